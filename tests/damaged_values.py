@@ -2,6 +2,7 @@
 asked of it then."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ import httpx
 from agentops_memory.domain.model.agent_memory import (
     Tier,
 )
+from agentops_memory.storage.columns import RESTRICTING, TABLES, Kind
 from agentops_memory.storage.sql.rows import micros
 from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.maintenance.columns import TABLES, Kind
 
 from .damaged_hosts import ERASED, KnownHosts, fill_hosts, host_changes, host_questions
 from .damaged_intents import (
@@ -45,6 +46,37 @@ BAD: dict[Kind, tuple[str, ...]] = {
     Kind.STATUS: ("'nothing'",),
     Kind.PERMISSION: ("'nothing'",),
     Kind.FLAG: ("7",),
+    Kind.ACCESS: ("99", "-1"),
+    Kind.BINDING: ("7",),
+    Kind.ATTEMPT: ("NULL", "-1"),
+    Kind.SENSITIVITY: ("'nothing'",),
+    Kind.CAPACITY: ("0", "1 << 40"),
+    Kind.GUARDRAILS: (
+        NO_TEXT,
+        "'{'",
+        "'[]'",
+        "'{\"guardrails\": []}'",
+        '\'{"guardrails": {"denied_semantic_namespaces": "secret"}}\'',
+        '\'{"guardrails": {"allowed_semantic_namespaces": [1]}}\'',
+        '\'{"guardrails": {"max_episodic_memory_per_agent": -1}}\'',
+        '\'{"guardrails": {"memory_archive_required": "no"}}\'',
+    ),
+    Kind.POLICY: (
+        NO_TEXT,
+        "'{'",
+        "'[]'",
+        "'{}'",
+        '\'{"archives": 0, "inherits": false, "max_entries": null, "max_size": null}\'',
+        '\'{"archives": true, "inherits": true, "max_entries": "9", "max_size": -1}\'',
+    ),
+    Kind.COUNTS: (NO_TEXT, "'{'", "'[]'", "'{\"a\": -1}'", '\'{"a": "b"}\''),
+    Kind.RUN: ("'nothing'",),
+    Kind.RUN_STATUS: ("'nothing'",),
+    Kind.COMMITMENT: ("'nothing'",),
+    Kind.PROPOSAL: ("'nothing'",),
+    Kind.ARTIFACT: ("'nothing'",),
+    Kind.AREA: ("-7", "1 << 60"),
+    Kind.PARTITION: ("-1", "77", "1 << 62", "NULL"),
 }
 """What a value of each kind becomes; `rowid_of` differs from row to row."""
 
@@ -292,12 +324,18 @@ def changes(known: Known) -> Iterator[tuple[str, str, dict[str, Any] | None, str
 
 
 def failures(answers: Iterator[httpx.Response]) -> list[str]:
-    """What was answered with a fault of the program."""
+    """What was answered with a fault of the program, but for what names the row that it is for."""
     return [
         f"{it.request.method} {it.request.url.raw_path.decode()}: {it.status_code} {it.text}"
         for it in answers
-        if it.status_code >= 500
+        if it.status_code >= 500 and not is_of_a_restriction(it)
     ]
+
+
+def is_of_a_restriction(answer: httpx.Response) -> bool:
+    """Whether it is refused for a damaged value that restricts something, and names it."""
+    found = re.search(r"row \S+ of (\w+) is damaged \((\w+)\)", answer.text)
+    return answer.status_code == 503 and found is not None and found.groups() in RESTRICTING
 
 
 DESCRIPTIONS = {"/openapi.json", "/docs"}  # of the program: nothing that is stored is in them

@@ -122,6 +122,21 @@ class Damaged(Unavailable):
     """A part of the database cannot be read as it was written."""
 
 
+class DamagedRow(Unavailable):
+    """A value of a row restricts something and cannot be read, so what it restricts is refused.
+
+    Fails closed: a default in its place could permit what the row forbids. `what` names, in the
+    caller's own words, what cannot be served for it.
+    """
+
+    def __init__(self, table: str, row: object, column: str, what: str = "This") -> None:
+        super().__init__(
+            f"{what} cannot be served now: row {row} of {table} is damaged ({column}). "
+            "`agentops-memory doctor` says what can be repaired."
+        )
+        self.table, self.row, self.column = table, str(row), column
+
+
 WITHOUT_WORDS = TimedOut, Damaged
 """For these the newest memories stand in for those that words would have found."""
 

@@ -1,7 +1,7 @@
 """What probes are told: whether the process answers, has started, and can do its work."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -135,12 +135,16 @@ class Probes:
         return {"disk": _disk(sizes.free), "wal": _wal(sizes.log or 0)}
 
 
-def _values(damaged: int) -> Check:
+def _values(damaged: Sequence[str]) -> Check:
     if not damaged:
         return Check()
     # A warning: all else is served as ever, and a failed check would take the service away.
-    told = "Values in the database are damaged; `agentops-memory doctor` names them."
-    return Check(status=Status.WARNING, detail=told, rows=damaged)
+    # What names a row in a table is never a name of the user's: nobody needs a key for this.
+    told = (
+        f"Values in the database are damaged, first {damaged[0]}; `agentops-memory doctor` names "
+        "them."
+    )
+    return Check(status=Status.WARNING, detail=told, rows=len(damaged))
 
 
 def _migrations(has_newest_format: bool) -> Check:

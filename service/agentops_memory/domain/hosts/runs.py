@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from ..errors import BadFields, Invalid, OverQuota, TooMany
+from ..errors import BadFields, DamagedRow, Invalid, OverQuota, TooMany
 from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.limits import require_margin
 from ..memories.redactor import Redaction, Redactor, RunKey
@@ -284,7 +285,12 @@ def _forked_again(tx: Transaction, ids: Ids, _: RunId, __: int) -> Run:
 
 
 def over(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[RunKey]:
-    return [key for key in keys if is_over(tx, RunId(key.run), idle)]
+    found = []
+    for key in keys:
+        with suppress(DamagedRow):  # nobody can tell: its values stay secrets
+            if is_over(tx, RunId(key.run), idle):
+                found.append(key)
+    return found
 
 
 def is_over(tx: Transaction, run: RunId, idle: timedelta) -> bool:

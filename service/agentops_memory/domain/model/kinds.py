@@ -114,6 +114,11 @@ NUMBERS = {
 }
 
 
+def is_partition(number: object) -> bool:
+    """Whether a partition can have this number."""
+    return type(number) is int and any(number in numbers for numbers in NUMBERS.values())
+
+
 def group_of(number: int) -> IndexGroup:
     """The group of a partition."""
     later_first = reversed(NUMBERS.items())

@@ -15,7 +15,7 @@ class Condition:
 
     is_intact: bool = True
     has_newest_format: bool = True
-    damaged_values: int = 0  # that are known; not all of many are counted
+    damaged_values: Sequence[str] = ()  # of those that are known the first, by table, row, column
     lacks_standby: bool = False  # so that what is acknowledged can be lost with one machine
 
 

@@ -11,6 +11,8 @@ from ...domain.model.access import TenantId
 from ...domain.model.findings import Finding, failed, note, ok, some_of, warn
 from ..sql.liveness import indexed
 from .base.connecting import connect, refusing, require_usable
+from .base.connection import PostgresConnection
+from .base.values import damaged
 from .schema.migrate import is_made, schema_of
 from .tenants import require_current, size_of, tenants_of, use_schema
 
@@ -93,6 +95,7 @@ def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
             return
         yield ok("format", f"The schema {schema_of(tenant)} is of this version.")
         yield _check_indexes(connection, tenant)
+        yield _check_values(connection, tenant)
         yield _check_words(connection, tenant)
         yield ok("size", f"It has {size_of(connection, tenant) / MIB:.1f} MiB.")
 
@@ -144,6 +147,19 @@ def _check_indexes(connection: Database, tenant: TenantId) -> Finding:
         told = f"These indexes of tables are not valid: {some_of(invalid)}."
         return failed("schema", told, f'REINDEX SCHEMA "{schema_of(tenant)}"')
     return ok("schema", "Every index of a table is valid.")
+
+
+def _check_values(connection: Database, tenant: TenantId) -> Finding:
+    with connection.transaction():
+        use_schema(connection, tenant)
+        found = damaged(PostgresConnection(connection))
+    if not found:
+        return ok("values", "Each that restricts something is what its column holds.")
+    return failed(
+        "values",
+        f"Of what is stored, this is damaged, and what it restricts is refused: {some_of(found)}.",
+        "Nothing says what was there: restore a backup of the database, or correct the row by SQL.",
+    )
 
 
 def _check_words(connection: Database, tenant: TenantId) -> Finding:

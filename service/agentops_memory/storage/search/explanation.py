@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from ...domain.model.memory import MemoryId
 from ...domain.model.search import Field, TermScore
 from ..index_cache.rows import Row, row_number
+from ..sql.kinds import GLOBAL_AREA
 from ..sql.liveness import indexed
-from ..sql.table import GLOBAL_AREA, Table
+from ..sql.table import Table
 from .visibility import VisibleRows
 
 ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit

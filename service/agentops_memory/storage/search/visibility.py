@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from ...domain.errors import DamagedRow
 from ...domain.model.access import Patterns
 from ...domain.model.kinds import FIRST
 from ...domain.model.search import Filter
 from ...domain.model.space import GLOBAL_SCOPE, Project
 from ..index_cache.rows import row_number, span_of
+from ..sql.kinds import GLOBAL_AREA, UNINDEXED_AREA, project_or_this, require_place
 from ..sql.liveness import Moment, expired, indexed
-from ..sql.table import GLOBAL_AREA, Connection, Dialect, FilteredTable
+from ..sql.table import Connection, Dialect, FilteredTable
 
 Span = tuple[int, int]
 """The first and the last row number of a range."""
@@ -39,7 +41,8 @@ class VisibleRows:
 class Visibility(FilteredTable):
     """Which rows are visible in one transaction.
 
-    `of_projects` tells the partitions that hold projects, with the first.
+    `of_projects` tells the partitions that hold projects, with the first; `is_made` whether there
+    is a partition with a number.
     """
 
     def __init__(
@@ -49,8 +52,10 @@ class Visibility(FilteredTable):
         projects: Patterns,
         moment: Moment,
         of_projects: Callable[[], Iterable[int]],
+        is_made: Callable[[int], bool] = lambda _: True,
     ) -> None:
         super().__init__(connection, sql, projects, moment)
+        self._is_made = is_made
         self._of_projects = of_projects
         self._known: dict[Filter, VisibleRows] = {}
 
@@ -93,8 +98,8 @@ class Visibility(FilteredTable):
         """
         if not self._projects.match(project):
             return None
-        place: tuple[int, int, bool] | None = self._execute(
-            f"""SELECT area, partition,
+        row = self._execute(
+            f"""SELECT id, area, partition,
                        EXISTS (SELECT 1
                                  FROM spaces s
                                 WHERE s.area = {GLOBAL_AREA}
@@ -107,16 +112,32 @@ class Visibility(FilteredTable):
                  LIMIT 1""",
             project=project,
         ).fetchone()
-        return place
+        if row is None:
+            return None
+        space, area, number, has_globals = row
+        self._require_place(space, area, number, project)
+        return area, number, has_globals
+
+    def _require_place(
+        self, space: int, area: int, number: int, project: Project | None = None
+    ) -> None:
+        """DamagedRow for a space that is in no partition of the index."""
+        require_place(space, area, number, project)
+        if not self._is_made(number):
+            raise DamagedRow("spaces", space, "partition", project_or_this(project))
 
     def _spans_of(self, on_spaces: str, **values: object) -> dict[int, list[Span]]:
         """The range of what has an area of its own."""
-        statement = f"""SELECT s.area, s.partition
+        statement = f"""SELECT s.id, s.area, s.partition
                           FROM spaces s
-                         WHERE {on_spaces} AND s.partition IS NOT NULL
+                         WHERE {on_spaces} AND s.area <> {UNINDEXED_AREA}
                          LIMIT 1"""
         row = self._execute(statement, **values).fetchone()
-        return {} if row is None else {row[1]: [span_of(row[0])]}
+        if row is None:
+            return {}
+        space, area, number = row
+        self._require_place(space, area, number)
+        return {number: [span_of(area)]}
 
     def _hidden(self, filter_: Filter) -> tuple[Hides, ...]:
         """What leaves out rows of the ranges; nothing as long as there is nothing to leave out."""

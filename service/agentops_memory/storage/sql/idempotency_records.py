@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from ...domain.ports.engine import IdempotencyRecord
-from .rows import ids_of, instant, micros
+from .rows import EARLIEST, LAST, StrictRow, ids_of, instant, micros
 from .table import Table
 
 SUCCESSES = range(200, 300)  # statuses
@@ -36,7 +36,9 @@ class IdempotencyRecords(Table):
 
     def until(self, at: datetime, most: int) -> list[bytes]:
         return self._scalars(
-            "SELECT key FROM done WHERE at <= :at ORDER BY at LIMIT :most", at=micros(at), most=most
+            f"SELECT key FROM done WHERE at BETWEEN {EARLIEST} AND :at ORDER BY at LIMIT :most",
+            at=micros(at),
+            most=most,
         )
 
     def forget(self, keys: Sequence[bytes], at: datetime) -> int:
@@ -49,6 +51,8 @@ class IdempotencyRecords(Table):
 
 def _record(row: Any) -> IdempotencyRecord:
     key, request, status, ids, at = row
+    if not EARLIEST <= at <= LAST:  # by which it could be over, and done again
+        raise StrictRow("done", key.hex()).damaged("at")
     return IdempotencyRecord(
         key=key,
         request=request,

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from ...domain.model.access import ANY, Patterns
+from ...domain.model.access import Patterns
 from ...domain.model.memory import Imported, Memory
 from ...domain.model.space import GLOBAL_SCOPE, Project
 from ...domain.ports.imports import Import, ImportId, Row
 from ...domain.text.normalization import content_hash, fingerprint
 from .liveness import undeleted
 from .memories import SECOND
-from .rows import micros, tag_array, tag_tuple
+from .rows import StrictRow, micros, tag_array
 from .staged_rows import MEMORY, SCOPE_AT, row_of, staged
 from .table import Dialect, Table
 
@@ -140,7 +140,7 @@ class Imports(Table):
                  WHERE accepted_at IS NOT NULL AND finished_at IS NULL
               ORDER BY id"""
         )
-        return [_import(row) for row in rows]
+        return list(self._intact(rows.fetchall(), _import))
 
     def silent(self, since: datetime, until: datetime) -> list[ImportId]:
         return self._scalars(
@@ -153,8 +153,8 @@ class Imports(Table):
         )
 
     def discard(self, import_: ImportId, most: int) -> bool:
-        found = self.get(import_)
-        if found is None or found.is_accepted:
+        open_ = "SELECT 1 FROM imports WHERE id = :id AND accepted_at IS NULL"
+        if not self._exists(open_, id=import_):
             return False
         self.finish(import_)  # so that nothing more is staged, nor is it accepted
         gone = self._execute(
@@ -212,7 +212,7 @@ class Imports(Table):
         self._connection.executemany(
             "UPDATE imports SET projects = :projects WHERE id = :id",
             [
-                {"id": id_, "projects": tag_array((*_patterns(projects).names, into))}
+                {"id": id_, "projects": tag_array((*_patterns(id_, projects).names, into))}
                 for id_, projects in imports.fetchall()
             ],
         )
@@ -289,12 +289,12 @@ def _import(row: Any) -> Import:
     id_, projects, *counts, is_accepted, is_finished = row
     return Import(
         id=ImportId(id_),
-        projects=_patterns(projects),
+        projects=_patterns(id_, projects),
         **dict(zip(COUNTED, counts, strict=True)),
         is_accepted=bool(is_accepted),
         is_finished=bool(is_finished),
     )
 
 
-def _patterns(projects: str) -> Patterns:
-    return Patterns(tag_tuple(projects) or (ANY,))  # none are a damaged value's
+def _patterns(import_: int, projects: str) -> Patterns:
+    return Patterns(StrictRow("imports", import_).texts("projects", projects))

@@ -1,9 +1,15 @@
 """The SQL of the kinds of spaces: every condition that asks for a trait stands here."""
 
 from collections.abc import Callable
+from typing import Any
 
-from ...domain.model.kinds import TRAITS, SpaceKind, Traits
+from ...domain.errors import DamagedRow
+from ...domain.model.kinds import TRAITS, SpaceKind, Traits, is_partition
 from ...domain.model.space import Space
+
+GLOBAL_AREA = 0  # of the index: of the global memories of every project
+UNINDEXED_AREA = -1  # of spaces that are not in it
+LAST_AREA = (1 << 22) - 1  # above it, no row number of the index is left
 
 
 def of_kinds(trait: Callable[[Traits], bool]) -> str:
@@ -40,6 +46,42 @@ def kind_of(kind: str, project: str | None) -> SpaceKind:
 
 
 _KINDS = {kind.value: kind for kind in SpaceKind}
+
+
+def project_or_this(project: str | None) -> str:
+    """What a sentence is about: a project by its name, or else what was asked for."""
+    return f'The project "{project}"' if project else "This"
+
+
+def require_place(
+    space: int, area: object, partition: object, project: str | None, *, is_global: bool = False
+) -> None:
+    """DamagedRow unless a space's row says where in the index its words are.
+
+    In another project's place they would be found by those who may not read them.
+    """
+    what = project_or_this(project)
+    is_area = type(area) is int and UNINDEXED_AREA <= area <= LAST_AREA
+    if not is_area or (area == GLOBAL_AREA) is not is_global:
+        raise DamagedRow("spaces", space, "area", what)
+    if area not in (GLOBAL_AREA, UNINDEXED_AREA) and not is_partition(partition):
+        raise DamagedRow("spaces", space, "partition", what)
+
+
+def place_of(connection: Any, project: str) -> tuple[int, int] | None:
+    """The area and the partition of a project's own memories, if it ever had one."""
+    row = connection.execute(
+        f"""SELECT id, area, partition
+              FROM spaces
+             WHERE project = :project AND area <> {GLOBAL_AREA}
+             LIMIT 1""",
+        {"project": project},
+    ).fetchone()
+    if row is None:
+        return None
+    space, area, partition = row
+    require_place(space, area, partition, project)
+    return area, partition
 
 
 def named(space: Space) -> str:

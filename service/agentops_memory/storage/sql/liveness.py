@@ -8,18 +8,20 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from .rows import micros
+from .rows import EARLIEST, LAST, micros
 
 # Comes first in each: it is what the partial indexes of memories say.
 _UNDELETED = "{0}.deleted_at IS NULL"
 
-# Of a lifecycle: at or past its end; and that the index still holds it, or not yet again.
-ENDED = "expires_at <= :now"
+# Of a lifecycle: at or past its end; and that the index still holds it, or not yet again. Only an
+# end that can be one counts: whoever reads a memory with another one refuses it, and nothing
+# removes it.
+ENDED = f"expires_at BETWEEN {EARLIEST} AND :now"
 UNSWEPT = f"expires_at IS NOT NULL AND NOT is_swept AND {ENDED}"
 RETURNED = f"is_swept AND NOT {ENDED}"
 
-# Of what an agent was given on an intent: before its end, if it has one.
-IN_FORCE = f"(expires_at IS NULL OR NOT {ENDED})"
+# Of a permission on an intent: before its end, if it has one. An end out of range permits nothing.
+IN_FORCE = f"(expires_at IS NULL OR (expires_at > :now AND expires_at <= {LAST}))"
 
 
 def undeleted(alias: str) -> str:

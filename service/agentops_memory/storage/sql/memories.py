@@ -10,9 +10,9 @@ from typing import Any
 
 from ...domain.model.memory import NO_LIFECYCLE, Memory, MemoryId, Text
 from ...domain.model.search import Filter
-from ...domain.model.space import Project, Space, StoreId
+from ...domain.model.space import GLOBAL_SCOPE, Project, Space, StoreId
 from ...domain.text.normalization import content_hash, fingerprint
-from .kinds import OF_A_PROJECT, named, names_of
+from .kinds import OF_A_PROJECT, named, names_of, require_place
 from .lifecycles import KEY_IN_ROW, PUT_LIFECYCLE
 from .liveness import ENDED, deleted, live, undeleted
 from .memory_lists import MemoryLists
@@ -38,9 +38,10 @@ class Spaces(Table):
             self._known[space] = id_, area
         return self._known[space]
 
-    def know(self, space: Space, id_: int, area: int) -> None:
+    def know(self, space: Space, id_: int, area: int, partition: int) -> None:
         """Note where a space is that is found by another name than its own."""
         if space not in self._known:
+            require_place(id_, area, partition, space.project)
             self._index.prepare(area)
             self._known[space] = id_, area
 
@@ -51,16 +52,20 @@ class Spaces(Table):
         """Make a space, in the area of another one or its own; its id and its area."""
         shared = self._execute("SELECT area, partition FROM spaces WHERE id = :id", id=beside)
         area, partition = shared.fetchone() or self._index.place(space)
+        if beside is not None:
+            require_place(beside, area, partition, space.project)
         place = {"kind": space.kind, "area": area, "partition": partition}
-        id_ = self._inserted("spaces", **place, **names_of(space))
-        return id_, area
+        return self._inserted("spaces", **place, **names_of(space)), area
 
     def _find(self, space: Space) -> Any:
         of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
         condition = of_store if space.traits.has_entries else named(space)
-        return self._execute(
-            f"SELECT s.id, s.area FROM spaces s WHERE {condition}", **names_of(space)
+        row: tuple[int, int, int] | None = self._execute(
+            f"SELECT s.id, s.area, s.partition FROM spaces s WHERE {condition}", **names_of(space)
         ).fetchone()
+        if row is not None:
+            require_place(*row, space.project, is_global=space.scope == GLOBAL_SCOPE)
+        return row and row[:2]
 
 
 @dataclass(eq=False)
@@ -276,7 +281,7 @@ class Memories(MemoryLists):
             **names_of(space),
             **values,
         )
-        return map(memory_of, rows)
+        return self._intact(rows, memory_of)
 
 
 _KEY = "coalesce(m.key, l.held_key)"

@@ -12,10 +12,12 @@ from ...domain.model.space import Project
 from ...domain.ports.memories import MAX_LIST, MAX_PAGE
 from .kinds import OF_A_PROJECT, in_a_session
 from .liveness import live
-from .rows import LIFECYCLE, MEMORY, SHOWN, memory_of, micros, portion, shown_of
+from .rows import EARLIEST, LAST, LIFECYCLE, MEMORY, SHOWN, memory_of, micros, portion, shown_of
 from .table import Dialect, FilteredTable
 
 AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
+# In SQL, and not row by row: a page without a row would look like the last one.
+HAS_END = f"(l.expires_at IS NULL OR l.expires_at BETWEEN {EARLIEST} AND {LAST})"
 
 
 class MemoryLists(FilteredTable):
@@ -75,11 +77,13 @@ class MemoryLists(FilteredTable):
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """The memories with these ids, in their order, as far as one answer can hold them."""
-        return listed(map(memory_of, self._by_ids(_loading(self._sql), ids)))
+        return listed(self._intact(self._by_ids(_loading(self._sql), ids), memory_of))
 
     def shown(self, ids: Iterable[MemoryId]) -> list[Shown]:
         """As `loaded`, without what most answers do not tell."""
-        return portion(map(shown_of, self._by_ids(_showing(self._sql), ids)), MAX_LIST, _size)
+        return portion(
+            self._intact(self._by_ids(_showing(self._sql), ids), shown_of), MAX_LIST, _size
+        )
 
     def _by_ids(self, statement: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
         """The rows of a query by ids; those of many ids are read as they are taken."""
@@ -113,7 +117,7 @@ class MemoryLists(FilteredTable):
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
                        {LIFECYCLE}
-                 WHERE m.id > :after AND {live("m")} AND {OF_A_PROJECT}
+                 WHERE m.id > :after AND {live("m")} AND {HAS_END} AND {OF_A_PROJECT}
                        AND (CAST(:project AS TEXT) IS NULL OR s.project = :project)
                        AND {self._acts_on("s.project")}
               ORDER BY m.id
@@ -131,7 +135,7 @@ class MemoryLists(FilteredTable):
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
                        {LIFECYCLE}
-                 WHERE m.id > :after AND {self._acts_on("s.project")}
+                 WHERE m.id > :after AND {HAS_END} AND {self._acts_on("s.project")}
               ORDER BY m.id
                  LIMIT :limit""",
             after=after,

@@ -12,20 +12,22 @@ from ...domain.ports.retention import MAX_ROWS, MAX_STEP, Erasable
 from .kinds import in_a_session, kind_of
 from .liveness import seen_by_a_run
 from .revisions import erase_revisions
-from .rows import micros, portion
+from .rows import EARLIEST, micros, portion
 from .table import Table
 
 # A store that is going is left to its own erasure.
 NOT_GOING = "m.space_id NOT IN (SELECT space_id FROM stores WHERE erasure_id IS NOT NULL)"
 
-# Of a memory. One whose end was changed since, by mistake perhaps, is not past it; and of one
+# Of a memory. An instant out of range is a damaged one, by which nothing is erased.
+# One whose end was changed since, by mistake perhaps, is not past it; and of one
 # that is in the index still, others may borrow.
 PAST = {
-    Kind.DELETED: f"m.deleted_at <= :until AND NOT {seen_by_a_run('m')}",
-    Kind.EXPIRED: """m.updated_at <= :until
-                     AND m.id IN (SELECT memory_id
-                                    FROM lifecycles
-                                   WHERE expires_at <= :until AND is_swept)""",
+    Kind.DELETED: f"""m.deleted_at BETWEEN {EARLIEST} AND :until
+                     AND NOT {seen_by_a_run("m")}""",
+    Kind.EXPIRED: f"""m.updated_at <= :until
+                      AND m.id IN (SELECT memory_id
+                                     FROM lifecycles
+                                    WHERE expires_at BETWEEN {EARLIEST} AND :until AND is_swept)""",
 }
 
 

@@ -8,10 +8,10 @@ from ...domain.model.memory import MemoryId
 from ...domain.model.space import Extent, Listed, Project, RowCounts
 from ...domain.ports.retention import MAX_STEP
 from .imports import ACCEPTED, Imports
-from .kinds import OF_A_PROJECT
+from .kinds import GLOBAL_AREA, OF_A_PROJECT, place_of
 from .liveness import indexed, live, undeleted
 from .rows import instant, portion
-from .table import GLOBAL, GLOBAL_AREA, FilteredTable, Index, place_of
+from .table import GLOBAL, FilteredTable, Index
 
 # The spaces of a project.
 SPACES = "(SELECT id FROM spaces WHERE project = :project)"

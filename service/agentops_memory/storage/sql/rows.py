@@ -1,17 +1,20 @@
 """Rows of memories, and the values that columns hold, as the domain has them and back.
 
 In a damaged file a column may hold what nobody has stored. It is read as the nearest value that
-can be shown, for what else is in its row is worth more than an error.
+can be shown, for what else is in its row is worth more than an error. A column that restricts,
+permits or expires something is read by a StrictRow, whose error is what fails closed.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
+from ...domain.errors import DamagedRow
 from ...domain.model.memory import NO_LIFECYCLE, Lifecycle, Memory, MemoryId, SessionId, Shown, Text
 from ...domain.model.space import NO_PROJECT, Project, Space
 from ...domain.model.stores import Page, Slice
@@ -26,6 +29,8 @@ J = TypeVar("J", list[object], dict[str, object])
 
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 CACHED, LONGEST_CACHED = 1024, 128  # tags of memories that are remembered, and their characters
+EARLIEST = -62_135_596_800_000_000  # FIRST in microseconds; SQL compares with it
+LAST = 253_402_300_799_999_999  # and with the last microsecond of the year 9999
 MOST = 2**53 - 1  # that every reader of JSON can tell from its neighbours: RFC 8259 §6
 
 # The columns that `memory_of` reads: of `memories m`, and of what LIFECYCLE joins to `spaces s`.
@@ -33,12 +38,50 @@ MEMORY = """m.id, m.uid, m.session_id, s.kind, s.project, s.scope, coalesce(m.ke
             m.type, m.title, m.content, m.tags, m.content_hash, m.revision, m.duplicates,
             m.last_seen_at, m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
             l.memory_id, l.expires_at, l.pinned_at, l.review_at, l.confirmed_at"""
-SHOWN = "m.id, coalesce(m.key, l.held_key), m.type, m.title, m.content, m.tags"  # of `shown_of`
+SHOWN = """m.id, coalesce(m.key, l.held_key), m.type, m.title, m.content, m.tags,
+           l.expires_at"""  # of `shown_of`
 LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 
 
+@dataclass(frozen=True, slots=True)
+class StrictRow:
+    """Reads those values of one row that restrict something: DamagedRow instead of a default."""
+
+    table: str
+    row: object
+
+    def damaged(self, column: str) -> DamagedRow:
+        return DamagedRow(self.table, self.row, column)
+
+    def member(self, column: str, of: type[E], value: object) -> E:
+        """The member of a closed set with this value."""
+        try:
+            return of(value)
+        except ValueError:
+            raise self.damaged(column) from None
+
+    def optional_instant(self, column: str, at: object) -> datetime | None:
+        """An instant, or none where there is no limit in time."""
+        if at is None:
+            return None
+        if type(at) is not int or not EARLIEST <= at <= LAST:
+            raise self.damaged(column)
+        return instant(at)
+
+    def flag(self, column: str, value: object) -> bool:
+        if value in (0, 1):
+            return bool(value)
+        raise self.damaged(column)
+
+    def texts(self, column: str, array: object) -> tuple[str, ...]:
+        """The texts of a JSON array."""
+        if not is_texts(array):
+            raise self.damaged(column)
+        return tag_tuple(str(array))
+
+
 def memory_of(row: Any) -> Memory:
-    """The memory in a row of MEMORY."""
+    """The memory in a row of MEMORY. DamagedRow if nobody can tell whether it has expired."""
     (id_, uid, session, kind, project, scope, key, type_, title, content, tags, hash_, revision,
      duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at,
      extras, has_lifecycle, *ends) = row  # fmt: skip
@@ -60,13 +103,15 @@ def memory_of(row: Any) -> Memory:
         updated_at=created if updated_at == created_at else instant(updated_at),
         deleted_at=optional_instant(deleted_at),
         extras=map_of(extras),
-        lifecycle=_lifecycle(*ends) if has_lifecycle else NO_LIFECYCLE,
+        lifecycle=_lifecycle(id_, *ends) if has_lifecycle else NO_LIFECYCLE,
     )
 
 
 def shown_of(row: Any) -> Shown:
-    """What is shown of the memory in a row of SHOWN."""
-    id_, key, type_, title, content, tags = row
+    """What is shown of the memory in a row of SHOWN. DamagedRow as for a whole one."""
+    id_, key, type_, title, content, tags, expires_at = row
+    if expires_at is not None:
+        end_of(id_, expires_at)
     text = Text(type=type_, title=title, content=content, tags=tag_tuple(tags))
     return Shown(id=id_, key=key, text=text)
 
@@ -144,11 +189,20 @@ def _space(kind: str, project: str | None, scope: str) -> Space:
     return Space(project=Project(project or NO_PROJECT), scope=scope, kind=kind_of(kind, project))
 
 
+def end_of(memory: int, expires_at: int | None) -> datetime | None:
+    """When a memory expires, in its row of `lifecycles`."""
+    return StrictRow("lifecycles", memory).optional_instant("expires_at", expires_at)
+
+
 def _lifecycle(
-    expires_at: int | None, pinned_at: int | None, review_at: int | None, confirmed_at: int | None
+    memory: int,
+    expires_at: int | None,
+    pinned_at: int | None,
+    review_at: int | None,
+    confirmed_at: int | None,
 ) -> Lifecycle:
     return Lifecycle(
-        expires_at=optional_instant(expires_at),
+        expires_at=end_of(memory, expires_at),
         pinned_at=optional_instant(pinned_at),
         review_at=optional_instant(review_at),
         confirmed_at=optional_instant(confirmed_at),
@@ -158,11 +212,6 @@ def _lifecycle(
 def count(number: int) -> int:
     """A number of things, the nearest that there can be."""
     return number if 0 <= number <= MOST else min(max(number, 0), MOST)
-
-
-def optional_count(said: object) -> int | None:
-    """A number of things in JSON; none if it is no such number."""
-    return said if type(said) is int and said >= 0 else None
 
 
 def member(of: type[E], value: str | int, otherwise: E) -> E:
@@ -189,6 +238,15 @@ def _parsed_tags(array: str) -> tuple[str, ...]:
     tags = [tag for tag in parsed(array, list) if isinstance(tag, str)]
     # Only what is escaped can be what no text may hold.
     return tuple(map(clean, tags) if "\\" in array else tags)
+
+
+def is_texts(array: object) -> bool:
+    """Whether this is a JSON array of texts, as `tag_array` writes it."""
+    try:
+        found = json.loads(array) if isinstance(array, str) else None
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, list) and all(isinstance(it, str) and clean(it) == it for it in found)
 
 
 _tags = lru_cache(CACHED)(_parsed_tags)  # memories of a project share them

@@ -19,7 +19,7 @@ from ...domain.model.memory import (
 from ...domain.model.space import Project, Space
 from ...domain.ports.imports import Row
 from ...domain.text.normalization import clean
-from .rows import instant, micros, optional_instant, optional_micros, parsed
+from .rows import EARLIEST, LAST, instant, micros, optional_instant, optional_micros, parsed
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +121,8 @@ def _memory(project: Project, *values: Any) -> Memory:
 
 
 def _lifecycle(*ends: int | None) -> Lifecycle:
+    if not EARLIEST <= (ends[0] or 0) <= LAST:
+        raise ValueError  # of a damaged end no other one may be made, later or none
     expires_at, pinned_at, review_at, confirmed_at = map(optional_instant, ends)
     return Lifecycle(
         expires_at=expires_at, pinned_at=pinned_at, review_at=review_at, confirmed_at=confirmed_at

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
+from ...domain.errors import DamagedRow
 from ...domain.model.access import Patterns
 from ...domain.model.memory import Memory, MemoryId
 from ...domain.model.search import Filter
-from ...domain.model.space import GLOBAL_SCOPE, Project, Space
+from ...domain.model.space import GLOBAL_SCOPE, Space
 from ...domain.model.stores import Page, Span
 from .kinds import OF_A_PROJECT
 from .liveness import Moment, superseded, superseded_in_ref
@@ -20,14 +21,11 @@ T = TypeVar("T")
 
 OF_A_STORE = "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)"
 OF_A_REF = "s.id = (SELECT space_id FROM refs WHERE ref = :ref)"
-OF_AN_AGENT = """s.id IN (SELECT space_id
-                            FROM agent_spaces
+OF_AN_AGENT = """s.id IN (SELECT space_id FROM agent_spaces
                            WHERE tier = 'episodic' AND agent = :agent)"""
 OF_A_NAMESPACE = """s.id IN (SELECT space_id
                                FROM agent_spaces
                               WHERE agent = '' AND namespace = :namespace)"""
-GLOBAL_AREA = 0  # of the index: of the global memories of every project
-UNINDEXED_AREA = -1  # of spaces that are not in it
 GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"
 
 
@@ -60,6 +58,12 @@ class Dialect:
 
     inserted_all: Callable[[Connection, str, Sequence[Mapping[str, object]]], Sequence[int]]
     """Runs an INSERT for each row, of which there is one; the `id` of each."""
+
+    note: Callable[[Connection, DamagedRow], None]
+    """Notes a row that was left out, since it is damaged."""
+
+    row: str
+    """The column that names a row whose key is a name of the user's."""
 
     read: Callable[[Connection, str, Mapping[str, object]], Iterable[Any]]
     """The rows of a query, of which no more are fetched than are asked for, or few."""
@@ -169,6 +173,14 @@ class Table:
         """The first column of every row."""
         return [row[0] for row in self._connection.execute(statement, parameters)]
 
+    def _intact(self, rows: Iterable[Any], made: Callable[[Any], T]) -> Iterator[T]:
+        """What `made` makes of each row; one that is damaged is noted, and left out."""
+        for row in rows:
+            try:
+                yield made(row)
+            except DamagedRow as damage:
+                self._sql.note(self._connection, damage)
+
     def _stream(self, statement: str, **parameters: object) -> Iterable[Any]:
         """Rows of which perhaps the first are enough."""
         return self._sql.read(self._connection, statement, parameters)
@@ -260,18 +272,6 @@ class FilteredTable(Table):
         if self._projects.are_everything:
             return self._moment.values
         return {**self._moment.values, "patterns": json.dumps(self._projects.names)}
-
-
-def place_of(connection: Connection, project: Project) -> tuple[int, int] | None:
-    """The area and the partition of a project's own memories, if it ever had one."""
-    place: tuple[int, int] | None = connection.execute(
-        f"""SELECT area, partition
-              FROM spaces
-             WHERE project = :project AND area <> {GLOBAL_AREA}
-             LIMIT 1""",
-        {"project": project},
-    ).fetchone()
-    return place
 
 
 def window(page: Page, column: str) -> str:

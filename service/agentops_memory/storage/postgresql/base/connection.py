@@ -11,6 +11,8 @@ import psycopg
 from psycopg import adapt
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
+from ....domain.errors import DamagedRow
+
 FETCHED = 200  # rows at a time
 _NUMBERS = count()
 _NAMED = re.compile(r"('(?:[^']|'')*')|(CAST\(:[a-z_]\w* AS \w+\[\]\))|(?<!:):([a-z_]\w*)|(%)")
@@ -42,6 +44,7 @@ class PostgresConnection:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.raw = connection
+        self.damaged: list[DamagedRow] = []  # what the transaction has left out
         self._pipeline: psycopg.Pipeline | None = None
 
     @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from ....domain.errors import DamagedRow
 from ...sql.table import Connection, Dialect
 from .connection import PostgresConnection, translated
 
@@ -29,7 +30,13 @@ def _gathered(*values: str) -> str:
     return f"CAST(coalesce(json_agg({row}), '[]') AS TEXT)"
 
 
+def _note(connection: Connection, damage: DamagedRow) -> None:
+    cast(PostgresConnection, connection).damaged.append(damage)
+
+
 POSTGRESQL = Dialect(
+    note=_note,
+    row="ctid",
     read=_read,
     inserted=_inserted,
     inserted_all=_inserted_all,

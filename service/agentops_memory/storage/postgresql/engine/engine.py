@@ -1,16 +1,16 @@
 """The engine: transactions as plain functions, on threads with connections of their own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import takewhile
 from typing import Any, ParamSpec, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from ....domain.errors import Busy
+from ....domain.errors import Busy, DamagedRow
 from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
 from ....domain.model.retention import USUAL, Retentions
 from ....domain.ports.callbacks import noop
@@ -20,8 +20,10 @@ from ....domain.ports.sealing import Sealer
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
 from ...index_cache.cache import IndexCache
+from ...known_values import KnownValues
 from ...outcomes import Failed, Outcome, answer_of
 from ..base.connecting import connect
+from ..schema.migrate import schema_of
 from ..words.cached import IndexMemory
 from .admission import Places, deadline
 from .claims import Lock, NeedsToBeAlone
@@ -60,6 +62,8 @@ class PostgresEngine:
         self._writers = Places(max(size - KEPT_FOR_READS, 1))
         self._lines: WeakValueDictionary[Lock, Line] = WeakValueDictionary()
         self._waiting: dict[TenantId, int] = {}
+        self._known: dict[TenantId, KnownValues] = {}
+        transactions.on_damage = lambda caller, damaged: self.known_of(caller).add(caller, damaged)
 
     @classmethod
     @asynccontextmanager
@@ -123,7 +127,8 @@ class PostgresEngine:
 
         until = deadline()
         reading = await self._begun(until, self._transactions.read, caller, bound)
-        answer: T = await asyncio.shield(reading)
+        with self._noting(caller):
+            answer: T = await asyncio.shield(reading)
         if self._transactions.is_wanting(caller.tenant) and not self._places.are_taken:
             await self._begun(until, self._transactions.load, caller.tenant)  # nobody waits for it
         return answer
@@ -136,13 +141,25 @@ class PostgresEngine:
         self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
         try:
             if is_within_one_project(work):
-                with suppress(NeedsToBeAlone):
+                with suppress(NeedsToBeAlone), self._noting(caller):
                     lock = Lock(tenant=tenant, project=project_of(work, *args, **kwargs))
                     return cast("T", await self._written(lock, Change(caller, bound, until)))
             lock = Lock(tenant=tenant, alone=True)
-            return cast("T", await self._written(lock, Change(caller, bound, until)))
+            with self._noting(caller):
+                return cast("T", await self._written(lock, Change(caller, bound, until)))
         finally:
             self._waiting[tenant] -= 1
+
+    def known_of(self, caller: Caller) -> KnownValues:
+        return self._known.setdefault(caller.tenant, KnownValues(schema_of(caller.tenant)))
+
+    @contextmanager
+    def _noting(self, caller: Caller) -> Iterator[None]:
+        try:
+            yield
+        except DamagedRow as damage:
+            self.known_of(caller).add(caller, [damage])
+            raise
 
     async def _written(self, lock: Lock, change: Change) -> Any:
         """What a change answers, once it is committed."""
@@ -196,7 +213,8 @@ class PostgresEngine:
 
     async def probe(self) -> Condition:
         probing = await self._begun(deadline(), self._transactions.probe, writes=True)
-        return Condition(lacks_standby=not await asyncio.shield(probing))
+        known = [told for caller in self.callers() for told in self.known_of(caller).names]
+        return Condition(lacks_standby=not await asyncio.shield(probing), damaged_values=known)
 
     async def _begun(
         self, until: float, work: Callable[..., T], *args: object, writes: bool = False

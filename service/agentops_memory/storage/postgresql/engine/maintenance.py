@@ -14,7 +14,9 @@ from ....domain.model.space import RowCounts
 from ....domain.ports.callbacks import Progress, noop
 from ....domain.ports.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
 from ....domain.text.instants import EPOCH
+from ...known_values import KnownValues, Value
 from ...sql.rows import instant, micros
+from ..base.values import damaged
 from ..words.upkeep import FIRST, Portion
 from .transaction import PostgresTransaction, Work, stored
 
@@ -36,6 +38,9 @@ class Database(Protocol):
     def copies_kept(self) -> timedelta | None:
         """How long the log, replicas and backups keep what was erased; None if nobody says."""
 
+    def known_of(self, caller: Caller) -> KnownValues:
+        """The damaged values of the caller's tenant that are known."""
+
     async def read(
         self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
@@ -55,7 +60,9 @@ class PostgresMaintenance:
         return False
 
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:  # noqa: ARG002
-        return Condition()
+        known = self.engine.known_of(caller)
+        known.note(caller, await self.engine.read(caller, _damaged))
+        return Condition(damaged_values=known.names)
 
     async def repair(self, caller: Caller) -> Repaired:  # noqa: ARG002
         return Repaired(rebuilt=())
@@ -118,6 +125,10 @@ class PostgresMaintenance:
             portion = await self.engine.read(caller, _portion, number, after)
             goes_on = await self.engine.write(caller, _rebuild, rebuild, portion)
             after = portion.last
+
+
+def _damaged(tx: PostgresTransaction) -> list[Value]:
+    return damaged(tx._connection)  # noqa: SLF001
 
 
 def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:

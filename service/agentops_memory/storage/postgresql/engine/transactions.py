@@ -13,8 +13,9 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import errors
 
-from ....domain.errors import Refusal, StartRefused, Unavailable
+from ....domain.errors import DamagedRow, Refusal, StartRefused, Unavailable
 from ....domain.model.access import DEFAULT_TENANT, Caller, TenantId
+from ....domain.ports.callbacks import noop
 from ...outcomes import Outcome, Succeeded
 from ...stems import Stems
 from ..base.connecting import require_usable
@@ -61,6 +62,7 @@ class Transactions:
         self._new_memory = memory
         self.schemas = schemas
         self._committed = committed
+        self.on_damage: Callable[[Caller, Sequence[DamagedRow]], None] = noop
         self._memories: dict[str, IndexMemory] = {}
         self._of_thread = threading.local()
 
@@ -92,6 +94,7 @@ class Transactions:
                     )
                 )
                 ours.execute("COMMIT")
+            self.on_damage(caller, ours.damaged)
             return answer
 
         return self._tried(transaction, caller.tenant)
@@ -138,6 +141,7 @@ class Transactions:
                 for tx in made:
                     if (writes := tx.written()) is not None:
                         hand_over(writes)
+            self.on_damage(changes[0].caller, ours.damaged)  # all are of one tenant
             if made:
                 self._committed(len(made), time.monotonic() - began)
             return outcomes

@@ -11,10 +11,10 @@ from ....domain.text.features import Features
 from ....domain.text.json_words import words_of
 from ....domain.text.normalization import NEIGHBOURS
 from ...search.document import Borrowing, Document
-from ...sql.kinds import kind_of
+from ...sql.kinds import GLOBAL_AREA, kind_of
 from ...sql.liveness import indexed
 from ...sql.rows import tag_tuple
-from ...sql.table import GLOBAL_AREA, Connection
+from ...sql.table import Connection
 from ...stems import Stems
 from ..base.dialect import POSTGRESQL
 from .terms import FIELDS, Counts, counted

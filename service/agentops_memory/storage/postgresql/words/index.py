@@ -15,8 +15,9 @@ from ...index_cache.rows import Row, row_number
 from ...index_cache.writes import IndexWrites
 from ...search.document import Document
 from ...search.groups import Groups
+from ...sql.kinds import GLOBAL_AREA, UNINDEXED_AREA, place_of
 from ...sql.liveness import indexed
-from ...sql.table import GLOBAL_AREA, UNINDEXED_AREA, Connection, Cursor, Table, place_of
+from ...sql.table import Connection, Cursor, Table
 from ...stems import Stems, compared, rules
 from ..base.dialect import POSTGRESQL
 from .documents import MOST_TEXT, Documents, Entry, bounded

@@ -7,7 +7,8 @@ from math import inf
 from ....domain.errors import TimedOut
 from ....domain.model.kinds import IndexGroup, group_of
 from ....domain.model.memory import MemoryId
-from ...sql.table import GLOBAL_AREA, Connection, Table
+from ...sql.kinds import GLOBAL_AREA
+from ...sql.table import Connection, Table
 from ..base.dialect import POSTGRESQL
 from .terms import OWN, Counts
 

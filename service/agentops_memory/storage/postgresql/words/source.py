@@ -12,7 +12,8 @@ from ...search.query import IndexQuery
 from ...search.ranker import Found, Remembered, sentences
 from ...search.shown import Shown
 from ...search.visibility import Span
-from ...sql.table import GLOBAL_AREA, Connection
+from ...sql.kinds import GLOBAL_AREA
+from ...sql.table import Connection
 from ...stems import Stems
 from .cached import CachedAreas
 from .found import StoredWords

@@ -10,8 +10,9 @@ from ....domain.model.kinds import group_of
 from ....domain.model.memory import MemoryId
 from ...search.document import Document
 from ...search.groups import Groups
+from ...sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
 from ...sql.liveness import indexed
-from ...sql.table import GLOBAL_AREA, UNINDEXED_AREA, Connection, Table
+from ...sql.table import Connection, Table
 from ..base.dialect import POSTGRESQL
 from .index import BULK, RANDOM, RULES, Index
 

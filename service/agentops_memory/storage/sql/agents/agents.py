@@ -11,7 +11,7 @@ from ....domain.model.agents import AgentExtent, AgentId, ListedAgent
 from ....domain.model.memory import MemoryId
 from ....domain.model.retention import LARGEST_CAPACITY
 from ....domain.ports.retention import MAX_STEP
-from ..rows import count, micros, optional_instant, portion
+from ..rows import StrictRow, count, micros, optional_instant, portion
 from ..table import Table
 from .sizes import sum_of
 from .visibility import HERE
@@ -71,8 +71,8 @@ class Agents(Table):
 
     def capacity(self, agent: AgentId) -> int | None:
         return self._first(
-            lambda row: _capacity(row[0]),
-            "SELECT episodic_capacity FROM agents WHERE name = :agent",
+            lambda row: _strict_capacity(StrictRow("agents", row[0]), row[1]),
+            f"SELECT {self._sql.row}, episodic_capacity FROM agents WHERE name = :agent",
             agent=agent,
         )
 
@@ -149,6 +149,13 @@ def _listed(row: Any) -> ListedAgent:
     )
 
 
+def _strict_capacity(row: StrictRow, number: int) -> int:
+    capacity = _capacity(number)
+    if capacity is None:
+        raise row.damaged("episodic_capacity")
+    return capacity
+
+
 def _capacity(number: int) -> int | None:
-    """The capacity in a row; none if it is damaged."""
+    """The capacity in a row; none, in a list, if it is damaged."""
     return number if 1 <= number <= LARGEST_CAPACITY else None

@@ -132,7 +132,7 @@ class Archives(Table):
         rows: Iterable[Any] = self._execute(
             f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id {limit}", **values
         )
-        return self._seals.opened(map(entry_of, rows))
+        return self._seals.opened(self._intact(rows, entry_of))
 
 
 def _pending(row: Any) -> PendingArchive:

@@ -135,7 +135,7 @@ class AgentEntries(Table):
             **seen.values,
             **self._at,
         )
-        return self._seals.opened(map(entry_of, rows))
+        return self._seals.opened(self._intact(rows, entry_of))
 
     def writable(
         self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
@@ -181,7 +181,7 @@ class AgentEntries(Table):
             agent=agent,
             now=micros(until or self._now),
         )
-        return self._seals.opened(map(entry_of, rows))
+        return self._seals.opened(self._intact(rows, entry_of))
 
     def victim(
         self, agent: AgentId, but: Collection[MemoryId], intent: IntentId | None = None

@@ -18,6 +18,7 @@ EVENT = "e.uid, e.id, e.type, a.agent, a.actor, a.task, a.intent, a.binding, e.p
 
 # As the partial indexes say it: what is kept for the time of events, and the log of intents.
 OF_MEMORY = f"type >= 'memory.' AND type < 'memory/' AND type <> '{EventType.ARCHIVED}'"
+IS_BOUND = f"a.binding > {Binding.NONE:d} AND a.binding <= {Binding.TASK:d}"
 OF_LOG = f"NOT ({OF_MEMORY})"
 
 KNOWN = LOGGED | {*EventType}
@@ -60,7 +61,7 @@ class AgentEvents(Table):
     def listed(self, filter_: EventFilter, limit: int) -> list[tuple[int, int]]:
         said = {
             "a.agent = :agent": filter_.agent,
-            f"a.binding > {Binding.NONE:d} AND a.intent = :intent": filter_.intent,
+            f"{IS_BOUND} AND a.intent = :intent": filter_.intent,
             "e.type = :type": filter_.type,
             "e.at > :since": None if filter_.since is None else micros(filter_.since),
             "a.event_id > :after": filter_.after,

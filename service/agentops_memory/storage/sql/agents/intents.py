@@ -17,21 +17,15 @@ from ....domain.model.intents import (
     Permission,
     Standing,
 )
-from ..liveness import IN_FORCE
-from ..rows import (
-    count,
-    instant,
-    member,
-    micros,
-    optional_count,
-    optional_instant,
-    optional_micros,
-    parsed,
-)
+from ....domain.text.json_words import stored_object
+from ..liveness import ENDED, IN_FORCE
+from ..rows import StrictRow, count, instant, micros, optional_micros
 from ..table import Table
-from .tasks import FINISHED
+from .tasks import unfinished
 
-ACTIVE = f"NOT is_ended AND {IN_FORCE}"  # of a coordinator
+ACTIVE = f"NOT is_ended AND {IN_FORCE}"  # of a coordinator, as a permission
+IS_OVER = f"(is_ended = TRUE OR {ENDED})"  # of a coordinator, as what restricts others
+GRANTED = f"permission IN ({', '.join(repr(it.value) for it in Permission)}) AND {IN_FORCE}"
 COORDINATOR = "id, intent, agent, is_ended, details, version, granted_at, expires_at"
 GRANT = "id, intent, agent, permission, reason, granted_by, granted_at, expires_at"
 
@@ -67,7 +61,7 @@ class Intents(Table):
                        EXISTS (SELECT 1 FROM tasks WHERE intent = :id AND agent = :agent),
                        EXISTS (SELECT 1
                                  FROM grants
-                                WHERE intent = :id AND agent = :agent AND {IN_FORCE})
+                                WHERE intent = :id AND agent = :agent AND {GRANTED})
                   FROM intents
                  WHERE id = :id""",
             id=intent,
@@ -90,7 +84,7 @@ class Intents(Table):
             f"""SELECT 1
                   FROM (SELECT intent FROM coordinators WHERE agent = :eyes AND {ACTIVE}) c
                   JOIN tasks t ON t.intent = c.intent
-                 WHERE t.agent = :agent AND NOT t.{FINISHED}""",
+                 WHERE t.agent = :agent AND {unfinished("t")}""",
             eyes=eyes.agent,
             agent=agent,
             now=micros(self._now),
@@ -111,26 +105,30 @@ class Intents(Table):
 
     def coordinator(self, coordinator: CoordinatorId) -> Coordinator | None:
         return self._first(
-            _coordinator, f"SELECT {COORDINATOR} FROM coordinators WHERE id = :id", id=coordinator
+            _coordinator,
+            f"SELECT {self._sql.row}, {COORDINATOR} FROM coordinators WHERE id = :id",
+            id=coordinator,
         )
 
     def coordinators(self, intent: IntentId) -> list[Coordinator]:
         rows = self._execute(
-            f"""SELECT {COORDINATOR}
+            f"""SELECT {self._sql.row}, {COORDINATOR}
                   FROM coordinators
                  WHERE intent = :intent
               ORDER BY granted_at, id""",
             intent=intent,
         )
-        return list(map(_coordinator, rows))
+        return list(self._intact(rows, _coordinator))
 
     def guardrails(self, intent: IntentId) -> list[Guardrails]:
-        details = self._scalars(
-            f"SELECT details FROM coordinators WHERE intent = :intent AND {ACTIVE}",
+        rows = self._execute(  # those too of which nobody can tell whether they are over
+            f"""SELECT {self._sql.row}, {COORDINATOR}
+                  FROM coordinators
+                 WHERE intent = :intent AND NOT coalesce({IS_OVER}, FALSE)""",
             intent=intent,
             now=micros(self._now),
         )
-        return list(map(_guardrails, details))
+        return [_bounds(row) for row in rows]
 
     def end_coordinator(self, coordinator: CoordinatorId) -> None:
         self._execute(
@@ -153,10 +151,13 @@ class Intents(Table):
 
     def grants(self, intent: IntentId) -> list[Grant]:
         rows = self._execute(
-            f"SELECT {GRANT} FROM grants WHERE intent = :intent ORDER BY granted_at, id",
+            f"""SELECT {self._sql.row}, {GRANT}
+                  FROM grants
+                 WHERE intent = :intent
+              ORDER BY granted_at, id""",
             intent=intent,
         )
-        return list(map(_grant, rows))
+        return list(self._intact(rows, _grant))
 
     def remove_grant(self, grant: GrantId) -> None:
         self._execute("DELETE FROM grants WHERE id = :id", id=grant)
@@ -172,52 +173,80 @@ def _intent(row: Any) -> Intent:
     )
 
 
+def _strict(row: Any) -> StrictRow:
+    return StrictRow("coordinators", row[0])
+
+
 def _coordinator(row: Any) -> Coordinator:
-    id_, intent, agent, is_ended, details, version, granted_at, expires_at = row
+    _, id_, intent, agent, is_ended, details, version, granted_at, expires_at = row
+    strict = _strict(row)
+    _strict_guardrails(strict, details)
     return Coordinator(
         id=CoordinatorId(id_),
         intent=IntentId(intent),
         agent=AgentId(agent),
-        is_ended=bool(is_ended),
+        is_ended=strict.flag("is_ended", is_ended),
         details=details,
         version=count(version),
         granted_at=instant(granted_at),
-        expires_at=optional_instant(expires_at),
+        expires_at=strict.optional_instant("expires_at", expires_at),
     )
 
 
+def _bounds(row: Any) -> Guardrails:
+    """The guardrails of a coordinator; DamagedRow if anything of it is damaged."""
+    return _strict_guardrails(_strict(row), _coordinator(row).details)
+
+
 def _grant(row: Any) -> Grant:
-    id_, intent, agent, permission, reason, granted_by, granted_at, expires_at = row
+    number, id_, intent, agent, permission, reason, granted_by, granted_at, expires_at = row
+    strict = StrictRow("grants", number)
     return Grant(
         id=GrantId(id_),
         intent=IntentId(intent),
         agent=AgentId(agent),
-        permission=member(Permission, permission, Permission.READ),
+        permission=strict.member("permission", Permission, permission),
         reason=reason,
         granted_by=AgentId(granted_by),
         granted_at=instant(granted_at),
-        expires_at=optional_instant(expires_at),
+        expires_at=strict.optional_instant("expires_at", expires_at),
     )
 
 
-def _guardrails(details: str) -> Guardrails:
-    """What is said of memory in what was sent; what is damaged bounds nothing."""
-    said = parsed(details, dict).get("guardrails")
-    if not isinstance(said, dict):
-        return Guardrails()
-    allowed, denied = (
-        _names(said.get(f"{which}_semantic_namespaces")) for which in ("allowed", "denied")
-    )
-    return Guardrails(
-        most_working=optional_count(said.get("max_working_memory_per_task")),
-        most_episodic=optional_count(said.get("max_episodic_memory_per_agent")),
-        allowed=allowed,
-        denied=denied or (),
-        must_archive=said.get("memory_archive_required") is True,
-    )
+def _strict_guardrails(row: StrictRow, details: str) -> Guardrails:
+    found = guardrails_of(details)
+    if found is None:
+        raise row.damaged("details")
+    return found
 
 
-def _names(said: object) -> tuple[str, ...] | None:
-    if not isinstance(said, list):
+def guardrails_of(details: str) -> Guardrails | None:
+    """What a coordinator's details say of memory; None if they are damaged, as they may forbid."""
+    said = stored_object(details)
+    given = {} if said is None else said.get("guardrails", {})
+    if said is None or not isinstance(given, dict):
         return None
-    return tuple(name for name in said if isinstance(name, str))
+    most = [
+        given.get(f"max_{which}")
+        for which in ("working_memory_per_task", "episodic_memory_per_agent")
+    ]
+    allowed, denied = (given.get(f"{which}_semantic_namespaces") for which in ("allowed", "denied"))
+    must_archive = given.get("memory_archive_required", False)
+    are_sound = (
+        all(it is None or (type(it) is int and it >= 0) for it in most)
+        and all(it is None or _are_names(it) for it in (allowed, denied))
+        and isinstance(must_archive, bool)
+    )
+    if not are_sound:
+        return None
+    return Guardrails(
+        most_working=most[0],
+        most_episodic=most[1],
+        allowed=None if allowed is None else tuple(allowed),
+        denied=tuple(denied or ()),
+        must_archive=must_archive,
+    )
+
+
+def _are_names(said: object) -> bool:
+    return isinstance(said, list) and all(isinstance(name, str) for name in said)

@@ -7,7 +7,7 @@ from typing import Any
 from ....domain.model.agent_memory import Access, Eyes, Namespace, Permissions
 from ....domain.model.agents import AgentId
 from ..liveness import live
-from ..rows import count, instant, member, micros
+from ..rows import StrictRow, count, instant, micros
 from ..table import Table
 from .sizes import sum_of
 from .visibility import access_in, seen
@@ -40,19 +40,27 @@ class Namespaces(Table):
 
     def get(self, namespace: str, eyes: Eyes) -> Namespace | None:
         found = self._read("k.name = :name", eyes, name=namespace, limit=1, offset=0)
+        if not found:
+            list(self._intact([namespace], self.permissions))  # damaged, it opens nothing
         return found[0] if found else None
 
     def permissions(self, namespace: str) -> Permissions:
         default = self._first(
-            lambda row: _access(row[0]),
-            "SELECT default_access FROM namespaces WHERE name = :name",
+            lambda row: StrictRow("namespaces", row[0]).member("default_access", Access, row[1]),
+            f"SELECT {self._sql.row}, default_access FROM namespaces WHERE name = :name",
             name=namespace,
         )
         rows = self._execute(
-            "SELECT agent, access FROM namespace_access WHERE namespace = :name ORDER BY agent",
+            f"""SELECT {self._sql.row}, agent, access
+                  FROM namespace_access
+                 WHERE namespace = :name
+              ORDER BY agent""",
             name=namespace,
         )
-        allow = {AgentId(agent): _access(access) for agent, access in rows}
+        allow = {
+            AgentId(agent): StrictRow("namespace_access", row).member("access", Access, access)
+            for row, agent, access in rows
+        }
         return Permissions(default=Access.READ if default is None else default, allow=allow)
 
     def permit(self, namespace: str, permissions: Permissions) -> None:
@@ -93,14 +101,14 @@ class Namespaces(Table):
             **values,
             **self._seen(eyes),
         )
-        return list(map(self._namespace, rows))
+        return list(self._intact(rows.fetchall(), self._namespace))
 
     def _namespace(self, row: Any) -> Namespace:
         name, access, version, said_at, changed_at, entries, size, first, last = row
         return Namespace(
             name=name,
             permissions=self.permissions(name),
-            access=_access(access),
+            access=Access(access),
             version=count(version or 0),
             entries=entries,
             size=count(size),
@@ -110,8 +118,3 @@ class Namespaces(Table):
 
     def _seen(self, eyes: Eyes) -> dict[str, object]:
         return {**seen(eyes), "now": micros(self._now)}
-
-
-def _access(level: int) -> Access:
-    """The access in a row; none if it is damaged."""
-    return member(Access, level, Access.NONE)

@@ -16,13 +16,14 @@ from ....domain.model.agent_memory import (
 )
 from ....domain.model.agents import AgentId
 from ....domain.model.memory import MemoryId
-from ..rows import count, instant, member, optional_instant, tag_tuple
+from ..rows import StrictRow, count, end_of, instant, member, tag_tuple
 from .visibility import HAS_ENDED
 
 ENTRY = f"""m.uid, m.id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key), m.content,
            m.tags, a.is_pinned, a.priority, a.sensitivity, a.curated_by, a.ttl, l.expires_at,
            a.is_own_expiry, a.task, a.intent, a.created_by, m.revision, m.created_at,
-           m.updated_at, a.binding, a.attempt, {HAS_ENDED}"""
+           m.updated_at, a.binding, a.attempt, {HAS_ENDED}, a.tier,
+           p.space_id"""
 ENTRIES = """agent_memories a
              JOIN memories m ON m.id = a.memory_id
              JOIN agent_spaces p ON p.space_id = m.space_id
@@ -40,26 +41,27 @@ def handled(handling: Handling) -> dict[str, object]:
     }
 
 
-def _tier_of(tier: str, agent: str) -> Tier:
-    """The tier in a row; the nearest if it is damaged."""
-    return member(Tier, tier, Tier.EPISODIC if agent else Tier.SEMANTIC)
-
-
 def _sensitivity(said: str | None) -> Sensitivity | None:
     """What a row says; the strictest if it is damaged."""
     return None if said is None else member(Sensitivity, said, Sensitivity.RESTRICTED)
 
 
 def entry_of(row: Any) -> AgentEntry:
+    """The entry in a row of ENTRY. DamagedRow if nobody can tell whose it is, or until when."""
     (uid, id_, tier, agent, namespace, key, value, tags, is_pinned, priority, sensitivity,
      curated_by, ttl, expires_at, is_own_expiry, task, intent, created_by, revision, created_at,
-     updated_at, binding, attempt, has_ended) = row  # fmt: skip
+     updated_at, binding, attempt, has_ended, own_tier, space_id) = row  # fmt: skip
+    strict = StrictRow("agent_memories", id_)
+    strict.member("tier", Tier, own_tier)
+    bound = strict.member("binding", Binding, binding)
+    if bound is Binding.TASK and attempt is None:
+        raise strict.damaged("attempt")
     return AgentEntry(
         id=AgentEntryId(uid),
         memory=MemoryId(id_),
         place=Place(
             space=AgentSpace(
-                tier=_tier_of(tier, agent),
+                tier=StrictRow("agent_spaces", space_id).member("tier", Tier, tier),
                 agent=AgentId(agent) if agent else None,
                 namespace=namespace,
             ),
@@ -73,13 +75,13 @@ def entry_of(row: Any) -> AgentEntry:
             sensitivity=_sensitivity(sensitivity),
             curated_by=curated_by,
             ttl=ttl,
-            expires_at=optional_instant(expires_at),
+            expires_at=end_of(id_, expires_at),
             is_own_expiry=bool(is_own_expiry),
         ),
         labels=Labels(
             task=task,
             intent=intent,
-            binding=member(Binding, binding, Binding.NONE),
+            binding=bound,
             attempt=attempt,
         ),
         created_by=AgentId(created_by),

@@ -46,7 +46,7 @@ class Seals(Table):
             after=after,
             limit=limit,
         )
-        return self.opened(map(entry_of, rows))
+        return self.opened(self._intact(rows, entry_of))
 
     def opened(self, entries: Iterable[AgentEntry]) -> list[AgentEntry]:
         """The entries with their values; whose stored one is no object is sealed."""

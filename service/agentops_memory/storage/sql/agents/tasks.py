@@ -8,19 +8,11 @@ from typing import Any
 
 from ....domain.model.agents import AgentId
 from ....domain.model.intents import FINAL, IntentId, MemoryPolicy, Task, TaskId, TaskStatus
-from ..rows import (
-    count,
-    instant,
-    member,
-    micros,
-    optional_count,
-    optional_instant,
-    optional_micros,
-    parsed,
-)
+from ..rows import StrictRow, count, instant, micros, optional_instant, optional_micros, parsed
 from ..table import Table
 
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"
+OPEN = f"status IN ({', '.join(sorted(repr(it.value) for it in set(TaskStatus) - FINAL))})"
 TASK = """t.id, t.intent, t.parent, t.agent, t.status, t.policy, t.details, t.version, t.attempt,
           t.created_at, t.started_at, t.completed_at"""
 
@@ -35,7 +27,9 @@ class Tasks(Table):
         self._insert("tasks", **_row(task))
 
     def get(self, task: TaskId) -> Task | None:
-        return self._first(_task, f"SELECT {TASK} FROM tasks t WHERE t.id = :id", id=task)
+        return self._first(
+            _task, f"SELECT t.{self._sql.row}, {TASK} FROM tasks t WHERE t.id = :id", id=task
+        )
 
     def replace(self, task: Task) -> None:
         row = _row(task)
@@ -61,13 +55,13 @@ class Tasks(Table):
 
     def some(self, tasks: Sequence[TaskId]) -> list[Task]:
         rows = self._execute(
-            f"""SELECT {TASK}
+            f"""SELECT t.{self._sql.row}, {TASK}
                   FROM {self._sql.texts("given")}
                  {self._sql.leads} tasks t ON t.id = given.value
               ORDER BY given.key""",
             texts=json.dumps(tasks),
         )
-        return list(map(_task, rows))
+        return list(self._intact(rows, _task))
 
     def past(self, until: datetime, most: int) -> list[TaskId]:
         return self._scalars(
@@ -91,6 +85,11 @@ class Tasks(Table):
         ).rowcount
 
 
+def unfinished(alias: str) -> str:
+    """Of a task that is known not to be finished; the first part is what an index says."""
+    return f"NOT {alias}.{FINISHED} AND {alias}.{OPEN}"
+
+
 def _row(task: Task) -> dict[str, object]:
     return {
         "id": task.id,
@@ -110,15 +109,16 @@ def _row(task: Task) -> dict[str, object]:
 
 
 def _task(row: Any) -> Task:
-    (id_, intent, parent, agent, status, policy, details, version, attempt, created_at, started_at,
-     completed_at) = row  # fmt: skip
+    (number, id_, intent, parent, agent, status, policy, details, version, attempt, created_at,
+     started_at, completed_at) = row  # fmt: skip
+    strict = StrictRow("tasks", number)
     return Task(
         id=TaskId(id_),
         intent=IntentId(intent),
         parent=None if parent is None else TaskId(parent),
         agent=None if agent is None else AgentId(agent),
-        status=member(TaskStatus, status, TaskStatus.PENDING),
-        policy=None if policy is None else _policy(policy),
+        status=strict.member("status", TaskStatus, status),
+        policy=None if policy is None else _strict_policy(strict, policy),
         details=details,
         version=count(version),
         attempt=count(attempt),
@@ -129,7 +129,7 @@ def _task(row: Any) -> Task:
 
 
 def _written(policy: MemoryPolicy) -> str:
-    said = {
+    said = {  # each name is a field's
         "archives": policy.archives,
         "inherits": policy.inherits,
         "max_entries": policy.max_entries,
@@ -138,12 +138,20 @@ def _written(policy: MemoryPolicy) -> str:
     return json.dumps(said)
 
 
-def _policy(text: str) -> MemoryPolicy:
-    """The policy in a row; of what is damaged, what holds for all."""
-    said = parsed(text, dict)
-    return MemoryPolicy(
-        archives=said.get("archives") is not False,
-        inherits=said.get("inherits") is True,
-        max_entries=optional_count(said.get("max_entries")),
-        max_size=optional_count(said.get("max_size")),
-    )
+def _strict_policy(row: StrictRow, text: str) -> MemoryPolicy:
+    policy = policy_of(text)
+    if policy is None:
+        raise row.damaged("policy")
+    return policy
+
+
+def policy_of(text: str) -> MemoryPolicy | None:
+    """The policy in a row; None if it is damaged, for without a limit more would be allowed."""
+    said: dict[str, Any] = parsed(text, dict)
+    if said.keys() != {"archives", "inherits", "max_entries", "max_size"}:
+        return None
+    policy = MemoryPolicy(**said)
+    are_flags = all(isinstance(it, bool) for it in (policy.archives, policy.inherits))
+    limits = policy.max_entries, policy.max_size
+    are_limits = all(it is None or (type(it) is int and it >= 0) for it in limits)
+    return policy if are_flags and are_limits else None

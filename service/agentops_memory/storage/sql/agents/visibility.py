@@ -5,32 +5,38 @@ from datetime import datetime
 from typing import Any
 
 from ....domain.model.agent_memory import Access, Binding, Eyes, Tier
-from ..liveness import IN_FORCE, live
+from ..liveness import live
 from ..rows import micros
 from ..table import Connection
-from .intents import ACTIVE
-from .tasks import FINISHED
+from .intents import ACTIVE, GRANTED
+from .tasks import OPEN, unfinished
 
 # Working memory ends with the attempt at the task that it is bound to, before its row goes.
 HAS_ENDED = f"""(a.binding = {Binding.TASK:d} AND a.tier = '{Tier.WORKING}'
                  AND EXISTS (SELECT 1
                                FROM tasks
                               WHERE tasks.id = a.task
-                                    AND (tasks.attempt <> a.attempt OR tasks.{FINISHED})))"""
+                                    AND (tasks.attempt <> a.attempt OR NOT tasks.{OPEN})))"""
 HERE = f"{live('m')} AND NOT {HAS_ENDED}"
 
 
 def access_in(namespace: str) -> str:
     """The access of the asking agent, `:eyes`, in the namespace that a column names."""
     return f"""CASE WHEN :is_admin THEN {Access.ADMIN:d}
-                    ELSE coalesce((SELECT n.access
+                    ELSE coalesce((SELECT {_level("n.access")}
                                      FROM namespace_access n
                                     WHERE n.namespace = {namespace} AND n.agent = :eyes),
-                                  (SELECT n.default_access
+                                  (SELECT {_level("n.default_access")}
                                      FROM namespaces n
                                     WHERE n.name = {namespace}),
                                   {Access.READ:d})
                END"""
+
+
+def _level(column: str) -> str:
+    """The access that a column holds; none where it holds no access."""
+    return f"""CASE WHEN {column} BETWEEN {Access.NONE:d} AND {Access.ADMIN:d} THEN {column}
+                    ELSE {Access.NONE:d} END"""
 
 
 def _own_or_shared(least: Access) -> str:
@@ -43,26 +49,26 @@ WRITABLE = f"({_own_or_shared(Access.WRITE)})"
 # Others' working memory is read with the unfinished task that it is bound to: by who coordinates
 # it or was granted its intent, by its agent now, by that of a sub-task which inherits it.
 _TASKS = f"""
-    SELECT t.id FROM tasks t WHERE t.agent = :eyes AND NOT t.{FINISHED}
+    SELECT t.id FROM tasks t WHERE t.agent = :eyes AND {unfinished("t")}
      UNION
     SELECT t.id
       FROM (SELECT intent FROM coordinators WHERE agent = :eyes AND {ACTIVE}
              UNION
-            SELECT intent FROM grants WHERE agent = :eyes AND {IN_FORCE}) i
+            SELECT intent FROM grants WHERE agent = :eyes AND {GRANTED}) i
       JOIN tasks t ON t.intent = i.intent
-     WHERE NOT t.{FINISHED}
+     WHERE {unfinished("t")}
      UNION
     SELECT t.id
       FROM tasks s
       JOIN tasks t ON t.id = s.parent
-     WHERE s.agent = :eyes AND s.inherits AND NOT s.{FINISHED} AND NOT t.{FINISHED}"""
+     WHERE s.agent = :eyes AND s.inherits = TRUE AND {unfinished("s")} AND {unfinished("t")}"""
 
 # Others' episodic memory is read by who coordinates an unfinished task of theirs.
 _OWNERS = f"""
     SELECT DISTINCT t.agent
       FROM (SELECT intent FROM coordinators WHERE agent = :eyes AND {ACTIVE}) c
       JOIN tasks t ON t.intent = c.intent
-     WHERE t.agent IS NOT NULL AND NOT t.{FINISHED}"""
+     WHERE t.agent IS NOT NULL AND {unfinished("t")}"""
 
 
 _SHARED = f"""({_own_or_shared(Access.READ)}

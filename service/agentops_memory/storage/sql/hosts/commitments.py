@@ -17,18 +17,19 @@ from ....domain.model.hosts.entries import ref_entry_id
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import MemoryRef
 from ....domain.text.ids import Uids
-from ..rows import instant, member, micros, optional_instant, optional_micros
+from ..rows import EARLIEST, StrictRow, instant, micros, optional_instant, optional_micros
 from ..table import Table
 from .met_tags import SPACE, MetTags
 from .visible import superseded, there
 
 _CURRENT = f"{there(None)} AND NOT {superseded(None)}"
 _STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
-_COMMITMENT = f"""c.uid, c.memory_id, f.ref, e.name, m.uid, c.due_at, c.tag, {_STATE}, c.created_at,
-                  c.fired_at"""
+_COMMITMENT = f"""c.id, c.uid, c.memory_id, f.ref, e.name, m.uid, c.due_at, c.tag, {_STATE},
+                  c.created_at, c.fired_at"""
 _SOURCE = """JOIN ref_entries e ON e.memory_id = c.memory_id
              JOIN memories m ON m.id = c.memory_id
              JOIN refs f ON f.space_id = e.space_id"""
+_IS_DUE = f"state = 'armed' AND due_at BETWEEN {EARLIEST} AND :now"
 
 
 @dataclass(eq=False)
@@ -43,7 +44,12 @@ class Commitments(Table):
         return MetTags(self._connection, self._sql, self._now)
 
     def get(self, uid: str) -> Commitment | None:
-        return next(iter(self._some("commitments c", "c.uid = :uid", uid=uid)), None)
+        return self._first(
+            _commitment,
+            f"SELECT {_COMMITMENT} FROM commitments c {_SOURCE} WHERE c.uid = :uid",
+            uid=uid,
+            **self._at,
+        )
 
     def listed(self, query: CommitmentQuery) -> list[Commitment]:
         conditions = ["c.uid > :after"]
@@ -124,7 +130,7 @@ class Commitments(Table):
         return self._met_tags.exist or self._exists(
             f"""SELECT 1
                   FROM commitments {self._sql.hint("commitments_by_time")}
-                 WHERE state = 'armed' AND due_at <= :now
+                 WHERE {_IS_DUE}
                  LIMIT 1""",
             **self._at,
         )
@@ -134,7 +140,7 @@ class Commitments(Table):
             self._scalars(
                 f"""SELECT id
                       FROM commitments {self._sql.hint("commitments_by_time")}
-                     WHERE state = 'armed' AND due_at <= :now
+                     WHERE {_IS_DUE}
                   ORDER BY due_at, id
                      LIMIT :most""",
                 most=most,
@@ -212,7 +218,7 @@ class Commitments(Table):
         rows = self._execute(
             f"SELECT {_COMMITMENT} FROM {which} {_SOURCE} WHERE {condition}", **values, **self._at
         )
-        return list(map(_commitment, rows))
+        return list(self._intact(rows, _commitment))
 
     def _picked(self, ids: Sequence[int]) -> list[Commitment]:
         """The commitments with these ids, in their order, each once."""
@@ -229,14 +235,15 @@ def _row(condition: Condition) -> dict[str, object]:
 
 
 def _commitment(row: Any) -> Commitment:
-    uid, memory, ref, name, of, due_at, tag, state, created_at, fired_at = row
+    number, uid, memory, ref, name, of, due_at, tag, state, created_at, fired_at = row
+    strict = StrictRow("commitments", number)
     return Commitment(
         uid=uid,
         memory=MemoryId(memory),
         ref=MemoryRef(ref),
         entry=ref_entry_id(of, name),
-        condition=Condition(due_at=optional_instant(due_at), tag=tag),
-        state=member(CommitmentState, state, CommitmentState.CANCELLED),
+        condition=Condition(due_at=strict.optional_instant("due_at", due_at), tag=tag),
+        state=strict.member("state", CommitmentState, state),
         created_at=instant(created_at),
         fired_at=optional_instant(fired_at),
     )

@@ -22,13 +22,14 @@ from ....domain.model.space import MemoryRef, Space
 from ....domain.ports.refs import ListedRef
 from ....domain.text.ids import Uids
 from ..memories import Spaces
-from ..rows import count, instant, member, micros, optional_micros
+from ..rows import EARLIEST, LAST, count, instant, member, micros, optional_micros
 from ..table import Table
 from .rows import ENTRY, PROVENANCE, entry_of, measures, named, names
 from .visible import put_by, superseded, there, undeleted_at, values
 
 T = TypeVar("T")
 ALL = 1 << 62  # rows
+_IS_NO_END = f"e.ends_at NOT BETWEEN {EARLIEST} AND {LAST}"  # damaged, so that it may be lost
 
 
 @dataclass(eq=False)
@@ -41,7 +42,7 @@ class Refs(Table):
 
     def space(self, ref: MemoryRef) -> Space | None:
         row = self._execute(
-            """SELECT s.scope, s.id, s.area
+            """SELECT s.scope, s.id, s.area, s.partition
                  FROM refs f
                  JOIN spaces s ON s.id = f.space_id
                 WHERE f.ref = :ref""",
@@ -92,7 +93,7 @@ class Refs(Table):
               ORDER BY given.key""",
             ids=json.dumps(list(memories)),
         )
-        return list(map(entry_of, rows))
+        return list(self._intact(rows, entry_of))
 
     def put(self, memory: Memory, name: RefEntryId | None, origin: Origin) -> None:
         space, _ = self._spaces.placed(memory.space)
@@ -157,8 +158,8 @@ class Refs(Table):
             f"""SELECT 1
                   FROM refs f
                  {self._sql.leads} ref_losses e ON e.space_id = f.space_id
-                 WHERE f.ref = :ref AND e.memory_id <= :high AND {undeleted_at("e")}
-                       AND (e.ends_at IS NULL OR e.ends_at > :at)
+                 WHERE f.ref = :ref AND e.memory_id <= :high AND e.deleted_after >= :offset
+                       AND (e.ends_at IS NULL OR e.ends_at > :at OR {_IS_NO_END})
                        AND NOT coalesce(e.deleted_after >= :since AND e.ends_at > :until
                                         AND e.ends_at <= :now, FALSE)
                  UNION ALL
@@ -167,7 +168,8 @@ class Refs(Table):
                  {self._sql.leads} ref_entries e {self._sql.hint("ref_entries_by_end")}
                        ON e.space_id = f.space_id
                  WHERE f.ref = :ref AND {put_by("e")} AND {undeleted_at("e")}
-                       AND e.ends_at > :at AND e.ends_at <= :until
+                       AND e.ends_at IS NOT NULL
+                       AND ((e.ends_at > :at AND e.ends_at <= :until) OR {_IS_NO_END})
                  LIMIT 1""",
             ref=ref,
             at=micros(at.at),

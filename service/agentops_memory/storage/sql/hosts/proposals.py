@@ -19,13 +19,13 @@ from ....domain.model.hosts.proposals import (
 )
 from ....domain.ports.proposals import ListedProposal
 from ....domain.text.ids import Uids
-from ..rows import count, instant, member, micros, tag_array, tag_tuple
+from ..rows import StrictRow, count, instant, micros, tag_array, tag_tuple
 from ..table import Table
 
 # Of equal artifacts the first that is open or applied is what later ones repeat.
 _PROPOSAL = """p.id, p.name, p.kind, p.state, p.title, p.rationale, p.artifact, p.checksum,
                p.source_runs, p.synthesizer, p.principal, p.revision, p.created_at, p.updated_at,
-               d.name, d.kind, d.state, d.checksum"""
+               d.id, d.name, d.kind, d.state, d.checksum"""
 _FIRST_EQUAL = """LEFT JOIN proposals d
                          ON d.id = (SELECT o.id
                                       FROM proposals o
@@ -93,7 +93,7 @@ class Proposals(Table):
               ORDER BY given.key""",
             ids=json.dumps(list(numbers)),
         )
-        return list(map(_proposal, rows))
+        return list(self._intact(rows, _proposal))
 
     def move(self, proposal: Proposal, state: ProposalState) -> Proposal:
         self._execute(
@@ -145,7 +145,7 @@ class Proposals(Table):
             return None
         of_kind = "" if kind is None else "AND kind = :kind"
         rows = self._execute(
-            f"""SELECT name, kind, checksum
+            f"""SELECT id, name, kind, checksum
                   FROM proposals
                  WHERE state = 'applied' AND id > :after {of_kind}
               ORDER BY id
@@ -154,7 +154,7 @@ class Proposals(Table):
             kind=kind,
             limit=limit,
         )
-        return list(map(_installed, rows))
+        return list(self._intact(rows, _installed))
 
     def every(self, after: int, most: int) -> list[ListedProposal]:
         rows = self._execute(
@@ -215,8 +215,8 @@ def _proposal(row: Any) -> Proposal:
     return Proposal(
         number=number,
         id=ProposalId(name),
-        kind=_kind(kind),
-        state=_state(state),
+        kind=_kind(number, kind),
+        state=_state(number, state),
         title=title,
         rationale=rationale,
         artifact=artifact,
@@ -231,16 +231,16 @@ def _proposal(row: Any) -> Proposal:
     )
 
 
-def _repeated(name: str, kind: str, state: str, checksum: bytes) -> str:
+def _repeated(number: int, name: str, kind: str, state: str, checksum: bytes) -> str:
     """What an equal artifact repeats: what is installed, or else the proposal."""
-    if _state(state) is ProposalState.APPLIED:
-        return installed_ref(_kind(kind), ProposalId(name), checksum)
+    if _state(number, state) is ProposalState.APPLIED:
+        return installed_ref(_kind(number, kind), ProposalId(name), checksum)
     return name
 
 
 def _installed(row: Any) -> InstalledArtifact:
-    name, kind, checksum = row
-    id_, of_kind = ProposalId(name), _kind(kind)
+    number, name, kind, checksum = row
+    id_, of_kind = ProposalId(name), _kind(number, kind)
     return InstalledArtifact(ref=installed_ref(of_kind, id_, checksum), kind=of_kind, proposal=id_)
 
 
@@ -249,10 +249,10 @@ def _listed(row: Any) -> ListedProposal:
     return ListedProposal(number, count(size))
 
 
-def _kind(value: str) -> ArtifactKind:
-    return member(ArtifactKind, value, ArtifactKind.AUTOMATION)
+def _kind(number: int, value: str) -> ArtifactKind:
+    return StrictRow("proposals", number).member("kind", ArtifactKind, value)
 
 
-def _state(value: str) -> ProposalState:
-    """Of what is damaged nothing is known to be applied."""
-    return member(ProposalState, value, ProposalState.DRAFT)
+def _state(number: int, value: str) -> ProposalState:
+    """The state in a row: by another one, what was rejected could be applied."""
+    return StrictRow("proposals", number).member("state", ProposalState, value)

@@ -20,7 +20,7 @@ from ....domain.model.hosts.runs import (
 from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.space import MemoryRef
 from ....domain.text.json_words import stored_object
-from ..rows import count, instant, member, optional_instant, tag_tuple
+from ..rows import StrictRow, count, end_of, instant, member, optional_instant, tag_tuple
 
 RUN = """id, name, kind, status, agent, workflow, refs, source, from_sequence, log_offset, high,
          at, secrets, wrote, started_at, heard_at, ended_at"""
@@ -36,23 +36,23 @@ def run_of(row: Any) -> Run:
     """The run in a row of RUN."""
     (number, id_, kind, status, agent, workflow, refs, source, sequence, offset, high, at, secrets,
      wrote, started_at, heard_at, ended_at) = row  # fmt: skip
-    ended = optional_instant(ended_at)
+    strict = StrictRow("runs", number)
     return Run(
         number=number,
         id=RunId(id_),
-        kind=member(RunKind, kind, RunKind.HOST),
-        status=member(RunStatus, status, RunStatus.CANCELLED if ended else RunStatus.RUNNING),
+        kind=strict.member("kind", RunKind, kind),
+        status=strict.member("status", RunStatus, status),
         agent=agent,
         workflow=workflow,
-        refs=tag_tuple(refs),
+        refs=strict.texts("refs", refs),
         source=None if source is None else RunId(source),
         from_sequence=count(sequence),
         snapshot=Snapshot(offset=Offset(offset), high=MemoryId(high), at=instant(at)),
-        secrets=_counts(secrets),
-        wrote=tag_tuple(wrote),
+        secrets=LOST if (counts := counts_of(secrets)) is None else counts,
+        wrote=strict.texts("wrote", wrote),
         started_at=instant(started_at),
         heard_at=instant(heard_at),
-        ended_at=ended,
+        ended_at=optional_instant(ended_at),
     )
 
 
@@ -81,11 +81,15 @@ def event_of(row: Any) -> RunEvent:
     )
 
 
-def _counts(text: str) -> Mapping[str, int]:
-    """How many values each id has; of what is damaged it is not known, and no put is safe."""
+LOST = {"": 1}
+"""The secrets of a run of which it is not known how many there are: no put in it is safe."""
+
+
+def counts_of(text: str) -> Mapping[str, int] | None:
+    """How many values each id has; None if that is damaged."""
     found = stored_object(text)
-    if found is None or not all(type(it) is int for it in found.values()):
-        return {"": 1}
+    if found is None or not all(type(it) is int and it > 0 for it in found.values()):
+        return None
     return found
 
 
@@ -119,7 +123,7 @@ def entry_of(row: Any) -> RefEntry:
         content=content,
         tags=tag_tuple(tags),
         created_at=instant(created_at),
-        expires_at=optional_instant(expires_at),
+        expires_at=end_of(id_, expires_at),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ....domain.errors import DamagedRow
 from ....domain.model.hosts.runs import (
     ENDS,
     JsonObject,
@@ -25,7 +26,7 @@ from ....domain.text.ids import Uids
 from ..rows import micros, tag_array
 from ..table import Table
 from .pass_runs import PassRuns, run_id
-from .rows import EVENT, RUN, event_of, payload_text, run_of
+from .rows import EVENT, LOST, RUN, event_of, payload_text, run_of
 
 HEARD = timedelta(seconds=1)  # how exactly it is noted when something was done
 
@@ -38,7 +39,10 @@ class Runs(Table):
     _uids: Uids
 
     def get(self, run: RunId) -> Run | None:
-        return self._first(run_of, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
+        found = self._first(run_of, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
+        if found is not None and found.secrets is LOST:
+            self._sql.note(self._connection, DamagedRow("runs", found.number, "secrets"))
+        return found
 
     def open(self, draft: RunDraft, *, of: Run | None = None, kind: RunKind = RunKind.HOST) -> Run:
         id_ = draft.id or self._new_id()
@@ -170,15 +174,16 @@ class Runs(Table):
         return Offset(self._number("SELECT coalesce(max(id), 0) FROM run_events"))
 
     def silent(self, until: datetime, most: int) -> list[RunId]:
-        return self._scalars(
-            """SELECT name
-                 FROM runs
-                WHERE ended_at IS NULL AND heard_at <= :until
-             ORDER BY high, log_offset, id
-                LIMIT :most""",
+        rows = self._execute(
+            f"""SELECT {RUN}
+                  FROM runs
+                 WHERE ended_at IS NULL AND heard_at <= :until
+              ORDER BY high, log_offset, id
+                 LIMIT :most""",
             until=micros(until),
             most=most,
         )
+        return [run.id for run in self._intact(rows, run_of)]
 
     def past(self, until: datetime, most: int, *, with_events: bool) -> list[int]:
         told = "AND EXISTS (SELECT 1 FROM run_events WHERE run = runs.id)" if with_events else ""

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 from ....domain.model.hosts.runs import Snapshot
 from ..liveness import expired, superseded_in_ref
+from ..rows import MOST
 
 
 def undeleted_at(alias: str) -> str:
     """Not deleted at the event: what is deleted now may have been after it."""
-    return f"({alias}.deleted_after IS NULL OR {alias}.deleted_after >= :offset)"
+    deleted_after = f"{alias}.deleted_after"
+    return f"({deleted_after} IS NULL OR {deleted_after} BETWEEN :offset AND {2 * MOST})"
 
 
 def put_by(alias: str, of: str = ":high") -> str:

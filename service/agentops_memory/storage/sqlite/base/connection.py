@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import aiosqlite
 
+from ....domain.errors import DamagedRow
 from ....domain.ports.callbacks import noop
 from ....domain.text.features import ALL, Features
 from ...stems import Stems
@@ -99,6 +100,13 @@ def known_stems(database: sqlite3.Connection) -> Stems:
     return cast(_Database, database).stems
 
 
+def taken_damage(database: sqlite3.Connection) -> list[DamagedRow]:
+    """The damaged rows that were left out on a connection since this was last called."""
+    ours = cast(_Database, database)
+    damaged, ours.damaged = ours.damaged, []
+    return damaged
+
+
 def read_only(database: sqlite3.Connection) -> None:
     """Make every later write on this connection an error."""
     database.execute("PRAGMA query_only = ON")
@@ -173,6 +181,7 @@ class _Database(sqlite3.Connection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stems = Stems()
+        self.damaged: list[DamagedRow] = []  # what reads have left out since it was last taken
 
     def close(self) -> None:
         self.stems.close()

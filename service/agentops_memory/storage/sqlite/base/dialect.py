@@ -4,8 +4,9 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
+from ....domain.errors import DamagedRow
 from ....domain.model.access import Patterns
 from ....domain.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ....domain.model.space import Project
@@ -45,7 +46,13 @@ def _gathered(*values: str) -> str:
     return f"json_group_array({row})"
 
 
+def _note(connection: Connection, damage: DamagedRow) -> None:
+    cast(Any, connection).damaged.append(damage)
+
+
 SQLITE = Dialect(
+    note=_note,
+    row="rowid",
     read=lambda connection, query, parameters: connection.execute(query, parameters),
     inserted=_inserted,
     inserted_all=_inserted_all,

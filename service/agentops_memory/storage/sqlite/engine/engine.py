@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from ....domain.errors import Damaged, StartRefused
+from ....domain.errors import Damaged, DamagedRow, StartRefused
 from ....domain.model.access import Caller
 from ....domain.model.ranking import weights_of
 from ....domain.model.retention import USUAL, Retentions
@@ -19,7 +19,7 @@ from ....domain.ports.sealing import Sealer
 from ....domain.text.features import ALL, Features
 from ....domain.text.ids import Uids
 from ...index_cache.cache import CachedGroups, IndexCache
-from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, in_snapshot
+from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, in_snapshot, taken_damage
 from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
 from ..fts.cached_index import load_wanted
 from ..fts.partitions import versions_of
@@ -131,10 +131,12 @@ class SqliteEngine:
             except Undecodable:
                 self.damage.report(caller)
                 return transaction(database)
+            finally:
+                self.damage.known.add(caller, taken_damage(database))
 
         try:
             return await self._readers.run(again)
-        except sqlite3.Error:
+        except (sqlite3.Error, DamagedRow):
             with self._translated(caller):
                 raise
 
@@ -148,6 +150,8 @@ class SqliteEngine:
             except Undecodable:
                 self.damage.report(caller)
                 raise
+            finally:
+                self.damage.known.add(caller, taken_damage(database))
 
         with self._translated(caller):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
@@ -192,7 +196,7 @@ class SqliteEngine:
             is_newest = await self._writer.write(again, BUSY_TIMEOUT)
         if self.damage.is_known:
             raise Damaged(f"{DAMAGED} {REMEDY}")
-        return Condition(has_newest_format=is_newest, damaged_values=len(self.damage.values))
+        return Condition(has_newest_format=is_newest, damaged_values=self.damage.known.names)
 
     async def scrub_file(self, caller: Caller) -> bool:
         """Leave nothing of what was deleted in the file and its log; false while that is held back.
@@ -210,6 +214,9 @@ class SqliteEngine:
         try:
             with translated():
                 yield
+        except DamagedRow as damage:
+            self.damage.known.add(caller, [damage])
+            raise
         except Damaged:
             self.damage.report_refusal(caller)
             raise

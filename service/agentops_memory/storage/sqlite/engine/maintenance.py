@@ -69,8 +69,8 @@ class SqliteMaintenance:
                     found = await _look(partial(is_intact, damage.path))
                     damage.note(caller, is_intact=found)
                 if not (thorough and damage.is_known):
-                    damage.note_values(caller, await _look(partial(damaged_at, damage.path)))
-        return Condition(is_intact=not damage.is_known, damaged_values=len(damage.values))
+                    damage.known.note(caller, await _look(partial(damaged_at, damage.path)))
+        return Condition(is_intact=not damage.is_known, damaged_values=damage.known.names)
 
     async def repair(self, caller: Caller) -> Repaired:
         numbers = await self._partitions(caller)

@@ -176,7 +176,7 @@ class TenantsEngine:
 
     async def probe(self) -> Condition:
         found = await self._default.probe()
-        damaged = sum(len(it.damage.values) for it in self._engines_open())
+        damaged = [told for it in self._engines_open() for told in it.damage.known.names]
         return replace(found, damaged_values=damaged)
 
     def path_of(self, caller: Caller) -> Path:

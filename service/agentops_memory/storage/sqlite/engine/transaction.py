@@ -73,7 +73,12 @@ class SqliteTransaction(Tables):
     def _search(self) -> SqliteSearch:
         lists = MemoryLists(self._connection, SQLITE, self._projects, self._moment)
         visibility = Visibility(
-            self._connection, SQLITE, self._projects, self._moment, self._partitions.of_projects
+            self._connection,
+            SQLITE,
+            self._projects,
+            self._moment,
+            self._partitions.of_projects,
+            self._partitions.is_made,
         )
         return SqliteSearch(self._connection, lists, visibility, self._groups, self._begun)
 

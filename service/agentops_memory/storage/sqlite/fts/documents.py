@@ -10,7 +10,7 @@ from ....domain.text.normalization import plain_words
 from ...index_cache.rows import row_number, span_of
 from ...index_cache.writes import IndexWrites
 from ...search.document import Borrowing, Document
-from ...sql.table import GLOBAL_AREA
+from ...sql.kinds import GLOBAL_AREA
 from ...stems import compared
 from ..base.connection import known_stems
 from ..base.dialect import SqliteTable

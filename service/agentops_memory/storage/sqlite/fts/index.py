@@ -9,8 +9,7 @@ from ....domain.model.kinds import TRAITS, IndexGroup, group_of
 from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.space import GLOBAL_SCOPE, Space
 from ...index_cache.rows import AREA
-from ...sql.kinds import kind_of
-from ...sql.table import GLOBAL_AREA, UNINDEXED_AREA, place_of
+from ...sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA, kind_of, place_of
 from ..base.dialect import SqliteTable
 from .documents import Terms
 from .partitions import Partitions
@@ -169,17 +168,38 @@ class Index(SqliteTable):
         self.flush()
         self._partitions.drop_all()
         self._execute("UPDATE spaces SET partition = NULL")
+        self._place_all()
+        self._partitions.make_all()
+        self._terms.rebuild_all()
+
+    def settle(self) -> None:
+        """Give each area without a partition one, and let each hold what the memories say.
+
+        For spaces whose places in the index were damaged, and are known again.
+        """
+        self._pending.require_own_rules()
+        self._place_all()
+        used = self._scalars(
+            "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL ORDER BY partition"
+        )
+        for number in {*self._partitions.all(), *used}:
+            if self._partitions.is_made(number):
+                self._partitions.rebuild(number)
+            else:  # its table may be there, as a damaged file leaves it
+                self._partitions.recreate(number)
+        self._terms.rebuild_all()
+
+    def _place_all(self) -> None:
+        """Let each area that lies in no partition lie in one."""
         areas = self._execute(
             f"""SELECT DISTINCT area, kind, project
                   FROM spaces
-                WHERE area > {GLOBAL_AREA}
+                 WHERE area > {GLOBAL_AREA} AND partition IS NULL
               ORDER BY area"""
         ).fetchall()
         for area, kind, project in areas:
             group = TRAITS[kind_of(kind, project)].index or IndexGroup.STORES
             self._partitions.assign(area, self._partitions.place(group))
-        self._partitions.make_all()
-        self._terms.rebuild_all()
 
     def _move(self, area: int, source: int, target: int) -> None:
         """Take an area's rows out of one partition, and put them into another."""
@@ -207,8 +227,13 @@ class Index(SqliteTable):
         self._pending.writes.erased.update(numbers)
 
     def _next_area(self) -> int:
-        ((area,),) = self._execute("SELECT max(coalesce(max(area), 0), 0) + 1 FROM spaces")
-        return int(area)
+        return self._number(
+            """SELECT coalesce(max(area), :none) + 1
+                 FROM spaces
+                WHERE area BETWEEN :none AND :last""",  # others are damaged, and no place for more
+            none=GLOBAL_AREA,
+            last=LAST_AREA,
+        )
 
     def _partitions_of(self, memories: Sequence[MemoryId]) -> set[int]:
         rows = self._execute(

@@ -3,11 +3,18 @@
 import sqlite3
 from collections.abc import Iterable
 
-from ....domain.model.kinds import FIRST, IndexGroup, group_of
+from ....domain.errors import DamagedRow
+from ....domain.model.kinds import FIRST, IndexGroup, group_of, is_partition
 from ...index_cache.rows import AREA
 from ...search.groups import Groups
 from ...search.visibility import PRIOR
-from ...sql.table import GLOBAL_AREA, UNINDEXED_AREA
+from ...sql.kinds import (
+    GLOBAL_AREA,
+    LAST_AREA,
+    UNINDEXED_AREA,
+    project_or_this,
+    require_place,
+)
 from ...stems import TOKENIZER
 from ..base.checks import drop_statements, is_readable
 from ..base.dialect import SqliteTable
@@ -33,7 +40,8 @@ class Partitions(SqliteTable, Groups):
 
     def all(self) -> list[int]:
         """The numbers of those that were made; the first always is."""
-        return [it for (it,) in self._execute("SELECT number FROM partitions ORDER BY number")]
+        numbers = self._scalars("SELECT number FROM partitions ORDER BY number")
+        return list(filter(is_partition, numbers))
 
     def of_projects(self) -> list[int]:
         """The numbers of those that hold projects and global memories."""
@@ -49,24 +57,22 @@ class Partitions(SqliteTable, Groups):
 
     def make(self, number: int) -> None:
         """Make a partition, with the memories that belong in it, unless it is there."""
-        row = self._execute("SELECT 1 FROM partitions WHERE number = :number", number=number)
-        if row.fetchone() is None:
+        if not self.is_made(number):
             self._make(number)
+
+    def is_made(self, number: int) -> bool:
+        """Whether there is a partition with this number."""
+        return self._exists("SELECT 1 FROM partitions WHERE number = :number", number=number)
 
     def has(self, area: int) -> bool:
         """Whether an area lies in partitions that were made."""
         if area in self._by_area or area == GLOBAL_AREA:
             return True
-        numbers = self._scalars(
-            """SELECT partition
-                 FROM spaces
-                WHERE area = :area AND partition IN (SELECT number FROM partitions)
-                LIMIT 1""",
-            area=area,
-        )
-        if numbers:
-            self._by_area[area] = numbers
-        return bool(numbers)
+        number = self._of_one(area)
+        if not self.is_made(number):
+            return False
+        self._by_area[area] = [number]
+        return True
 
     def of_area(self, area: int) -> list[int]:
         """Those in which an area lies, made if there are none."""
@@ -154,9 +160,43 @@ class Partitions(SqliteTable, Groups):
             return self.of_projects()
         if area == UNINDEXED_AREA:
             return []
-        number = self._number("SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area)
-        self.make(number)
+        number = self._of_one(area)
+        if not self.is_made(number):
+            self._require_new(area)
+            self.make(number)
         return [number]
+
+    def _require_new(self, area: int) -> None:
+        """DamagedRow for an area that has memories: their partition was made with the first."""
+        row = self._execute(
+            """SELECT s.id, s.project
+                 FROM spaces s
+                 JOIN memories m ON m.space_id = s.id
+                WHERE s.area = :area
+                LIMIT 1""",
+            area=area,
+        ).fetchone()
+        if row is not None:
+            raise DamagedRow("spaces", row[0], "partition", project_or_this(row[1]))
+
+    def _of_one(self, area: int) -> int:
+        """The partition of an area; DamagedRow if its spaces do not say it, or not the same."""
+        numbers = self._scalars(
+            "SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area
+        )
+        if len(numbers) != 1 or not is_partition(numbers[0]) or area > LAST_AREA:
+            self._require_one(area)
+        return int(numbers[0])
+
+    def _require_one(self, area: int) -> None:
+        spaces = self._execute(
+            "SELECT id, partition, project FROM spaces WHERE area = :area ORDER BY id", area=area
+        ).fetchall()
+        sound = [number for _, number, _ in spaces if is_partition(number)]
+        for space, number, project in spaces:
+            require_place(space, area, number, project)
+            if number != sound[0]:
+                raise DamagedRow("spaces", space, "partition", project_or_this(project))
 
     def _make(self, number: int) -> None:
         """Make a partition, with the rows of the prior behind those of its memories.

@@ -2,17 +2,18 @@
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ....domain.model.access import Caller
 from ....domain.ports.callbacks import noop
+from ...known_values import KnownValues, Value
 from ..base.checks import is_readable
 from ..base.connection import PROGRESS, connect, read_only
 from ..base.errors import REMEDY, is_damage
 from ..schema.schema import tables
-from .values import Value, damaged
+from .values import damaged
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class Damage:
         self.path = path
         self.report = on_damage  # where something else could stand in
         self.is_known = False
-        self.values: tuple[Value, ...] = ()  # the first of those that are known to be damaged
+        self.known = KnownValues(str(path))
 
     def report_refusal(self, caller: Caller) -> None:
         """Something was refused for it."""
@@ -42,17 +43,6 @@ class Damage:
         elif not (self.is_known or is_intact):
             log.error("the database file is damaged: %s", REMEDY, extra=fields)
         self.is_known = not is_intact
-
-    def note_values(self, caller: Caller, values: Iterable[Value]) -> None:
-        """Note the values that a look has found; the log has each once, but never what it is."""
-        known, self.values = self.values, tuple(values)
-        fields = {"path": str(self.path), "tenant": caller.tenant}
-        for value in self.values:
-            if value not in known:
-                where = {"table": value.table, "row": value.row, "column": value.column}
-                log.error("a value in the database is damaged: %s", REMEDY, extra=fields | where)
-        if known and not self.values:
-            log.warning("no value in the database is damaged any more", extra=fields)
 
 
 def is_intact(path: Path, is_stopped: Callable[[], bool]) -> bool:

@@ -17,8 +17,17 @@ from ..schema.schema import Difference, difference, partition_of, shown
 from . import repair
 from .database_checks import check_integrity, check_older, check_rows
 from .seal_checks import check_seals
+from .value_repair import may_be_known
 from .values import damaged
 
+MENDS = (
+    "`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy of the "
+    "file; `agentops-memory restore` brings back what a backup has."
+)
+LEAVES = (
+    "Nothing else says what was there, so it cannot be fixed, and what it restricts stays refused; "
+    "`agentops-memory restore` brings back what a backup has."
+)
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
 RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
 
@@ -124,12 +133,12 @@ def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
     if not found:
         yield ok("values", "Each is what its column holds.")
         return
+    is_fixable = any(map(may_be_known, found))
     yield failed(
         "values",
         f"Of what is stored, this is damaged: {some_of(found)}.",
-        "`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy "
-        "of the file; `agentops-memory restore` brings back what a backup has.",
-        fix=subject.fix(repair.mend_values, subject.now),
+        MENDS if is_fixable else LEAVES,
+        fix=subject.fix(repair.mend_values, subject.now) if is_fixable else None,
     )
 
 

@@ -61,12 +61,24 @@ def reindex(path: Path, features: Features) -> str:
 
 
 def mend_values(path: Path, features: Features, now: datetime) -> str:
-    """Put what there can be in the place of values that are none; of the file a copy is kept."""
+    """Put what there can be in the place of values that are none; of the file a copy is kept.
+
+    Unavailable, with what was done, if nothing says what some of them were.
+    """
     with _repairing(path, features) as database:
-        copy = kept_copy(path, contents, MENDED)
-        done = repair_values(database, now)
-        Index(database, Partitions(database, is_alone=True)).refill(_memories(done))
-    return f"Mended: {some_of(done)}. A copy of the file as it was is {copy}."
+        done, left = repair_values(database, now)
+        # Of the file as it was, for nothing is committed yet.
+        copy = kept_copy(path, contents, MENDED) if done else None
+        index = Index(database, Partitions(database, is_alone=True))
+        if any(it.value.table == "spaces" for it in done):
+            index.settle()
+        index.refill(_memories(done))
+    mended = f"Mended: {some_of(done)}. A copy of the file as it was is {copy}." if done else ""
+    if left:
+        raise Unavailable(
+            f"{mended} Not fixed, since nothing else says what was there: {some_of(left)}.".lstrip()
+        )
+    return mended
 
 
 def put_right(path: Path, features: Features) -> str:

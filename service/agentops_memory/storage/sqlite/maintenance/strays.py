@@ -3,6 +3,7 @@
 import sqlite3
 from dataclasses import dataclass
 
+from ....domain.model.kinds import NUMBERS
 from ....domain.model.space import GLOBAL_SCOPE
 
 
@@ -51,6 +52,11 @@ def _of_its_memory(column: str) -> str:
 _S_IS_GLOBAL, _T_IS_GLOBAL = (f"{it}.scope = '{GLOBAL_SCOPE}'" for it in "st")
 
 _STRAYS = (
+    Strays(
+        table="partitions",
+        what="numbers of partitions that no space can be in",
+        where=" AND ".join(f"number NOT BETWEEN {it[0]} AND {it[-1]}" for it in NUMBERS.values()),
+    ),
     Strays(
         table="lifecycles",
         what="lifecycles of memories that are gone",

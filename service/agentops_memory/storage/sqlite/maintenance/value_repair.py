@@ -1,4 +1,8 @@
-"""What is put in the place of a value that is none: what is known of it, else the nearest."""
+"""What is put in the place of a value that is none: what is known of it, else the nearest.
+
+Of a value that restricts something the nearest could permit more: it stays, unless other rows say
+what it was.
+"""
 
 import json
 import sqlite3
@@ -6,27 +10,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from ....domain.model.agent_events import EventType
-from ....domain.model.agent_memory import Binding, Tier
-from ....domain.model.intents import Permission, TaskStatus
 from ....domain.model.kinds import SpaceKind
 from ....domain.text.ids import nearest_uid
 from ....domain.text.instants import rendered
 from ....domain.text.normalization import content_hash
-from ...sql.kinds import HAS_NO_PROJECT, NEAREST_KIND
-from ...sql.liveness import undeleted
-from ...sql.rows import MOST, ids_of, instant, json_of, map_of, micros, tag_array, tag_tuple
-from ..base.errors import decoded
-from .columns import Kind, Table
-from .nearest import NEAREST
-from .values import (
+from ...columns import RESTRICTING, Kind, Table
+from ...known_values import Value
+from ...sql.kinds import (
+    HAS_NO_PROJECT,
+    NEAREST_KIND,
+)
+from ...sql.rows import (
     EARLIEST,
+    LAST,
+    MOST,
+    ids_of,
+    instant,
+    json_of,
+    map_of,
+    micros,
+    tag_array,
+    tag_tuple,
+)
+from ..base.errors import decoded
+from .nearest import IS_KNOWN, NEAREST, OWN
+from .values import (
     IS_NONE,
-    LATEST,
     UNLIMITED,
-    Value,
     damaged_rows,
-    members,
     register,
     there,
 )
@@ -44,15 +55,17 @@ class RepairedValue:
         return f"{self.value.column} of {self.value.table} {self.value.row}{now}"
 
 
-def repair_values(database: sqlite3.Connection, now: datetime) -> list[RepairedValue]:
-    """Put what there can be in the place of each value that is none; what was done.
+def repair_values(
+    database: sqlite3.Connection, now: datetime
+) -> tuple[list[RepairedValue], list[Value]]:
+    """Put what there can be in the place of each value that is none; what was done, and not.
 
     Within a transaction in which references are not looked at. The index does not follow.
     """
     _register(database)
     newest, tables = _newest(database) or micros(now), there(database)
-    done = [
-        _repaired(database, value, table, key, newest)
+    found = [
+        (value, _repaired(database, value, table, key, newest))
         for name, table in tables.items()
         for key, value in damaged_rows(database, name, table, UNLIMITED)
     ]
@@ -62,18 +75,32 @@ def repair_values(database: sqlite3.Connection, now: datetime) -> list[RepairedV
         database.execute(_KINDS)
     if "refs" in tables:
         database.execute(_KINDS_OF_REFS)
-    return done
+    return (
+        [repaired for _, repaired in found if repaired is not None],
+        [value for value, repaired in found if repaired is None],
+    )
+
+
+def may_be_known(value: Value) -> bool:
+    """Whether something may be put in the place of a damaged value."""
+    return _replacement(value.table, value.column, value.kind) is not None
 
 
 def _repaired(
     database: sqlite3.Connection, value: Value, table: Table, key: object, newest: int
-) -> RepairedValue:
-    """Put it there. Where another row has what it would be, it is something else."""
+) -> RepairedValue | None:
+    """Put it there; None if nothing says what it was.
+
+    Where another row has what it would be, it is something else.
+    """
     column = value.column
     replacement = _replacement(value.table, column, value.kind)
+    if replacement is None:
+        return None
     statement = f"""UPDATE {value.table}
                        SET {column} = :expression
                      WHERE CAST({table.key} AS BLOB) = :key AND {IS_NONE[value.kind].format(column)}
+                           {IS_KNOWN.get((value.table, column), "")}
                  RETURNING {column}"""
     given = {"key": key, "newest": newest}
     try:
@@ -82,20 +109,24 @@ def _repaired(
         of_text = f"{replacement} || hex(CAST({column} AS BLOB))"
         other = of_text if value.kind is Kind.TEXT else "abs(random() % 1000000000)"
         row = database.execute(statement.replace(":expression", other), given).fetchone()
+    if row is None and (value.table, column) in IS_KNOWN:
+        return None
     is_instant = row is not None and value.kind is Kind.INSTANT
     return RepairedValue(value=value, at=instant(row[0]) if is_instant else None)
 
 
-def _replacement(table: str, column: str, kind: Kind) -> str:
-    """The expression of what there can be in a column."""
+def _replacement(table: str, column: str, kind: Kind) -> str | None:
+    """The expression of what there can be in a column; None if that is not known."""
+    if (table, column) in RESTRICTING:
+        return OWN.get((table, column))
     if kind is Kind.INSTANT:
         known = [_sane(other) for other in NEAREST.get((table, column), ())]
         return f"coalesce({', '.join([*known, ':newest', ':newest'])})"
-    return _OWN.get((table, column)) or _REPLACEMENTS[kind].format(column)
+    return OWN.get((table, column)) or _REPLACEMENTS[kind].format(column)
 
 
 def _sane(instant: str) -> str:
-    return f"(SELECT at FROM (SELECT {instant} AS at) WHERE at BETWEEN {EARLIEST} AND {LATEST})"
+    return f"(SELECT at FROM (SELECT {instant} AS at) WHERE at BETWEEN {EARLIEST} AND {LAST})"
 
 
 def _newest(database: sqlite3.Connection) -> int | None:
@@ -105,7 +136,7 @@ def _newest(database: sqlite3.Connection) -> int | None:
               FROM (SELECT updated_at AS at FROM memories
                      UNION ALL
                     SELECT started_at FROM sessions)
-             WHERE at BETWEEN {EARLIEST} AND {LATEST}"""
+             WHERE at BETWEEN {EARLIEST} AND {LAST}"""
     )
     return None if newest is None else int(newest)
 
@@ -134,10 +165,6 @@ _REPLACEMENTS: Mapping[Kind, str] = {
     Kind.ERASURE: f"CASE WHEN {HAS_NO_PROJECT} THEN 'store' ELSE 'observation' END",
     Kind.SPACE: NEAREST_KIND,
     Kind.FLAG: "0",
-    Kind.STATUS: f"""CASE WHEN completed_at IS NOT NULL THEN '{TaskStatus.FAILED}'
-                          WHEN started_at IS NOT NULL THEN '{TaskStatus.RUNNING}'
-                          ELSE '{TaskStatus.PENDING}' END""",
-    Kind.PERMISSION: f"'{Permission.READ}'",
 }
 """What is put in its place."""
 
@@ -158,91 +185,3 @@ _FINGERPRINTS = """UPDATE memories
                                                         CAST(title AS BLOB),
                                                         CAST(content_hash AS BLOB))"""
 """What the fingerprints are of rows as they are now."""
-
-_NUMBER = """coalesce((SELECT 1 + max(o.number)
-                         FROM {0} o
-                        WHERE o.memory_id = {0}.memory_id AND o.{1} < {0}.{1}
-                              AND o.number BETWEEN 0 AND {2}),
-                      1)"""
-
-_TIER = f"""coalesce((SELECT told
-                        FROM (SELECT {{0}} AS told)
-                       WHERE told IN ({members(Tier)})),
-                     CASE WHEN agent = '' THEN '{Tier.SEMANTIC}' ELSE '{Tier.EPISODIC}' END)"""
-
-_OF_EVENT = """coalesce((SELECT {0}
-                            FROM agent_events e
-                           WHERE e.event_id = pending_archives.event_id),
-                         as_text(CAST({0} AS BLOB)))"""
-
-_OF_MEMORY = "coalesce((SELECT {0} FROM memories m WHERE m.id = memory_id), 0)"
-
-_OF_TYPE = "(SELECT type FROM events WHERE events.id = event_id)"
-
-_ATTEMPT = f"""coalesce((SELECT {{0}}
-                           FROM {{1}}
-                          WHERE {{2}} AND attempt BETWEEN 0 AND {MOST}),
-                        1)"""
-
-_OWN: Mapping[tuple[str, str], str] = {
-    ("memories", "uid"): "as_uid(CAST(uid AS BLOB))",
-    ("memories", "content_hash"): "as_hash(CAST(content AS BLOB))",
-    ("memories", "revision"): f"""coalesce((SELECT max(number)
-                                              FROM revisions
-                                             WHERE memory_id = memories.id
-                                                   AND number BETWEEN 0 AND {MOST}),
-                                           1)""",
-    ("revisions", "number"): _NUMBER.format("revisions", "id", MOST),
-    ("versions", "number"): _NUMBER.format("versions", "uid", MOST),
-    ("versions", "uid"): "as_uid(CAST(uid AS BLOB))",
-    ("erasures", "id"): "as_uid(CAST(id AS BLOB))",
-    ("erased", "erasure_id"): "as_uid(CAST(erasure_id AS BLOB))",
-    ("stores", "erasure_id"): "as_uid(CAST(erasure_id AS BLOB))",
-    ("stores", "uid"): "as_uid(CAST(uid AS BLOB))",
-    ("agent_spaces", "tier"): _TIER.format("(SELECT kind FROM spaces WHERE id = space_id)"),
-    ("agent_memories", "tier"): _TIER.format(
-        """(SELECT p.tier
-              FROM memories m
-              JOIN agent_spaces p ON p.space_id = m.space_id
-             WHERE m.id = memory_id)"""
-    ),
-    ("agent_memories", "binding"): f"{Binding.NONE:d}",
-    ("agent_memories", "attempt"): _ATTEMPT.format(
-        "attempt", "tasks", "tasks.id = agent_memories.task"
-    ),
-    ("tasks", "attempt"): _ATTEMPT.format(
-        "max(attempt)", "agent_memories a", f"a.task = tasks.id AND a.binding = {Binding.TASK:d}"
-    ),
-    ("agent_events", "binding"): f"""
-        CASE WHEN agent = '' OR {_OF_TYPE} = '{EventType.ARCHIVED}'
-             THEN CASE WHEN task IS NULL THEN {Binding.INTENT:d} ELSE {Binding.TASK:d} END
-             ELSE {Binding.NONE:d} END""",
-    ("pending_archives", "task"): _OF_EVENT.format("task"),
-    ("pending_archives", "agent"): _OF_EVENT.format("agent"),
-    ("pending_archives", "attempt"): _ATTEMPT.format(
-        "attempt", "agent_memories", "memory_id = pending_archives.first"
-    ),
-    ("spaces", "scope"): f"""CASE WHEN {HAS_NO_PROJECT} THEN as_uid(CAST(scope AS BLOB))
-                                 ELSE as_text(CAST(scope AS BLOB)) END""",
-    ("refs", "entries"): """(SELECT count(*)
-                               FROM ref_entries e
-                              WHERE e.space_id = refs.space_id AND e.deleted_after IS NULL)""",
-    ("refs", "size"): f"""(SELECT coalesce(sum(min(max(e.size, 0), {MOST})), 0)
-                             FROM ref_entries e
-                            WHERE e.space_id = refs.space_id AND e.deleted_after IS NULL)""",
-    ("ref_entries", "size"): _OF_MEMORY.format("length(CAST(m.content AS BLOB))"),
-    ("ref_entries", "length"): _OF_MEMORY.format("length(m.content)"),
-    ("run_events", "sequence"): """(SELECT count(*)
-                                     FROM run_events o
-                                    WHERE o.run = run_events.run AND o.id < run_events.id)""",
-    ("proposals", "size"): """(length(CAST(artifact AS BLOB))
-                               + length(CAST(coalesce(title, '') AS BLOB))
-                               + length(CAST(coalesce(rationale, '') AS BLOB)))""",
-    ("stores", "entries"): f"""(SELECT count(*)
-                                 FROM memories m
-                                WHERE m.space_id = stores.space_id AND {undeleted("m")})""",
-    ("stores", "size"): f"""(SELECT coalesce(sum(length(CAST(m.content AS BLOB))), 0)
-                              FROM memories m
-                             WHERE m.space_id = stores.space_id AND {undeleted("m")})""",
-}
-"""What is put in the place of values that other rows tell."""

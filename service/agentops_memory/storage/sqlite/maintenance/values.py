@@ -7,35 +7,17 @@ know.
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
+from functools import partial
 from typing import Any
 
-from ....domain.model.agent_memory import Tier
-from ....domain.model.intents import Permission, TaskStatus
-from ....domain.model.kinds import ErasureKind, SpaceKind
-from ....domain.model.memory import ChangeKind
 from ....domain.text.normalization import REPLACEMENT, clean
-from ...sql.rows import FIRST, MOST, ids_of, micros
+from ... import value_checks
+from ...columns import TABLES, Kind, Table
+from ...known_values import MOST_TOLD, Value
+from ...sql.rows import ids_of
+from ...value_checks import IS_SOUND
 from ..base.errors import decoded
-from .columns import TABLES, Kind, Table
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
-    """A value that is no such thing as its column holds. What it is stays in the file."""
-
-    table: str
-    row: str  # its key
-    column: str
-    kind: Kind
-
-    def __str__(self) -> str:
-        return f"{self.table} {self.row}: {self.column} ({self.kind.value})"
-
-
-MOST_TOLD = 100  # values
 UNLIMITED = -1
 
 
@@ -98,6 +80,10 @@ def register(database: sqlite3.Connection) -> None:
         "is_text": is_text,
         "is_tags": lambda array: _is_json(array, list),
         "is_pairs": lambda pairs: _is_json(pairs, dict),
+        **{
+            f"is_{kind.name.lower()}": partial(_is, IS_SOUND[kind])
+            for kind in (Kind.GUARDRAILS, Kind.POLICY, Kind.COUNTS)
+        },
         "is_ids": lambda ids: is_text(ids) and bool(ids_of(decoded(ids)) or ids == b"{}"),
     }
     for name, function in functions.items():
@@ -110,6 +96,11 @@ def is_text(text: bytes | None) -> bool:
         return text is None or text.decode() is not None
     except UnicodeDecodeError:
         return False
+
+
+def _is(is_sound: Callable[[str], bool], text: bytes | None) -> bool:
+    """Whether the bytes of a text, if there are any, are UTF-8 and sound."""
+    return text is None or (is_text(text) and is_sound(text.decode()))
 
 
 def _is_json(text: bytes | None, kind: type) -> bool:
@@ -129,25 +120,17 @@ def _texts(found: Any) -> list[Any]:
     return [*found, *found.values()] if isinstance(found, dict) else found
 
 
-def members(of: type[StrEnum]) -> str:
-    return ", ".join(f"'{member.value}'" for member in of)
-
-
-EARLIEST, LATEST = micros(FIRST), micros(datetime.max.replace(tzinfo=UTC))
-
 IS_NONE: Mapping[Kind, str] = {
+    **value_checks.IS_NONE,
     Kind.TEXT: "NOT is_text(CAST({0} AS BLOB))",
-    Kind.INSTANT: f"{{0}} NOT BETWEEN {EARLIEST} AND {LATEST}",
-    Kind.COUNT: f"{{0}} NOT BETWEEN 0 AND {2 * MOST}",  # one at the limit may be counted further
     Kind.TAGS: "{0} <> '[]' AND NOT is_tags(CAST({0} AS BLOB))",
     Kind.PAIRS: "{0} <> '{{}}' AND NOT is_pairs(CAST({0} AS BLOB))",
     Kind.IDS: "NOT is_ids(CAST({0} AS BLOB))",
-    Kind.DEED: f"{{0}} NOT IN ({members(ChangeKind)})",
-    Kind.ERASURE: f"{{0}} NOT IN ({members(ErasureKind)})",
-    Kind.SPACE: f"{{0}} NOT IN ({members(SpaceKind)})",
-    Kind.TIER: f"{{0}} NOT IN ({members(Tier)})",
-    Kind.STATUS: f"{{0}} NOT IN ({members(TaskStatus)})",
-    Kind.PERMISSION: f"{{0}} NOT IN ({members(Permission)})",
     Kind.FLAG: "{0} NOT IN (0, 1)",
+    Kind.GUARDRAILS: "NOT is_guardrails(CAST({0} AS BLOB))",
+    Kind.POLICY: "NOT is_policy(CAST({0} AS BLOB))",
+    Kind.COUNTS: "{0} <> '{{}}' AND NOT is_counts(CAST({0} AS BLOB))",
+    Kind.PARTITION: f"""({value_checks.IS_NONE[Kind.PARTITION]}
+                         OR (area > 0 AND {{0}} NOT IN (SELECT number FROM partitions)))""",
 }
 """The condition that a column holds what is none."""

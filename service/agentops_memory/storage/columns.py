@@ -21,6 +21,21 @@ class Kind(Enum):
     STATUS = "no status of a task"
     PERMISSION = "no permission"
     FLAG = "neither yes nor no"
+    ACCESS = "no access"
+    BINDING = "no binding"
+    ATTEMPT = "no attempt at a task"
+    SENSITIVITY = "no sensitivity"
+    CAPACITY = "no capacity"
+    GUARDRAILS = "no guardrails"
+    POLICY = "no memory policy"
+    COUNTS = "no counts"
+    RUN = "no kind of a run"
+    RUN_STATUS = "no status of a run"
+    COMMITMENT = "no state of a commitment"
+    PROPOSAL = "no state of a proposal"
+    ARTIFACT = "no kind of an artifact"
+    AREA = "no area of the index"
+    PARTITION = "no partition of the index"
     KEY = "whatever names a row"  # as integers or digests do: `references` tells what is not there
 
 
@@ -37,7 +52,7 @@ _TEXTS = {"type": Kind.TEXT, "title": Kind.TEXT, "content": Kind.TEXT, "tags": K
 TABLES: Mapping[str, Table] = {
     "spaces": Table(key="id", columns={
         "kind": Kind.SPACE, "project": Kind.TEXT, "scope": Kind.TEXT, "id": Kind.KEY,
-        "area": Kind.KEY, "partition": Kind.KEY,
+        "area": Kind.AREA, "partition": Kind.PARTITION,
     }),
     "sessions": Table(key="number", columns={
         "number": Kind.KEY, "id": Kind.TEXT, "project": Kind.TEXT, "started_at": Kind.INSTANT,
@@ -114,27 +129,29 @@ TABLES: Mapping[str, Table] = {
     }),
     "tasks": Table(key="rowid", columns={
         "id": Kind.TEXT, "intent": Kind.TEXT, "parent": Kind.TEXT, "agent": Kind.TEXT,
-        "status": Kind.STATUS, "inherits": Kind.FLAG, "policy": Kind.TEXT,
+        "status": Kind.STATUS, "inherits": Kind.FLAG, "policy": Kind.POLICY,
         "details": Kind.TEXT, "version": Kind.COUNT, "attempt": Kind.COUNT,
         "created_at": Kind.INSTANT, "started_at": Kind.INSTANT, "completed_at": Kind.INSTANT,
     }),
-    "agents": Table(key="rowid", columns={"name": Kind.TEXT, "episodic_capacity": Kind.COUNT}),
+    "agents": Table(key="rowid", columns={
+        "name": Kind.TEXT, "episodic_capacity": Kind.CAPACITY,
+    }),
     "agent_spaces": Table(key="space_id", columns={
         "space_id": Kind.KEY, "tier": Kind.TIER, "agent": Kind.TEXT, "namespace": Kind.TEXT,
     }),
     "agent_memories": Table(key="memory_id", columns={
         "memory_id": Kind.KEY, "tier": Kind.TIER, "agent": Kind.TEXT, "created_by": Kind.TEXT,
         "task": Kind.TEXT, "intent": Kind.TEXT, "is_pinned": Kind.FLAG, "priority": Kind.COUNT,
-        "sensitivity": Kind.TEXT, "curated_by": Kind.TEXT, "size": Kind.COUNT,
+        "sensitivity": Kind.SENSITIVITY, "curated_by": Kind.TEXT, "size": Kind.COUNT,
         "ttl": Kind.TEXT, "is_own_expiry": Kind.FLAG, "accessed_at": Kind.INSTANT,
-        "binding": Kind.COUNT, "attempt": Kind.COUNT,
+        "binding": Kind.BINDING, "attempt": Kind.ATTEMPT,
     }),
     "namespaces": Table(key="rowid", columns={
-        "name": Kind.TEXT, "default_access": Kind.COUNT, "version": Kind.COUNT,
+        "name": Kind.TEXT, "default_access": Kind.ACCESS, "version": Kind.COUNT,
         "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT,
     }),
     "namespace_access": Table(key="rowid", columns={
-        "namespace": Kind.TEXT, "agent": Kind.TEXT, "access": Kind.COUNT,
+        "namespace": Kind.TEXT, "agent": Kind.TEXT, "access": Kind.ACCESS,
     }),
     "events": Table(key="id", columns={
         "id": Kind.KEY, "uid": Kind.TEXT, "type": Kind.TEXT, "payload": Kind.TEXT,
@@ -142,7 +159,7 @@ TABLES: Mapping[str, Table] = {
     }),
     "agent_events": Table(key="event_id", columns={
         "event_id": Kind.KEY, "agent": Kind.TEXT, "actor": Kind.TEXT, "task": Kind.TEXT,
-        "intent": Kind.TEXT, "binding": Kind.COUNT,
+        "intent": Kind.TEXT, "binding": Kind.BINDING,
     }),
     "intents": Table(key="rowid", columns={
         "id": Kind.TEXT, "created_by": Kind.TEXT, "details": Kind.TEXT,
@@ -150,7 +167,7 @@ TABLES: Mapping[str, Table] = {
     }),
     "coordinators": Table(key="rowid", columns={
         "id": Kind.TEXT, "intent": Kind.TEXT, "agent": Kind.TEXT, "is_ended": Kind.FLAG,
-        "details": Kind.TEXT, "version": Kind.COUNT, "granted_at": Kind.INSTANT,
+        "details": Kind.GUARDRAILS, "version": Kind.COUNT, "granted_at": Kind.INSTANT,
         "expires_at": Kind.INSTANT,
     }),
     "grants": Table(key="rowid", columns={
@@ -169,7 +186,7 @@ TABLES: Mapping[str, Table] = {
     "ref_entries": Table(key="memory_id", columns={
         "memory_id": Kind.KEY, "space_id": Kind.KEY, "name": Kind.TEXT,
         "created_at": Kind.INSTANT, "size": Kind.COUNT, "length": Kind.COUNT,
-        "ends_at": Kind.INSTANT, "deleted_after": Kind.KEY, "run": Kind.TEXT,
+        "ends_at": Kind.INSTANT, "deleted_after": Kind.COUNT, "run": Kind.TEXT,
         "node": Kind.TEXT, "agent": Kind.TEXT, "method": Kind.TEXT, "renews": Kind.KEY,
     }),
     "ref_supersessions": Table(key="newer_id", columns={
@@ -178,23 +195,23 @@ TABLES: Mapping[str, Table] = {
     }),
     "ref_losses": Table(key="memory_id", columns={
         "memory_id": Kind.KEY, "space_id": Kind.KEY, "ends_at": Kind.INSTANT,
-        "deleted_after": Kind.KEY,
+        "deleted_after": Kind.COUNT,
     }),
     "ref_tags": Table(key="memory_id", columns={
         "memory_id": Kind.KEY, "space_id": Kind.KEY, "tag": Kind.TEXT,
         "created_at": Kind.INSTANT,
     }),
     "runs": Table(key="id", columns={
-        "id": Kind.KEY, "name": Kind.TEXT, "kind": Kind.TEXT, "status": Kind.TEXT,
+        "id": Kind.KEY, "name": Kind.TEXT, "kind": Kind.RUN, "status": Kind.RUN_STATUS,
         "agent": Kind.TEXT, "workflow": Kind.TEXT, "refs": Kind.TAGS, "source": Kind.TEXT,
         "from_sequence": Kind.COUNT, "log_offset": Kind.KEY, "high": Kind.KEY,
-        "at": Kind.INSTANT, "secrets": Kind.TEXT, "wrote": Kind.TAGS, "started_at": Kind.INSTANT,
+        "at": Kind.INSTANT, "secrets": Kind.COUNTS, "wrote": Kind.TAGS, "started_at": Kind.INSTANT,
         "heard_at": Kind.INSTANT, "ended_at": Kind.INSTANT,
     }),
     "commitments": Table(key="id", columns={
         "id": Kind.KEY, "uid": Kind.TEXT, "memory_id": Kind.KEY, "space_id": Kind.KEY,
-        "due_at": Kind.INSTANT, "tag": Kind.TEXT, "state": Kind.TEXT, "created_at": Kind.INSTANT,
-        "fired_at": Kind.INSTANT,
+        "due_at": Kind.INSTANT, "tag": Kind.TEXT, "state": Kind.COMMITMENT,
+        "created_at": Kind.INSTANT, "fired_at": Kind.INSTANT,
     }),
     "met_tags": Table(key="id", columns={
         "id": Kind.KEY, "space_id": Kind.KEY, "tag": Kind.TEXT, "newest": Kind.KEY,
@@ -206,7 +223,7 @@ TABLES: Mapping[str, Table] = {
         "copied": Kind.KEY, "high": Kind.KEY,
     }),
     "proposals": Table(key="id", columns={
-        "id": Kind.KEY, "name": Kind.TEXT, "kind": Kind.TEXT, "state": Kind.TEXT,
+        "id": Kind.KEY, "name": Kind.TEXT, "kind": Kind.ARTIFACT, "state": Kind.PROPOSAL,
         "title": Kind.TEXT, "rationale": Kind.TEXT, "artifact": Kind.TEXT, "checksum": Kind.KEY,
         "digest": Kind.KEY, "place": Kind.KEY, "size": Kind.COUNT, "source_runs": Kind.TAGS,
         "synthesizer": Kind.TEXT, "principal": Kind.TEXT, "revision": Kind.COUNT,
@@ -217,5 +234,29 @@ TABLES: Mapping[str, Table] = {
     }),
 }  # fmt: skip
 """Every table but those that are made of these: of the index, and what goes with it."""
+
+RESTRICTING = frozenset({
+    ("spaces", "area"), ("spaces", "partition"),
+    ("lifecycles", "expires_at"),
+    ("imports", "projects"),
+    ("done", "at"),
+    ("tasks", "status"), ("tasks", "inherits"), ("tasks", "policy"), ("tasks", "attempt"),
+    ("agents", "episodic_capacity"),
+    ("agent_spaces", "tier"),
+    ("agent_memories", "tier"), ("agent_memories", "sensitivity"), ("agent_memories", "binding"),
+    ("agent_memories", "attempt"),
+    ("agent_events", "binding"),
+    ("namespaces", "default_access"), ("namespace_access", "access"),
+    ("coordinators", "is_ended"), ("coordinators", "details"), ("coordinators", "expires_at"),
+    ("grants", "permission"), ("grants", "expires_at"),
+    ("ref_entries", "ends_at"), ("ref_entries", "deleted_after"),
+    ("ref_losses", "ends_at"), ("ref_losses", "deleted_after"),
+    ("runs", "kind"), ("runs", "status"), ("runs", "refs"), ("runs", "wrote"), ("runs", "secrets"),
+    ("commitments", "due_at"), ("commitments", "state"),
+    ("proposals", "kind"), ("proposals", "state"),
+})  # fmt: skip
+"""The columns that restrict, permit or expire something: a damaged one is never read as another
+value. Both engines look for damage in these; a column that no list, search or read shows for it
+is read as the strictest."""
 
 DERIVED = frozenset({"partitions", "index_rules", "terms", "purges", "remains"})
