@@ -178,3 +178,14 @@ def test_an_id_of_a_request_that_holds_a_registered_value_is_another_one(host: H
             assert answer.status_code == 404
             assert (answer.headers["x-request-id"] == given) is is_kept
     assert refused(host.ask("GET", "/memory/x")) == (404, "not_found")
+
+
+@requirement("OW-40")
+def test_a_refused_import_does_not_name_a_member_that_is_a_registered_value(host: Host) -> None:
+    value = VALUE.replace("-", "_")  # as a member of a format is called
+    Host(host.http, run="r1").register("stripe-key", value)
+
+    answer = host.http.post("/import", json={value: 1, "b": 2})
+
+    assert answer.status_code == 400
+    assert answer.json()["error"].endswith("; this one has b, 1 more.")

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import BinaryIO
 
 from ...domain.errors import Invalid
+from ...telemetry import hidden
 from ..kit.json_reader import members
 
 HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
@@ -59,15 +60,20 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
         if name in lists:
             return
         count += place is None  # and else an item of the member before
-        if place is None and len(names) < NAMED and _FIELD.fullmatch(name):
+        if place is None and len(names) < NAMED and _is_shown(name):
             names[name] = None
         hint = hint or _BY_MEMBER.get(name, "")
     if not count:
         return
     more = count - len(names)
-    others = f"{more:,} more" if names else f"{more:,} members"
+    others = f"{more:,} more" if names else "1 member" if more == 1 else f"{more:,} members"
     has = ", ".join([*names, *([others] if more else [])])
     raise Invalid(f"validation failed: {_EXPECTED}; this one has {has}.{hint}")
+
+
+def _is_shown(name: str) -> bool:
+    """Whether a refusal may name a member: it looks like a field, and holds no secret."""
+    return bool(_FIELD.fullmatch(name)) and hidden(name) == name
 
 
 def _is_json_lines(head: bytes) -> bool:
