@@ -153,6 +153,19 @@ def test_nothing_but_an_option_sends_a_command_of_operators_to_a_service(
     assert (done.exit_code, "There is no database" in done.stderr) == (1, True)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("health",), ("projects", "list"), ("projects", "erase", "a", "--yes"), ("keys", "list")],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_an_empty_url_does_not_mean_the_files_here(
+    command: tuple[str, ...], elsewhere: Terminal
+) -> None:
+    done = elsewhere.run(*command, "--url", "")  # as of a variable of a script that is not set
+
+    assert (done.exit_code, "--url" in done.stderr) == (2, True)
+
+
 def test_a_service_that_does_not_answer_is_told_with_a_hint(elsewhere: Terminal) -> None:
     done = elsewhere.run("projects", "list", "--url", f"http://127.0.0.1:{free_port()}")
 

@@ -45,7 +45,7 @@ def without_route(command: Command) -> Command:
     """Refuse the options of a service for a command that it has no route for."""
 
     def refuse(context: click.Context, option: click.Parameter, value: str | None) -> None:
-        if value:
+        if value is not None:
             raise click.UsageError(
                 f"The service has no route for `{context.command_path}`: leave out "
                 f"{option.opts[0]}, and run it where the service keeps its data.",

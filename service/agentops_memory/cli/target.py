@@ -58,10 +58,12 @@ class Target:
 
         MEMORY_URL does not count: it is there for agents, and an erasure does not follow it.
         """
-        if not url:
+        if url is None:
             if key_file:
                 raise click.UsageError("--key-file holds the key of a service: add --url.")
             return None
+        if not url:  # an unset variable of a script: the files here are not what it means
+            raise click.UsageError("--url is empty: it names a service.")
         context = click.get_current_context()
         for option in context.command.params:
             name, source = str(option.name), context.get_parameter_source(str(option.name))
