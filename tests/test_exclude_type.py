@@ -18,12 +18,9 @@ STRANGE = ("it's", 'a "b"', "a,b", "x); --", "ä", "😀", "audit\0", " audit", 
 DECIDED = {"decision", "config", *(type_.replace("\0", "\ufffd") for type_ in STRANGE)}
 
 
-@pytest.fixture(scope="module", params=["32MiB", "0"], ids=["index in memory", "index stored"])
-def service(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
-    path = tmp_path_factory.mktemp("types") / "memory.db"
-    with serving(path, MEMORY_INDEX_CACHE=request.param) as running:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("types") / "memory.db") as running:
         for type_ in ("decision", "config", *STRANGE):
             running.save(f"Orders of {type_}.", type=type_)
         for number in range(HOOKED):
@@ -33,8 +30,6 @@ def service(
         running.save("Orders are audited.", type="audit", scope="global", project="all")
         end = {"messages": [{"role": "user", "content": "Hello."}]}
         running.http.post("/sessions/hook/end", json=end).raise_for_status()
-        for _ in range(3):  # a project that prompts ask for is held in memory
-            running.http.get("/context?project=demo&query=orders")
         yield running
 
 

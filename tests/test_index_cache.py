@@ -85,7 +85,13 @@ class Play:
         asked: dict[str, Any] = {"project": project, "limit": chance.choice([1, 5, 20])}
         if chance.random() < 0.3:
             asked |= chance.choice(
-                [{"tag": "worker"}, {"scope": "team"}, {"scope": "global"}, {"explain": True}]
+                [
+                    {"tag": "worker"},
+                    {"scope": "team"},
+                    {"scope": "global"},
+                    {"explain": True},
+                    {"exclude_types": ["discovery"]},
+                ]
             )
         for side in (self.remote.search, self.remote.context):
             own = self.local.search if side == self.remote.search else self.local.context
