@@ -150,7 +150,7 @@ def test_a_shell_completes_commands_before_options_of_serve() -> None:
     assert {"save", "search", "export", "import", "serve", "keys"} <= set(commands)
     assert not any(command.startswith("-") for command in commands)
     assert completed("se") == ["plain,seal", "plain,search", "plain,serve", "plain,sessions"]
-    assert completed("search", "--ex") == ["plain,--explain"]
+    assert completed("search", "--exp") == ["plain,--explain"]
     assert completed("keys", "cr") == ["plain,create"]
     assert completed("--listen", ":1", "--dr") == ["plain,--drain"]
     assert completed("completion", "f") == ["plain,fish"]
@@ -163,7 +163,7 @@ def test_the_script_of_bash_completes_the_program(tmp_path: Path) -> None:
     program.chmod(0o700)
     script = Terminal().say("completion", "bash")
     asking = (
-        "COMP_WORDS=(agentops-memory search --ex); COMP_CWORD=2; "
+        "COMP_WORDS=(agentops-memory search --exp); COMP_CWORD=2; "
         '_agentops_memory_completion agentops-memory; echo "${COMPREPLY[@]}"'
     )
 

@@ -304,6 +304,6 @@ def test_an_export_reads_long_contents_in_shorter_pages(tmp_path: Path) -> None:
         exported = service.http.get("/export").json()["observations"]
         collector = received()
 
-    # One page holds 500 short observations; these are 1.5 million characters.
+    # One page holds 500 short observations, or 256 Ki characters; these are 1.5 million.
     assert len(exported) == 30
-    assert len(collector.all("store.memory_page")) == 3
+    assert len(collector.all("store.memory_page")) == 6
