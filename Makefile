@@ -62,7 +62,7 @@ bench-recall: $(READY) ## recall, with each technique left out in turn; DATA="fo
 calls: $(READY) ## what each request calls: functions, files and changes of file; FILES=1 lists them
 	$(BIN)/python -m benchmarks.calls $(if $(FILES),--files)
 
-structure: $(READY) ## the sources in figures: sizes, long files, cycles of imports
+structure: $(READY) ## the budget of the sources, long files, import cycles
 	$(BIN)/python -m benchmarks.structure
 
 soak: $(READY) ## a million mixed requests: memory, log and errors over an hour

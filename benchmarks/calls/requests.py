@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 
-from ..client import Client, Request, get, post, put
+from ..client import Client, Request, get, post, put, with_body
 from .agent import Tool, agent
 from .tracing import Ask
 
@@ -15,6 +15,7 @@ PROMPT = "When is host 7 of staging deployed, and which lock does the import hol
 WORDS = "staging deployed"
 
 CLOUD = "/api/v1/cloud/memory_stores"
+AGENTS = "/api/v1/memory"
 ANTHROPIC = "/anthropic/v1/memory_stores"
 
 Object = dict[str, str]
@@ -27,7 +28,7 @@ def requests(port: int) -> Iterator[Mapping[str, Ask]]:
     with agent(port, PROJECT) as call, closing(Client(port)) as client:
         for number in range(MEMORIES):
             client.ask(post("/observations", _memory(number)))
-        yield _recall(client) | _saves(client) | _updates(client) | _tools(call)
+        yield _recall(client) | _saves(client) | _updates(client) | _entries(client) | _tools(call)
 
 
 def _recall(client: Client) -> dict[str, Ask]:
@@ -59,6 +60,20 @@ def _updates(client: Client) -> dict[str, Ask]:
         return client.ask(post(memory, body, {"x-api-key": "any"}))
 
     return {"PUT memory store, version": replace, "POST anthropic, precondition": update}
+
+
+def _entries(client: Client) -> dict[str, Ask]:
+    """A change of an agent's entry at the version that the last one has made."""
+    named = {"agent_id": "ada", "namespace": "notes", "key": "deploy", "memory_type": "working"}
+    headers = {"X-Agent-ID": "ada"}
+    made = json.loads(client.ask(post(AGENTS, {**named, "value": {"text": _text(0)}}, headers)))
+
+    def patch(number: int) -> object:
+        body = json.dumps({"value": {"text": _text(number + 1)}}).encode()
+        match = {"If-Match": str(number + 1)}
+        return client.ask(with_body("PATCH", f"{AGENTS}/{made['id']}", body, headers | match))
+
+    return {"PATCH OpenIntent entry, If-Match": patch}
 
 
 def _tools(call: Tool) -> dict[str, Ask]:

@@ -1,21 +1,22 @@
-"""`python -m benchmarks.structure`: the size of the sources, and the cycles of their imports."""
+"""`python -m benchmarks.structure`: the budget of the sources, and the cycles of their imports."""
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .. import CLIENT, SERVICE
-from . import architecture
+from . import architecture, budget
 from .imports import by_folder, by_module, cycles, pairs
 from .sources import Module, modules
 
-LONG = 300  # lines of a file that is listed
+LONG = 600  # lines of a file that is listed: it may hold a second noun
 WIDTH = 32
 
 
 def main() -> None:
     """Read, count, print."""
-    print(*report(modules(SERVICE, CLIENT)), *_architecture(), sep="\n")
+    sources = modules(SERVICE, CLIENT)
+    print(*_budget(sources), "", *report(sources), *_architecture(), sep="\n")
 
 
 def report(modules: Sequence[Module]) -> Iterator[str]:
@@ -30,9 +31,22 @@ def report(modules: Sequence[Module]) -> Iterator[str]:
     yield from _list("folders that import each other", map(" and ".join, pairs(folders)))
 
 
+def _budget(modules: Sequence[Module]) -> Iterator[str]:
+    """The budget table: each figure beside its ceiling and the target."""
+    yield f"{'budget':<{WIDTH}}{'now':>8}{'ceiling':>9}{'target':>8}"
+    for row in budget.rows(modules):
+        yield f"{row.name:<{WIDTH}}{row.figure:>8,}{row.ceiling:>9,}{row.target:>8,}"
+    yield from _list("types of each noun", _counts(budget.types_of_nouns(modules)))
+    places = budget.places_of_fields(modules)
+    yield from _list("places of each field", (f"{n:>3}  {it}" for it, n in places.items()))
+
+
+def _counts(types: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for noun, names in types.items():
+        yield f"{len(names):>3}  {', '.join(names) or noun}"
+
+
 def _sizes(modules: Sequence[Module]) -> Iterator[str]:
-    yield _line("lines", sum(module.lines for module in modules))
-    yield _line("files", len(modules))
     loose = Counter(module.package for module in modules if module.is_loose)
     for package in sorted({module.package for module in modules}):
         yield _line("loose modules", loose[package], f"at the top of {package}")
