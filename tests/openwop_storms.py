@@ -9,7 +9,6 @@ from agentops_memory.storage.sql.rows import micros
 
 from .engines import broken, rows
 from .openwop_commitments import Intents
-from .openwop_hosts import ok
 from .process import until
 
 STEP = 200  # of what one transaction fires
@@ -74,9 +73,8 @@ def firing_no_further(path: Path, first: int) -> Iterator[None]:
         yield
 
 
-def until_fired(path: Path, intents: Intents) -> None:
-    """Until nothing that is due is left; a reader fires a step, and wakes what fires the others."""
-    ok(intents.host.ask("GET", "/events?limit=1"))
+def until_fired(path: Path) -> None:
+    """Until nothing that is due is left, although nobody looks."""
     until(lambda: not rows(path, "SELECT 1 FROM met_tags") and not _due(path))
 
 

@@ -65,7 +65,7 @@ def test_a_put_fires_a_step_and_the_rest_fires_after_it_in_order(
     with firing_no_further(service.path, first + STEP):
         host.put("wet", tags=["rain"])
         assert numbers(service.path, "fired") == [*range(first, first + STEP)]
-    until_fired(service.path, intents)
+    until_fired(service.path)
 
     assert states(service.path) == {"fired": STORM}
     assert_fired_in_order(service.path, intents)
@@ -90,7 +90,7 @@ def test_what_a_put_has_met_fires_although_the_entry_goes_and_nothing_else_does(
         ok(intents.cancel(gone[3]))
         later = intents.on(host.put("late")["id"], "rain")
         service.clock.advance(minutes=1)
-    until_fired(service.path, intents)
+    until_fired(service.path)
 
     assert states(service.path) == {"fired": STEP + 5, "cancelled": 5, "armed": 1}
     assert [ok(intents.get(it))["state"] for it in gone] == ["cancelled"] * 4
@@ -113,7 +113,7 @@ def test_a_put_fires_what_it_has_met_before_what_others_have_left(
         host.put("white", tags=["snow"])
         assert ok(host.ask("GET", "/refs"))
         fired = numbers(service.path, "fired")
-    until_fired(service.path, intents)
+    until_fired(service.path)
 
     # For the source no other entry has the tag; for all others `cold` had it before.
     assert fired == [*range(first, first + STEP), first + STORM + 1]
@@ -136,7 +136,7 @@ def test_a_restart_goes_on_with_what_was_met_and_what_was_due(tmp_path: Path) ->
     clock.advance(hours=2)
     with serving(path, clock=clock) as service:
         intents = Intents(Host(service.http))
-        until_fired(path, intents)
+        until_fired(path)
         assert states(path) == {"fired": 2 * STORM}
         assert_fired_in_order(path, intents)
         figures = service.http.get("/metrics").text
@@ -160,7 +160,7 @@ def test_a_read_fires_one_step_and_answers_what_is_there(
     told = [it["payload"] for it in answer.get("events", ()) if it["type"] == "commitment.fired"]
     shown = [it for it in answer.get("commitments", ()) if it["state"] == "fired"]
     assert len(told or shown) == STEP
-    until_fired(service.path, intents)
+    until_fired(service.path)
 
     assert states(service.path) == {"fired": STORM}
     assert_fired_in_order(service.path, intents)
@@ -178,7 +178,7 @@ def test_of_puts_reads_and_steps_that_race_each_fires_once(
     answers = together(
         [partial(host.post, "wet", tags=["rain"]), partial(host.ask, "GET", "/events?limit=9")] * 8
     )
-    until_fired(service.path, intents)
+    until_fired(service.path)
 
     assert all(it.is_success for it in answers)
     assert states(service.path) == {"fired": 2 * STORM}
@@ -190,17 +190,16 @@ def test_of_puts_reads_and_steps_that_race_each_fires_once(
 def test_a_seed_and_a_merge_make_due_what_waits_as_a_put_does(tmp_path: Path) -> None:
     with driven(tmp_path / "memory.db") as suite:
         host, path = suite.host, suite.service.path
-        intents = Intents(host)
         source = host.put("plan")["id"]
         for tag in ("rain", "snow"):
             arm_rows(path, source, STORM, tag=tag)
         suite.seed({"id": "wet", "content": "wet", "tags": ["rain"]}, ref=host.ref)
-        until_fired(path, intents)
+        until_fired(path)
         assert states(path) == {"fired": STORM, "armed": STORM}
 
         merged = [host.put(it)["id"] for it in ("one", "two")]
         ok(host.consolidate({"ids": merged, "content": "both", "tags": ["snow"]}))
-        until_fired(path, intents)
+        until_fired(path)
         assert states(path) == {"fired": 2 * STORM}
 
 
@@ -276,6 +275,6 @@ def test_what_was_met_fires_although_its_tag_is_redacted_meanwhile(tmp_path: Pat
     assert at(path).run("scan", "--redact").exit_code == 0
 
     with serving(path) as service:
-        until_fired(path, Intents(Host(service.http)))
+        until_fired(path)
         assert states(path) == {"fired": STORM}
         until(lambda: not remains(tmp_path, GITHUB))

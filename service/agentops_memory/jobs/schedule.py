@@ -35,6 +35,7 @@ from .retention import RetentionJob, TrustedClock, enforcing
 from .runner import Job, WorkSignal, background, repeating
 
 LOOK_EVERY = timedelta(seconds=10)  # for what is due
+FEW = 50  # commitments of a step that nobody waits for, so that saves wait less for it
 FIRE_LATER = "commitments that are due fire later"
 
 log = logging.getLogger(__name__)
@@ -171,7 +172,9 @@ class BackgroundJobs:
             repeating(every, lambda: end_idle(sessions, callers(), idle)),
             repeating(every, lambda: drop_secrets(runs, storage.callers(), idle)),
             repeating(LOOK_EVERY, lambda: fire_due(firing, callers())),
-            Job(firing.step, log, FIRE_LATER).on_signal(callers, self.due, timedelta()),
+            Job(partial(firing.step, most=FEW), log, FIRE_LATER).on_signal(
+                callers, self.due, timedelta()
+            ),
             repeating(self.settings.consolidate_every, lambda: consolidate(passes, callers())),
             enforcing(self._retention(storage), callers, self._opened, every),
             backing_up(backups) if backups else nullcontext(),

@@ -88,11 +88,11 @@ def fire_met(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int:
     return 0 if first is None else _settled(tx, tx.commitments.met(STEP, first)).total()
 
 
-def fire_due(tx: Transaction) -> tuple[Counter[ConditionKind], bool]:
-    """Fire what is due, at most a step of it; how many of each kind, and whether there is more."""
-    due = tx.commitments.met(STEP)
-    if len(due) < STEP:
-        due += tx.commitments.due(STEP - len(due))
+def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
+    """Fire what is due, at most so many; how many of each kind, and whether there is more."""
+    due = tx.commitments.met(most)
+    if len(due) < most:
+        due += tx.commitments.due(most - len(due))
     return _settled(tx, due), has_due(tx)
 
 

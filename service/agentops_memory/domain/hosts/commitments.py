@@ -24,6 +24,7 @@ from ..ports.callbacks import noop
 from ..ports.engine import Engine, Ids, Transaction
 from .changes import ScreenOutdated
 from .commitment_changes import (
+    STEP,
     arm,
     cancel_orphans,
     fire_due,
@@ -51,14 +52,14 @@ class Firing:
     on_due: Callable[[Caller], object] = noop
     _turns: Turns = field(default_factory=Turns)
 
-    async def step(self, caller: Caller) -> None:
-        """Fire what is due of the tenant, at most a step of it."""
+    async def step(self, caller: Caller, most: int = STEP) -> None:
+        """Fire what is due of the tenant, at most so many."""
         operator = Caller(tenant=caller.tenant)
         # One step at a time: many readers would else queue as many before the next save.
         async with self._turns.of(operator):
             if not await self.engine.read(operator, has_due):
                 return
-            fired, has_more = await self.engine.write(operator, fire_due)
+            fired, has_more = await self.engine.write(operator, fire_due, most)
         for kind, number in fired.items():
             self.on_fired(kind, number)
         if has_more:

@@ -80,12 +80,11 @@ class Dialect:
     reordered: Callable[[str], str]
     """What keeps the rows of a query in the order in which what it reads has them."""
 
-    replanned: str
-    """What has statements planned anew, for tables that have grown; empty where nothing has to."""
-
     greatest: str
+    """The function of the greatest of some values, none of which is NULL."""
+
     least: str
-    """The functions of the greatest and of the least of some values, none of which is NULL."""
+    """The function of the least of some values, none of which is NULL."""
 
     ids: Callable[[str], str]
     """A table of the JSON array `:ids`, by its alias: each id is a `value`, `key` its place."""
@@ -167,7 +166,8 @@ class Table:
 
     def _number(self, statement: str, **parameters: object) -> int:
         """The one number that the statement answers."""
-        return int(self._connection.execute(statement, parameters).fetchone()[0])
+        ((number,),) = self._connection.execute(statement, parameters)
+        return int(number)
 
     def _scalars(self, statement: str, **parameters: object) -> list[Any]:
         """The first column of every row."""

@@ -43,8 +43,6 @@ POSTGRESQL = Dialect(
     leads="JOIN",
     each="CROSS JOIN LATERAL ({}) picked JOIN memories m ON m.id = picked.id".format,
     reordered="ORDER BY {}".format,
-    # Those of foreign keys, too: what was planned for a table of a page reads all of it since.
-    replanned="DISCARD PLANS",
     greatest="greatest",
     least="least",
     hint=lambda _: "",

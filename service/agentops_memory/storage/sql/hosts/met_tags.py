@@ -12,7 +12,6 @@ from ..table import Table
 from .visible import there
 
 SPACE = "(SELECT space_id FROM refs WHERE ref = :ref)"
-LAST = (1 << 63) - 1  # beyond all ids
 
 
 @dataclass(eq=False)
@@ -45,25 +44,30 @@ class MetTags(Table):
         return first
 
     def take(self, most: int, first: int) -> list[int]:
-        """Armed commitments that notes tell of, from the first one on; those used up go."""
-        found: list[tuple[int, int]] = self._execute(
-            f"""SELECT t.id, c.id
-                  FROM met_tags t
-                 {self._sql.leads} commitments c {self._sql.hint("commitments_by_tag")}
-                       ON c.space_id = t.space_id AND c.tag = t.tag AND c.id <= t.newest
-                          AND (t.source_id IS NULL OR c.memory_id = t.source_id)
-                 WHERE t.id >= :first AND c.state = 'armed'
-              ORDER BY t.id, c.id
-                 LIMIT :most""",
+        """Armed commitments that notes tell of, from the first one on; notes used up go."""
+        found: list[int] = []
+        of_source = "(t.source_id IS NULL OR c.memory_id = t.source_id)"
+        for note in self._scalars(
+            "SELECT id FROM met_tags WHERE id >= :first ORDER BY id LIMIT :most",
             first=first,
             most=most,
-        ).fetchall()
-        self._execute(
-            "DELETE FROM met_tags WHERE id >= :first AND id < :left",
-            first=first,
-            left=found[-1][0] if len(found) == most else LAST,
-        )
-        return [id_ for _, id_ in found]
+        ):
+            found += self._scalars(
+                f"""SELECT c.id
+                      FROM met_tags t
+                     {self._sql.leads} commitments c {self._sql.hint("commitments_by_tag")}
+                           ON c.space_id = t.space_id AND c.tag = t.tag AND c.id <= t.newest
+                              AND {of_source}
+                     WHERE t.id = :note AND c.state = 'armed'
+                  ORDER BY c.id
+                     LIMIT :most""",
+                note=note,
+                most=most - len(found),
+            )
+            if len(found) == most:
+                break
+            self._execute("DELETE FROM met_tags WHERE id = :note", note=note)
+        return found
 
     def retag(self, source: MemoryId, tag: str, clean: str) -> None:
         """What has met the commitments of an entry by a tag has met them by its new name, too."""

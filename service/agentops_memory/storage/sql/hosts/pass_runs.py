@@ -30,8 +30,6 @@ class PassRuns(Table):
 
         That takes two statements, however many there are.
         """
-        if self._sql.replanned:
-            self._execute(self._sql.replanned)
         begun, _, ended = log
         value, runs = partial(self._sql.element, "given.value"), self._runs(like, events)
         self._execute(

@@ -206,10 +206,9 @@ class Runs(Table):
         ).rowcount
 
     def forget(self, runs: Sequence[int]) -> int:
-        gone = self._execute(
-            f"DELETE FROM runs WHERE id IN (SELECT value FROM {self._sql.ids('given')})",
-            ids=json.dumps(list(runs)),
-        ).rowcount
+        given, ids = f"(SELECT value FROM {self._sql.ids('given')})", json.dumps(list(runs))
+        self._execute(f"DELETE FROM run_events WHERE run IN {given}", ids=ids)
+        gone = self._execute(f"DELETE FROM runs WHERE id IN {given}", ids=ids).rowcount
         self._execute(  # what no run that is left can have seen
             """DELETE FROM ref_losses
                 WHERE deleted_after < (SELECT min(log_offset) FROM runs)

@@ -60,7 +60,6 @@ SQLITE = Dialect(
     hint="INDEXED BY {}".format,
     each="JOIN memories m ON m.id IN ({})".format,
     reordered=lambda _: "",
-    replanned="",
     greatest="max",
     least="min",
     ids="json_each(:ids) {}".format,

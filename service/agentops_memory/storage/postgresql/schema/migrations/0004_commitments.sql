@@ -19,3 +19,8 @@ DROP INDEX commitments_by_time;
 
 CREATE INDEX commitments_by_time ON commitments (due_at, id)
     WHERE state = 'armed' AND due_at IS NOT NULL;
+
+-- Each event of a step was checked by a plan of its connection from when there were few runs, which
+-- reads all of them: 430 ms for 200 firings among 7,000 runs, against 37. Runs are not removed
+-- without their events.
+ALTER TABLE run_events DROP CONSTRAINT run_events_run_fkey;
