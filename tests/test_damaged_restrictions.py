@@ -491,7 +491,7 @@ def test_a_partition_of_another_type_is_refused_as_one_that_is_none(
         service.http.post("/observations", json=observation("another")),
     ]
 
-    named = 'The project "demo" cannot be served now: row 1 of spaces is damaged (partition). '
+    named = "This project cannot be served now: row 1 of spaces is damaged (partition). "
     assert {it.status_code for it in asked} == {503}
     assert all(it.json()["error"].startswith(named) for it in asked)
     assert service.http.get("/search?q=plum&project=other").json()

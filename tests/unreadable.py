@@ -38,6 +38,11 @@ def broken(path: Path, table: str, column: str) -> int:
         if table == "pending_archives":
             row = (10**9, MARK, 1, MARK, 1, 1, 1)
             database.execute(f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        if table == "met_tags":
+            database.execute(
+                "INSERT INTO met_tags (space_id, tag, newest) SELECT id, ?, 0 FROM spaces LIMIT 1",
+                (MARK,),
+            )
         if table == "agents":
             database.execute("INSERT OR IGNORE INTO agents VALUES (?, 9)", (MARK,))
         count = database.execute(

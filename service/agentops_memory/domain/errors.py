@@ -125,8 +125,8 @@ class Damaged(Unavailable):
 class DamagedRow(Unavailable):
     """A value of a row restricts something and cannot be read, so what it restricts is refused.
 
-    Fails closed: a default in its place could permit what the row forbids. `what` names, in the
-    caller's own words, what cannot be served for it.
+    Fails closed: a default in its place could permit what the row forbids. `what` says what
+    cannot be served for it, and quotes nothing that is stored.
     """
 
     def __init__(self, table: str, row: object, column: str, what: str = "This") -> None:

@@ -49,8 +49,8 @@ _KINDS = {kind.value: kind for kind in SpaceKind}
 
 
 def project_or_this(project: str | None) -> str:
-    """What a sentence is about: a project by its name, or else what was asked for."""
-    return f'The project "{project}"' if project else "This"
+    """What a sentence is about; a project without its name, which may be damaged too."""
+    return "This project" if project else "This"
 
 
 def require_place(
