@@ -134,6 +134,21 @@ def test_a_client_that_takes_a_piece_too_slowly_is_cut_off(
     assert reasons() == [large.TOO_SLOW] * 2
 
 
+def test_a_client_that_reads_no_description_is_cut_off_without_a_traceback(
+    service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.http.get("/openapi.json").raise_for_status()  # made now, not in the time of a piece
+    monkeypatch.setattr(large, "PIECE_TIMEOUT", SHORT)
+    key = service.http.headers["authorization"]
+    with ExitStack() as stack:
+        client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
+        # More of them than the kernel keeps.
+        client.send(request("GET", "/openapi.json", authorization=key) * 20)
+        until(lambda: {"an answer is left incomplete"} & {*caplog.messages} or _tracebacks(caplog))
+
+    assert _tracebacks(caplog) == []
+
+
 def test_what_was_done_is_answered_as_far_as_it_is_taken(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -231,3 +246,7 @@ def test_the_client_comes_again_when_a_slot_is_free(
     assert json.loads(exported)["observations"]
     assert len(pauses) == 2
     assert min(pauses) >= 1
+
+
+def _tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [it.message for it in caplog.records if it.exc_info]

@@ -7,6 +7,7 @@ answer was sent, or its client has gone.
 """
 
 import asyncio
+import logging
 import re
 from collections import Counter
 from typing import Self
@@ -34,6 +35,8 @@ UNREAD = "Too many large answers are not read yet; try again."
 TOO_SLOW = "The client takes its answer too slowly."
 
 _SAFE = ("GET", "HEAD")
+
+log = logging.getLogger(__name__)
 
 
 class LargeAnswers:
@@ -135,7 +138,11 @@ class Bounded(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._slot as slot:
-            await slot.send(self._answer, scope, receive, send)
+            try:
+                await slot.send(self._answer, scope, receive, send)
+            except TooSlow as slow:  # once the answer has begun; the server closes the connection
+                fields = {"operation": scope["path"], "reason": str(slow)}
+                log.warning("an answer is left incomplete", extra=fields)
 
 
 def row_counts(operation: Operation) -> re.Pattern[bytes] | None:
