@@ -149,6 +149,23 @@ def test_a_client_that_reads_no_description_is_cut_off_without_a_traceback(
     assert _tracebacks(caplog) == []
 
 
+def test_a_client_that_leaves_several_requests_behind_leaves_no_traceback(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = service.http.headers["authorization"]
+    with ExitStack() as stack:
+        unread(stack, service)
+        client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
+        client.send(request("GET", "/export", authorization=key) * 2)
+        assert client.socket.recv(12) == b"HTTP/1.1 200"
+        assert service.http.get(MANY).status_code == 429
+
+        client.reset()
+
+        assert until(lambda: service.http.get(MANY).is_success)
+    assert _tracebacks(caplog) == []
+
+
 def test_what_was_done_is_answered_as_far_as_it_is_taken(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:

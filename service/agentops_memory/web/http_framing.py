@@ -119,7 +119,9 @@ class HeldTransport:
         return self._is_finished or self._wire.is_closing()
 
     def write(self, data: bytes) -> None:
-        if not self._is_finished:
+        # A closed wire raises in uvloop: uvicorn learns that a client has gone for the last of its
+        # pipelined requests alone, and goes on with the answer to an earlier one.
+        if not self.is_closing():
             self._wire.write(data)
 
     def close(self) -> None:
