@@ -248,9 +248,9 @@ _LOWER_NAME = re.compile(r"[a-z0-9]+(?:[._#][a-z0-9]+)+")
 _MENTION = re.compile("passw|passphrase|pwd|secret|token|credential", re.IGNORECASE)
 # What a name in code mentions, begins with or ends with.
 _IN_CODE = re.compile(
-    rf"{_MENTION.pattern}|::|->|\\|\A\W?(?:args|cfg|cls|conf|config\w*|context|ctx|data|each|env"
-    r"|environ|local|module|options|opts|os|params|process|props|req|request|response|self"
-    r"|settings|this|user|var)\."
+    rf"{_MENTION.pattern}|::|->|\\|\A\W?(?:args|cfg|cls|com|conf|config\w*|context|ctx|data|each"
+    r"|env|environ|event|form|input|local|model|module|options|opts|org|os|params|payload|process"
+    r"|props|req|request|response|result|row|self|settings|state|this|user|var)\."
     r"|\.(?:com|conf|crt|html?|io|jks|js|json|key|md|net|org|p12|pem|pfx|py|sh|toml|ts|txt|xml"
     r"|ya?ml)\Z",
     re.IGNORECASE,
