@@ -38,6 +38,7 @@ FORMS = {
     "with an index": "Quartz" + "[Lagoon]8",
     "with braces": "Quartz" + "{Lagoon}8",
     "of dotted words": "quartz" + ".lagoon.8",
+    "of dotted words in capitals": "QUARTZ" + ".LAGOON8",
     "of words with a hash": "quartz" + "#lagoon",
     "of words with an exclamation mark": "Quartz" + "!Lagoon",
 }

@@ -118,7 +118,7 @@ def _is_name(found: re.Match[str], value: str) -> bool:
         return True
     if value not in (value.lower(), value.upper()):
         return False
-    return _LOWER_NAME.fullmatch(value) is None or (is_bare and value.isidentifier())
+    return _ONE_CASE.fullmatch(value) is None or (is_bare and value.isidentifier())
 
 
 def _is_resource(found: re.Match[str], value: str) -> bool:
@@ -244,7 +244,8 @@ _NAME = re.compile(
     r"(?:[A-Za-z]+\d{0,3}|\d{1,4})(?:[_./:#|\\](?:[A-Za-z]+\d{0,3}|\d{1,4}))+[-_./]?"
 )
 _RESOURCE = re.compile("[a-z0-9]+(?:[-_./][a-z0-9]+)+")
-_LOWER_NAME = re.compile(r"[a-z0-9]+(?:[._#][a-z0-9]+)+")
+# In capitals, words that an underscore joins are a constant's.
+_ONE_CASE = re.compile(r"[a-z0-9]+(?:[._#][a-z0-9]+)+|[A-Z0-9]+(?:[.#][A-Z0-9]+)+")
 _MENTION = re.compile("passw|passphrase|pwd|secret|token|credential", re.IGNORECASE)
 # What a name in code mentions, begins with or ends with.
 _IN_CODE = re.compile(
