@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.domain.model.access import OPERATOR
+from agentops_memory.storage.sql.projects import ProjectTable
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 
 from . import corpus, direct, saves
@@ -163,7 +164,7 @@ def _counted(path: Path) -> Column:
     """What a count of rows takes of a reader."""
     with direct.opened(path) as database:
         transaction = SqliteTransaction(database, START, OPERATOR)
-        times = _times(transaction.projects.rows, COUNTS)
+        times = _times(transaction[ProjectTable].rows, COUNTS)
     return {"counting rows, ms, median": times.p50}
 
 

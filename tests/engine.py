@@ -22,6 +22,7 @@ from agentops_memory.storage.postgresql.engine import admission, transactions
 from agentops_memory.storage.postgresql.engine.claims import number_of
 from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
 from agentops_memory.storage.postgresql.storage_stats import storage_stats as postgresql_stats
+from agentops_memory.storage.sql.memories import MemoryTable
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base import connection
 from agentops_memory.storage.sqlite.base.connection import connect
@@ -71,7 +72,7 @@ async def save(database: SqliteEngine, content: str) -> None:
 
 
 async def count(database: SqliteEngine) -> int:
-    return await database.read(OPERATOR, lambda tx: tx.memories.count(None))
+    return await database.read(OPERATOR, lambda tx: tx[MemoryTable].count(None))
 
 
 def saving(content: str, then: Work | None = None) -> Work:
@@ -135,8 +136,7 @@ async def together(database: SqliteEngine, works: Iterable[Work]) -> list[object
 
 def statement(tx: Transaction, text: str) -> sqlite3.Cursor:
     """A statement on the transaction's own connection."""
-    cursor: sqlite3.Cursor = tx.memories._execute(text)  # type: ignore[attr-defined]  # noqa: SLF001
-    return cursor
+    return cast("sqlite3.Cursor", tx[MemoryTable]._execute(text))  # noqa: SLF001
 
 
 def locked(path: Path) -> closing[Any]:

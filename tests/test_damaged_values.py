@@ -22,6 +22,7 @@ from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.jobs import index as jobs
 from agentops_memory.storage.columns import DERIVED, RESTRICTING, TABLES, Kind
 from agentops_memory.storage.known_values import MOST_TOLD
+from agentops_memory.storage.sql.memories import MemoryTable
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.maintenance import values
 from agentops_memory.storage.sqlite.schema.migrate import apply_migrations
@@ -220,7 +221,7 @@ def test_writes_that_wait_together_are_all_made_when_one_meets_what_is_no_utf8(p
 
     def read(tx: Transaction) -> str:
         saving("half of it")(tx)
-        return next(iter(tx.memories.every(after=0, limit=1))).text.content  # type: ignore[arg-type]
+        return next(iter(tx[MemoryTable].every(after=0, limit=1))).text.content  # type: ignore[arg-type]
 
     async def test() -> list[object]:
         async with opened(path) as engine:
@@ -244,7 +245,7 @@ def test_reads_of_a_sound_file_decode_without_a_call_for_each_text(path: Path) -
 
 
 def _factory(tx: Transaction) -> object:
-    return tx.memories._connection.text_factory  # type: ignore[attr-defined]  # noqa: SLF001
+    return tx[MemoryTable]._connection.text_factory  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 # What other rows name: they still do, by what it was.

@@ -11,6 +11,7 @@ import pytest
 from agentops_memory.domain.lifecycle.retention import Removed, RetentionSweep
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.retention import FOR_EVER, Kind, Retentions
+from agentops_memory.storage.sql.lifecycles import LifecycleTable
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .database import assert_index_is_whole
@@ -68,7 +69,9 @@ def test_a_sweep_goes_in_steps_and_one_that_is_cut_off_goes_on(service: Service)
     at = START + HOUR
 
     def step(engine: SqliteEngine) -> Coroutine[Any, Any, int]:
-        return engine.write(OPERATOR, lambda tx: tx.lifecycles.sweep(tx.lifecycles.unswept(50)))
+        return engine.write(
+            OPERATOR, lambda tx: tx[LifecycleTable].sweep(tx[LifecycleTable].unswept(50))
+        )
 
     assert run(service, step, at) == 50
     assert_index_is_whole(service.path)

@@ -28,6 +28,7 @@ from agentops_memory.domain.text.instants import rendered
 from agentops_memory.domain.transfer.dry_run import dry_run
 from agentops_memory.domain.transfer.rows import import_rows
 from agentops_memory.domain.transfer.transfer import chunks_of
+from agentops_memory.storage.sql.memories import MemoryTable
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
 from agentops_memory.storage.sqlite.schema.migrate import migrated
@@ -95,9 +96,9 @@ def test_so_does_the_plan_of_one(tmp_path: Path, shape: str, is_there: bool) -> 
 
 def test_a_save_looks_for_its_twin_past_any_number_of_deleted_ones(tmp_path: Path) -> None:
     def look(tx: SqliteTransaction, _: Document) -> None:
-        memory = tx.memories.page(None, UNSAVED, 1)[0]
+        memory = tx[MemoryTable].page(None, UNSAVED, 1)[0]
         for _again in range(SMALL):
-            assert tx.memories.twin(memory.space, memory.key, memory.text, LONG_AGO) == memory
+            assert tx[MemoryTable].twin(memory.space, memory.key, memory.text, LONG_AGO) == memory
 
     steps = []
     for size in (SMALL, LARGE):

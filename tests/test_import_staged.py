@@ -41,10 +41,10 @@ from agentops_memory.domain.memories.memories import Memories
 from agentops_memory.domain.memories.redactor import Redactor, default_rules
 from agentops_memory.domain.memories.sessions import Sessions
 from agentops_memory.domain.model.access import OPERATOR, Caller, Patterns, TenantId
+from agentops_memory.domain.model.imports import ImportId
 from agentops_memory.domain.model.memory import Draft, Imported, Memory, SessionId, Text
 from agentops_memory.domain.model.space import Project, Space
 from agentops_memory.domain.ports.engine import Engine
-from agentops_memory.domain.ports.imports import ImportId
 from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
 from agentops_memory.domain.transfer import rows as importing
 from agentops_memory.domain.transfer import transfer

@@ -19,6 +19,7 @@ from agentops_memory.domain.model.space import Space, project_name
 from agentops_memory.domain.text.query import understood
 from agentops_memory.storage.search import groups
 from agentops_memory.storage.search.visibility import PRIOR
+from agentops_memory.storage.sql.memories import MemoryTable
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.engine import writer
 from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
@@ -248,24 +249,27 @@ ASKED = understood("one. two a/b")
 
 
 def twin(tx: SqliteTransaction, memory: Memory) -> object:
-    return tx.memories.twin(memory.space, None, memory.text, START)
+    return tx[MemoryTable].twin(memory.space, None, memory.text, START)
 
 
 # A read, and the indexes that it must go by; none reads all rows.
 READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]] = {
-    "at_key": (lambda tx, _: tx.memories.at_key(Space(project=PROJECT), "k"), {"memories_at_key"}),
+    "at_key": (
+        lambda tx, _: tx[MemoryTable].at_key(Space(project=PROJECT), "k"),
+        {"memories_at_key"},
+    ),
     "twin": (twin, {"memories_by_hash"}),
-    "twins_of": (lambda tx, m: next(tx.memories.twins_of(m)), {"memories_by_second"}),
-    "newest": (lambda tx, _: tx.memories.newest(OWN, 5), {"memories_by_time"}),
-    "newest of all": (lambda tx, _: tx.memories.newest(Filter(), 5), {"memories_in_time"}),
+    "twins_of": (lambda tx, m: next(tx[MemoryTable].twins_of(m)), {"memories_by_second"}),
+    "newest": (lambda tx, _: tx[MemoryTable].newest(OWN, 5), {"memories_by_time"}),
+    "newest of all": (lambda tx, _: tx[MemoryTable].newest(Filter(), 5), {"memories_in_time"}),
     "older": (
-        lambda tx, _: tx.memories.newest(OWN, 5, before=MemoryId(1)),
+        lambda tx, _: tx[MemoryTable].newest(OWN, 5, before=MemoryId(1)),
         {"memories_by_time"},
     ),
-    "around": (lambda tx, m: tx.memories.around(m, 3, 3), {"memories_by_time"}),
-    "count": (lambda tx, _: tx.memories.count(PROJECT), {"memories_by_time"}),
-    "count of all": (lambda tx, _: tx.memories.count(None), {"memories_by_time"}),
-    "projects": (lambda tx, _: tx.memories.projects(), {"memories_by_time"}),
+    "around": (lambda tx, m: tx[MemoryTable].around(m, 3, 3), {"memories_by_time"}),
+    "count": (lambda tx, _: tx[MemoryTable].count(PROJECT), {"memories_by_time"}),
+    "count of all": (lambda tx, _: tx[MemoryTable].count(None), {"memories_by_time"}),
+    "projects": (lambda tx, _: tx[MemoryTable].projects(), {"memories_by_time"}),
     "keyed": (lambda tx, _: tx.search.keyed("a/b", OWN, 5), {"memories_at_key"}),
     "best": (lambda tx, _: tx.search.best(ASKED, OWN, 5), {"0:M4><", "spaces_by_area"}),
     "every": (lambda tx, _: tx.search.every(ASKED, OWN, 5), {"0:M4><"}),
@@ -281,7 +285,7 @@ def test_a_read_goes_by_an_index(service: Service, name: str) -> None:
     statements: list[str] = []
     with closing(connect(service.path)) as database:
         tx = SqliteTransaction(database, START, OPERATOR)
-        memory = tx.memories.get(MemoryId(1))
+        memory = tx[MemoryTable].get(MemoryId(1))
         assert memory is not None
         database.set_trace_callback(statements.append)
         read(tx, memory)

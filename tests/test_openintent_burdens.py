@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from agentops_memory.domain.model.intents import Guardrails
-from agentops_memory.storage.sql.agents.entries import AgentEntries
-from agentops_memory.storage.sql.agents.intents import Intents
+from agentops_memory.storage.sql.agents.entries import AgentTable
+from agentops_memory.storage.sql.agents.intents import IntentTable
 from agentops_memory.storage.sql.agents.visibility import OPENS
 from agentops_memory.storage.sqlite.base.connection import connect
 
@@ -34,7 +34,7 @@ def test_a_deletion_passes_over_what_guardrails_keep_in_few_steps(
         ok(team.ada.ask("POST", BATCH, {"entries": entries}))
     team.coordinate({"id": task["intent_id"]}, denied_semantic_namespaces=["wiki"])
     asked: list[str] = []
-    for kind, name in ((AgentEntries, "writable"), (Intents, "guardrails")):
+    for kind, name in ((AgentTable, "writable"), (IntentTable, "guardrails")):
         before = getattr(kind, name)
 
         def counted(
@@ -104,14 +104,14 @@ def test_coordinators_who_have_ended_are_not_read_for_their_guardrails(
     for each in made:
         ok(team.lead.ask("DELETE", f"{COORDINATORS}/{each['id']}"))
     read: list[Guardrails] = []
-    before = Intents.guardrails
+    before = IntentTable.guardrails
 
     def kept(*given: Any) -> list[Guardrails]:
         found = before(*given)
         read.extend(found)
         return found
 
-    monkeypatch.setattr(Intents, "guardrails", kept)
+    monkeypatch.setattr(IntentTable, "guardrails", kept)
     working(team.ada, task)
     assert read == []
     team.coordinate({"id": task["intent_id"]}, max_working_memory_per_task=9)

@@ -24,9 +24,11 @@ from agentops_memory.domain.model.agent_memory import (
     Tier,
 )
 from agentops_memory.domain.model.agents import AgentId
+from agentops_memory.domain.model.erasure import ErasureId
 from agentops_memory.domain.model.intents import TaskDraft
 from agentops_memory.domain.model.retention import Capacities
 from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.storage.sql.receipts import ReceiptTable
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .callers import audit
@@ -66,7 +68,7 @@ def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scrub(
                     known = await engine.read(OPERATOR, pending)
 
             def settle(tx: Transaction) -> None:
-                tx.receipts.settle(known)  # type: ignore[attr-defined]
+                tx[ReceiptTable].settle(known)
 
             await engine.write(OPERATOR, settle)
             assert len(await engine.read(OPERATOR, pending)) == 2
@@ -74,8 +76,8 @@ def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scrub(
     asyncio.run(whole())
 
 
-def pending(tx: Transaction) -> list[str]:
-    return list(tx.receipts.pending())  # type: ignore[attr-defined]
+def pending(tx: Transaction) -> list[ErasureId]:
+    return list(tx[ReceiptTable].pending())
 
 
 @requirement("OI-84")

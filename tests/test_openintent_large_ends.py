@@ -40,6 +40,7 @@ from agentops_memory.domain.model.intents import (
 )
 from agentops_memory.domain.ports.engine import Engine, Transaction
 from agentops_memory.files.seals import SealFile
+from agentops_memory.storage.sql.agents.events import AgentEventTable
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .requirements import requirement
@@ -116,7 +117,7 @@ class End:
 
 def past_events(tx: Transaction) -> list[int]:
     """The events of logs that would go if nothing were kept."""
-    return tx.agent_events.past(tx.now, 10_000, of_log=True)
+    return tx[AgentEventTable].past(tx.now, 10_000, of_log=True)
 
 
 def value_of(entry: AgentEntry) -> Any:

@@ -16,6 +16,7 @@ from agentops_memory.domain.model.kinds import IndexGroup
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.storage.search import groups
 from agentops_memory.storage.search.visibility import PRIOR
+from agentops_memory.storage.sql.memories import MemoryTable
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.fts import index, pending
 from agentops_memory.storage.sqlite.fts.tables import table
@@ -363,7 +364,7 @@ def test_long_memories_of_an_import_are_indexed_before_more_are_held(
 
     def indexed_in_bulk(tx: Transaction) -> list[int]:
         counts = []
-        with tx.memories.in_bulk():
+        with tx[MemoryTable].in_bulk():
             for content in ("apple", "apple pie", "apple and more"):
                 saves.save(tx, draft(content), timedelta())
                 counts += tx._connection.execute(indexed).fetchone()  # type: ignore[attr-defined]  # noqa: SLF001

@@ -24,6 +24,7 @@ from agentops_memory.domain.text.columns import columns
 from agentops_memory.domain.text.features import ALL, Feature
 from agentops_memory.domain.text.query import understood
 from agentops_memory.storage.search import groups
+from agentops_memory.storage.sql.projects import ProjectTable
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.base.connection import connect
 from agentops_memory.storage.sqlite.fts.tables import table
@@ -139,7 +140,7 @@ def test_a_project_is_renamed_between_its_saves(tmp_path: Path) -> None:
             database,
             [
                 saving_in("a"),
-                lambda tx: tx.projects.rename(Project("a"), Project("b")),
+                lambda tx: tx[ProjectTable].rename(Project("a"), Project("b")),
                 saving_in("b"),
                 saving_in("a"),
             ],

@@ -11,10 +11,12 @@ import pytest
 
 from agentops_memory.domain.errors import Busy
 from agentops_memory.domain.model.access import OPERATOR, Caller, TenantId
+from agentops_memory.domain.model.imports import ImportId
 from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.ports.imports import ImportId
 from agentops_memory.storage.postgresql.engine import admission, group_commit
 from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
+from agentops_memory.storage.sql.imports import ImportTable
+from agentops_memory.storage.sql.memories import MemoryTable
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from .engine import SOON, cancel, saving, together, turns
@@ -44,7 +46,7 @@ def test_rows_of_an_import_are_read_in_no_transaction_of_others(
     commits = list[int]()
 
     def read(tx: Transaction) -> int:
-        return len(list(tx.imports.rows(ImportId(1))))
+        return len(list(tx[ImportTable].rows(ImportId(1))))
 
     async def test(engine: PostgresEngine) -> None:
         works = [saving("one"), saving("two", read), saving("three")]
@@ -147,6 +149,6 @@ def test_what_its_caller_has_left_before_it_began_is_not_made(
         free.set()
         await first
         await engine.write(OPERATOR, saving("the next"))
-        assert await engine.read(OPERATOR, lambda tx: tx.memories.count(None)) == 1
+        assert await engine.read(OPERATOR, lambda tx: tx[MemoryTable].count(None)) == 1
 
     run(postgresql, test)

@@ -12,6 +12,7 @@ from agentops_memory.domain.model.stores import EntryChange, EntryDraft, EntryId
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.domain.stores.entries import Entries
 from agentops_memory.domain.text.normalization import sha256_of
+from agentops_memory.storage.sql.memories import MemoryTable
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import engine as engines
@@ -45,7 +46,7 @@ def shown(memory: Memory) -> tuple[EntryId, str | None, str, int, dict[str, str]
 
 def test_any_memory_is_compared_by_revision_content_or_both(tmp_path: Path) -> None:
     def compare(tx: Transaction) -> None:
-        (memory,) = tx.memories.every(MemoryId(0), 9)
+        (memory,) = tx[MemoryTable].every(MemoryId(0), 9)
         for met in (ANY_STATE, FIRST, replace(FIRST, sha256=None), replace(FIRST, revision=None)):
             require_state(memory, met)
         other_text = replace(FIRST, sha256=sha256_of("One"))

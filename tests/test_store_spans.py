@@ -1,6 +1,5 @@
 """Each transaction is a span, and each step in it says what it decided."""
 
-import inspect
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,16 +13,14 @@ from agentops_memory.domain.memories.sessions import Sessions
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.model.memory import Memory, MemoryId, SessionId
 from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.ports import agents as agent_ports
-from agentops_memory.domain.ports import intents as intent_ports
-from agentops_memory.domain.ports import memories as memory_ports
-from agentops_memory.domain.ports import search as search_ports
 from agentops_memory.domain.ports.engine import Engine, Transaction
+from agentops_memory.domain.ports.search import SearchTable
 from agentops_memory.domain.recall.recall import Recall
 from agentops_memory.domain.text.features import ALL
 from agentops_memory.domain.text.summary import Message
+from agentops_memory.storage.sql.memories import MemoryTable
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry.step_spans import MOST_STEPS, STEPS
+from agentops_memory.telemetry.step_spans import MOST_STEPS, SEARCHES, STEPS
 
 from .otlp import Attributes, Collector, ReceivedSpan
 from .traced import ADA, DEMO, collector, draft, memories, trace
@@ -140,7 +137,7 @@ def test_an_error_in_a_transaction_marks_every_span_on_its_way(
 
 def test_an_error_in_a_step_marks_the_step_too(collector: Collector, tmp_path: Path) -> None:
     def again(tx: Transaction, memory: Memory) -> None:
-        tx.memories.insert(memory)
+        tx[MemoryTable].insert(memory)
 
     async def work(_: Telemetry, engine: Engine) -> None:
         saved = await memories(engine).save(ADA, draft("a fact"))
@@ -170,18 +167,8 @@ def test_the_steps_of_a_long_transaction_are_bounded(collector: Collector, tmp_p
 
 
 def test_every_step_is_a_method_of_its_table() -> None:
-    tables = {
-        "memories": memory_ports.MemoryTable,
-        "agents": agent_ports.AgentTable,
-        "archives": intent_ports.ArchiveTable,
-        "sessions": memory_ports.SessionTable,
-        "search": search_ports.SearchTable,
-    }
-
-    assert STEPS.keys() == tables.keys()
-    for table, named in STEPS.items():
-        methods = dict(inspect.getmembers(tables[table], inspect.isfunction))
-        assert named.keys() <= methods.keys()
+    for table, named in [*STEPS.items(), (SearchTable, SEARCHES)]:
+        assert named.keys() <= set(dir(table)), table
 
 
 def test_a_traced_transaction_has_every_part_of_a_transaction(
@@ -189,7 +176,7 @@ def test_a_traced_transaction_has_every_part_of_a_transaction(
 ) -> None:
     def missing(tx: Transaction) -> list[str]:
         parts = [name for name in vars(Transaction) if not name.startswith("_")]
-        assert "memories" in parts
+        assert "search" in parts
         return [name for name in parts if not hasattr(tx, name)]
 
     async def work(_: Telemetry, engine: Engine) -> None:

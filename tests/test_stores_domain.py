@@ -32,6 +32,9 @@ from agentops_memory.domain.stores.listing import Branch
 from agentops_memory.domain.stores.rules import Policy
 from agentops_memory.domain.stores.stores import Stores
 from agentops_memory.domain.stores.versions import Versions
+from agentops_memory.storage.sql.memories import MemoryTable
+from agentops_memory.storage.sql.revisions import VersionTable
+from agentops_memory.storage.sql.stores import EntryTable, StoreTable
 from agentops_memory.storage.sqlite import SqliteEngine
 
 from . import engine as engines
@@ -239,12 +242,12 @@ def test_what_is_in_a_deleted_store_is_in_no_table_any_more(tmp_path: Path) -> N
     def told(tx: Transaction, store: StoreId) -> list[object]:
         every = Page(limit=9)
         return [
-            tx.stores.get(store),
-            tx.entries.at(store, "a"),
-            *tx.entries.from_path(store, "", "", 9),
-            *tx.entries.page(store, EntryFilter(), every).items,
-            *tx.versions.page(store, VersionFilter(), every).items,
-            *tx.memories.newest(Filter(store=store), 9),
+            tx[StoreTable].get(store),
+            tx[EntryTable].at(store, "a"),
+            *tx[EntryTable].from_path(store, "", "", 9),
+            *tx[EntryTable].page(store, EntryFilter(), every).items,
+            *tx[VersionTable].page(store, VersionFilter(), every).items,
+            *tx[MemoryTable].newest(Filter(store=store), 9),
         ]
 
     async def look(engine: SqliteEngine) -> None:

@@ -19,6 +19,7 @@ from agentops_memory.domain.model.access import OPERATOR, Caller, KeyId, TenantI
 from agentops_memory.domain.model.memory import MemoryId
 from agentops_memory.domain.ports.engine import Transaction
 from agentops_memory.jobs.gauges import counted
+from agentops_memory.storage.sql.memories import MemoryTable
 from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
 from agentops_memory.storage.sqlite.engine import tenants
 from agentops_memory.storage.sqlite.engine.tenant_files import remove
@@ -54,7 +55,7 @@ async def saved(engine: TenantsEngine, caller: Caller, content: str = "apple") -
 
 
 async def count(engine: TenantsEngine, caller: Caller) -> int:
-    return await engine.read(caller, lambda tx: tx.memories.count(None))
+    return await engine.read(caller, lambda tx: tx[MemoryTable].count(None))
 
 
 def held_open(folder: Path) -> list[str]:
@@ -132,7 +133,7 @@ def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
     def slow(tx: Transaction) -> int:
         held.set()
         assert going_on.wait(20)
-        return tx.memories.count(None)
+        return tx[MemoryTable].count(None)
 
     async def use() -> None:
         async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:

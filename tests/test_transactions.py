@@ -12,6 +12,7 @@ from agentops_memory.domain.errors import Unavailable
 from agentops_memory.domain.memories import saves
 from agentops_memory.domain.model.access import OPERATOR
 from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.storage.sql.memories import MemoryTable
 from agentops_memory.storage.sqlite import SqliteEngine
 from agentops_memory.storage.sqlite.engine import engine, readers
 
@@ -102,10 +103,10 @@ def test_a_read_keeps_its_snapshot_while_others_write(tmp_path: Path) -> None:
     began, written = threading.Event(), threading.Event()
 
     def work(tx: Transaction) -> tuple[int, int]:
-        before = tx.memories.count(None)
+        before = tx[MemoryTable].count(None)
         began.set()
         assert written.wait(SOON)
-        return before, tx.memories.count(None)
+        return before, tx[MemoryTable].count(None)
 
     async def test(database: SqliteEngine) -> None:
         reading = asyncio.create_task(database.read(OPERATOR, work))

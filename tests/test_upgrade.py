@@ -9,6 +9,9 @@ import pytest
 
 from agentops_memory.domain.model.memory import ChangeKind, Memory, MemoryId, Session, SessionId
 from agentops_memory.domain.model.space import project_name
+from agentops_memory.storage.sql.memories import MemoryTable
+from agentops_memory.storage.sql.revisions import RevisionTable
+from agentops_memory.storage.sql.sessions import SessionTable
 from agentops_memory.storage.sqlite.schema.migrate import migrated
 
 from .engines import rows
@@ -63,7 +66,7 @@ def test_a_session_keeps_its_dates_its_summary_and_its_count(path: Path) -> None
         old.session("s2", ended_at=None, summary=None, message_count=None)
 
     project = project_name("demo")
-    assert reading(path, lambda tx: tx.sessions.get(S1)) == Session(
+    assert reading(path, lambda tx: tx[SessionTable].get(S1)) == Session(
         id=S1,
         project=project,
         started_at=AT_EARLIER,
@@ -71,7 +74,7 @@ def test_a_session_keeps_its_dates_its_summary_and_its_count(path: Path) -> None
         summary="What was said.",
         message_count=9,
     )
-    assert reading(path, lambda tx: tx.sessions.get(S2)) == Session(
+    assert reading(path, lambda tx: tx[SessionTable].get(S2)) == Session(
         id=S2, project=project, started_at=AT_EARLIER
     )
 
@@ -81,7 +84,7 @@ def test_sessions_keep_their_order(path: Path) -> None:
         for name in ("b", "c", "a"):
             old.session(name)
 
-    newest = reading(path, lambda tx: tx.sessions.newest(None, 10))
+    newest = reading(path, lambda tx: tx[SessionTable].newest(None, 10))
 
     assert [session.id for session in newest] == ["a", "c", "b"]
 
@@ -91,7 +94,7 @@ def test_a_deleted_memory_stays_deleted(path: Path) -> None:
 
     assert (memory.deleted_at, memory.key) == (AT_LATER, "k")
     assert found(path, "aardvark") == []
-    assert reading(path, lambda tx: [r.deed for r in tx.revisions.newest(memory)]) == [
+    assert reading(path, lambda tx: [r.deed for r in tx[RevisionTable].newest(memory)]) == [
         ChangeKind.DELETED
     ]
 
@@ -99,7 +102,7 @@ def test_a_deleted_memory_stays_deleted(path: Path) -> None:
 def test_a_memory_brings_the_revision_that_its_counter_tells(path: Path) -> None:
     memory = upgraded_one(path, "text", revision_count=4, updated_at=LATER)
 
-    (revision,) = reading(path, lambda tx: tx.revisions.newest(memory))
+    (revision,) = reading(path, lambda tx: tx[RevisionTable].newest(memory))
 
     assert (revision.number, revision.deed, revision.at) == (4, ChangeKind.UPDATED, AT_LATER)
     assert revision.text == memory.text
@@ -220,7 +223,7 @@ def test_a_missing_session_is_created(path: Path) -> None:
 
     sessions = rows(path, "SELECT id, project, ended_at, summary, message_count FROM sessions")
     assert sessions == [("gone", "demo", None, "", 0), ("unknown", "demo", None, "", 0)]
-    assert reading(path, lambda tx: tx.sessions.newest(None, 1))[0].started_at == AT_LATER
+    assert reading(path, lambda tx: tx[SessionTable].newest(None, 1))[0].started_at == AT_LATER
 
 
 def test_a_session_that_is_there_stays_as_it_is(path: Path) -> None:
@@ -350,7 +353,7 @@ def upgraded_one(path: Path, content: str | bytes, **columns: Value) -> Memory:
 
 
 def upgraded_memory(path: Path, memory_id: int) -> Memory:
-    memory = reading(path, lambda tx: tx.memories.get(MemoryId(memory_id)))
+    memory = reading(path, lambda tx: tx[MemoryTable].get(MemoryId(memory_id)))
     assert_sound(path, live=int(memory is not None and memory.deleted_at is None))
     assert memory is not None
     return memory

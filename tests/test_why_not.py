@@ -14,6 +14,7 @@ from agentops_memory.domain.recall.explanation import Answer, failed_filters
 from agentops_memory.storage.search import query as index_query
 from agentops_memory.storage.search import search
 from agentops_memory.storage.sql import memory_lists
+from agentops_memory.storage.sql.memories import MemoryTable
 
 from .files import reading
 from .service import Service
@@ -195,7 +196,7 @@ def test_without_a_project_a_context_ranks_global_memories_alone(service: Servic
 
 def test_a_read_of_one_project_alone_does_not_reach_global_memories(service: Service) -> None:
     everyones = saved(service, "apple", scope="global", project="other")
-    memory = reading(service.path, lambda tx: tx.memories.get(MemoryId(everyones)))
+    memory = reading(service.path, lambda tx: tx[MemoryTable].get(MemoryId(everyones)))
     assert memory is not None
 
     def filters(filter_: Filter) -> tuple[str, ...]:

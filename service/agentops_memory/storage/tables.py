@@ -3,47 +3,23 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import Field, fields
 from datetime import datetime
 from functools import cached_property
+from typing import Any, TypeVar, cast
 
 from ..domain.model.access import Caller
 from ..domain.model.retention import USUAL, Retentions
 from ..domain.ports.sealing import Sealer
 from ..domain.text.ids import Uids, uid_of
-from .sql.agents.agents import Agents
-from .sql.agents.archives import Archives
-from .sql.agents.bound import Bound
-from .sql.agents.entries import AgentEntries
-from .sql.agents.events import AgentEvents
-from .sql.agents.intents import Intents
-from .sql.agents.namespaces import Namespaces
-from .sql.agents.seals import Seals
-from .sql.agents.tasks import Tasks
-from .sql.hosts.commitments import Commitments
-from .sql.hosts.entries import Refs
-from .sql.hosts.passes import Passes
-from .sql.hosts.proposals import Proposals
-from .sql.hosts.runs import Runs
-from .sql.hosts.subjects import Subjects
-from .sql.idempotency_records import IdempotencyRecords
-from .sql.imports import Imports
-from .sql.lifecycles import Lifecycles
 from .sql.liveness import Moment
-from .sql.lookalikes import Lookalikes
-from .sql.memories import Memories, Spaces
-from .sql.past_retention import PastRetention
-from .sql.projects import Projects
-from .sql.receipts import Receipts
-from .sql.reviews import ReviewRows
-from .sql.revisions import Revisions, Versions
-from .sql.sessions import Sessions, Transcripts
-from .sql.stores import Entries, Stores
-from .sql.supersessions import Supersessions
-from .sql.table import Connection, Dialect, Index
+from .sql.table import Connection, Dialect, Index, Table
+
+T = TypeVar("T")
 
 
 class Tables(ABC):
-    """Each table is made when it is asked for: a request needs few of them."""
+    """A transaction on either engine; `tx[CommitmentTable]` is one of its tables."""
 
     _sql: Dialect
 
@@ -66,7 +42,9 @@ class Tables(ABC):
         self._sealer = sealer
         self._projects = caller.projects
         self._begun = time.monotonic()
-        self.now = now
+        self._tables: dict[type, object] = {}
+        self._tenant = caller.tenant
+        self.now = self._now = now
         self.caller = caller
         self.retention = retention
 
@@ -94,139 +72,23 @@ class Tables(ABC):
     def new_uid(self, at: datetime) -> str:
         return self._uids.make(at) if at == self.now else uid_of(at)
 
-    @cached_property
-    def memories(self) -> Memories:
-        return Memories(
-            self._connection, self._sql, self._projects, self._moment, self.index, self._spaces
-        )
+    def __getitem__(self, table: type[T], /) -> T:
+        """A table of this transaction; made when it is first asked for."""
+        made = self._tables.get(table)
+        if made is None:
+            parts = (self._part(it) for it in fields(cast("Any", table)) if it.init)
+            made = self._tables[table] = table(*parts)
+        return cast("T", made)
 
-    @cached_property
-    def sessions(self) -> Sessions:
-        return Sessions(self._connection, self._sql, self._projects, self._moment)
+    def _part(self, field: Field[Any]) -> Any:
+        """What a field of a table stands for: another table, or something of the transaction."""
+        of: Any = field.type
+        is_table = isinstance(of, type) and issubclass(of, Table)
+        return self[of] if is_table else getattr(self, field.name)
 
-    @cached_property
-    def lifecycles(self) -> Lifecycles:
-        return Lifecycles(self._connection, self._sql, self._projects, self._moment, self.index)
-
-    @cached_property
-    def supersessions(self) -> Supersessions:
-        return Supersessions(self._connection, self._sql, self._projects, self._moment)
-
-    @cached_property
-    def lookalikes(self) -> Lookalikes:
-        return Lookalikes(self._connection, self._sql, self.now)
-
-    @cached_property
-    def reviews(self) -> ReviewRows:
-        return ReviewRows(self._connection, self._sql, self._projects, self._moment)
-
-    @cached_property
-    def transcripts(self) -> Transcripts:
-        return Transcripts(self._connection, self._sql, self.now)
-
-    @cached_property
-    def revisions(self) -> Revisions:
-        return Revisions(self._connection, self._sql)
-
-    @cached_property
-    def imports(self) -> Imports:
-        return Imports(self._connection, self._sql, self.now, self._require_alone)
-
-    @cached_property
-    def projects(self) -> Projects:
-        return Projects(
-            self._connection, self._sql, self._projects, self._moment, self.index, self.imports
-        )
-
-    @cached_property
-    def receipts(self) -> Receipts:
-        return Receipts(self._connection, self._sql, self.now)
-
-    @cached_property
-    def stores(self) -> Stores:
-        return Stores(self._connection, self._sql, self.index, self._spaces)
-
-    @cached_property
-    def entries(self) -> Entries:
-        return Entries(self._connection, self._sql, self.now)
-
-    @cached_property
-    def versions(self) -> Versions:
-        return Versions(self._connection, self._sql)
-
-    @cached_property
-    def agents(self) -> AgentEntries:
-        return AgentEntries(
-            self._connection, self._sql, self.now, self._spaces, self._uids, self._seals
-        )
-
-    @cached_property
-    def _seals(self) -> Seals:
-        return Seals(self._connection, self._sql, self._sealer, self.caller.tenant)
-
-    @cached_property
-    def intents(self) -> Intents:
-        return Intents(self._connection, self._sql, self.now)
-
-    @cached_property
-    def tasks(self) -> Tasks:
-        return Tasks(self._connection, self._sql, self.now)
-
-    @cached_property
-    def bound(self) -> Bound:
-        return Bound(self._connection, self._sql, self.now)
-
-    @cached_property
-    def archives(self) -> Archives:
-        return Archives(self._connection, self._sql, self.now, self._seals)
-
-    @cached_property
-    def agent_directory(self) -> Agents:
-        return Agents(self._connection, self._sql, self.now)
-
-    @cached_property
-    def agent_events(self) -> AgentEvents:
-        return AgentEvents(self._connection, self._sql, self.now, self._uids)
-
-    @cached_property
-    def namespaces(self) -> Namespaces:
-        return Namespaces(self._connection, self._sql, self.now)
-
-    @cached_property
-    def idempotency_records(self) -> IdempotencyRecords:
-        return IdempotencyRecords(self._connection, self._sql)
-
-    @cached_property
-    def past_retention(self) -> PastRetention:
-        return PastRetention(self._connection, self._sql)
-
-    @cached_property
-    def refs(self) -> Refs:
-        return Refs(self._connection, self._sql, self.now, self._spaces, self._uids)
-
-    @cached_property
-    def runs(self) -> Runs:
-        return Runs(self._connection, self._sql, self.now, self._uids)
-
-    @cached_property
-    def commitments(self) -> Commitments:
-        return Commitments(self._connection, self._sql, self.now, self._uids)
-
-    @cached_property
-    def passes(self) -> Passes:
-        return Passes(self._connection, self._sql, self.now)
-
-    @cached_property
-    def subjects(self) -> Subjects:
-        return Subjects(self._connection, self._sql, self.now, self._uids)
-
-    @cached_property
-    def proposals(self) -> Proposals:
-        return Proposals(self._connection, self._sql, self.now, self._uids)
-
-    @cached_property
-    def _spaces(self) -> Spaces:
-        return Spaces(self._connection, self._sql, self.index)
+    @property
+    def _index(self) -> Index:
+        return self.index
 
     @cached_property
     def _moment(self) -> Moment:

@@ -16,6 +16,10 @@ from ..domain.model.memory import Memory, Session
 from ..domain.ports.engine import Engine, Transaction
 from ..domain.ports.maintenance import Maintenance
 from ..domain.recall import recall
+from ..storage.sql.agents.archives import ArchiveTable
+from ..storage.sql.agents.entries import AgentTable
+from ..storage.sql.memories import MemoryTable
+from ..storage.sql.sessions import SessionTable
 from .spans import Attributes, Telemetry, annotate, span
 
 P = ParamSpec("P")
@@ -69,9 +73,15 @@ class _TracedTransaction:
         self._tracer = tracer
         self._room = iter(range(MOST_STEPS))
 
+    def __getitem__(self, table: type[T], /) -> T:
+        return cast("T", self._traced(self._tx[table], STEPS.get(table)))
+
     def __getattr__(self, name: str) -> Any:
-        part, steps = getattr(self._tx, name), STEPS.get(name)
-        return _TracedTable(part, steps, self._tracer, self._room) if steps else part
+        part = getattr(self._tx, name)
+        return self._traced(part, SEARCHES) if name == "search" else part
+
+    def _traced(self, table: object, steps: Mapping[str, "Step"] | None) -> object:
+        return _TracedTable(table, steps, self._tracer, self._room) if steps else table
 
 
 def span_name(work: Callable[..., object]) -> str:
@@ -150,27 +160,28 @@ WORK: Mapping[Callable[..., object], str] = {
     recall.context: "store.fetch_context",
 }
 
-STEPS: Mapping[str, Mapping[str, Step]] = {
-    "agents": {
+STEPS: Mapping[type, Mapping[str, Step]] = {
+    AgentTable: {
         "victim": Step("store.evict", _evicted),
     },
-    "archives": {
+    ArchiveTable: {
         "add": Step("store.archive", _archived),
     },
-    "memories": {
+    MemoryTable: {
         "at_key": Step("store.dedup.topic_key", _match),
         "twin": Step("store.dedup.hash", _match),
         "insert": Step("store.insert", _inserted),
         "pinned": Step("store.pins", _found()),
     },
-    "sessions": {
+    SessionTable: {
         "close": Step("store.summarize", _summarized),
     },
-    "search": {
-        "keyed": Step("store.fts", _found("keyed")),
-        "every": Step("store.fts", _found("every")),
-        "best": Step("store.fts", _found("best")),
-        "backfill": Step("store.backfill", _found()),
-        "similar": Step("store.similar", _found()),
-    },
+}
+
+SEARCHES: Mapping[str, Step] = {
+    "keyed": Step("store.fts", _found("keyed")),
+    "every": Step("store.fts", _found("every")),
+    "best": Step("store.fts", _found("best")),
+    "backfill": Step("store.backfill", _found()),
+    "similar": Step("store.similar", _found()),
 }

@@ -6,6 +6,7 @@ from functools import wraps
 from threading import Lock
 from typing import Concatenate, ParamSpec, TypeVar
 
+from ...storage.sql.agents.entries import AgentTable
 from ..model.access import Caller, TenantId
 from ..model.agent_memory import AgentEntry, Eyes, Tier
 from ..model.memory import MemoryId
@@ -69,7 +70,7 @@ class Accesses:
         def touching(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
             taken.update(self.take(tenant))
             try:
-                tx.agents.touch(taken)
+                tx[AgentTable].touch(taken)
                 return work(tx, *args, **kwargs)
             except BaseException:
                 self.note(tenant, taken)

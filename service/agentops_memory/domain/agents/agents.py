@@ -5,6 +5,10 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from ...storage.sql.agents.agents import AgentDirectory
+from ...storage.sql.agents.entries import AgentTable
+from ...storage.sql.agents.events import AgentEventTable
+from ...storage.sql.memories import MemoryTable
 from ..errors import Invalid, NotFound
 from ..model.access import Caller, KeyId, Role
 from ..model.agent_memory import AgentEntry, AgentFilter, Eyes, Tier
@@ -100,11 +104,11 @@ class Agents:
 
 
 def all_agents(tx: Transaction) -> list[ListedAgent]:
-    return tx.agent_directory.all()
+    return tx[AgentDirectory].all()
 
 
 def set_capacity(tx: Transaction, agent: AgentId, capacity: int | None) -> None:
-    tx.agent_directory.set_capacity(agent, capacity)
+    tx[AgentDirectory].set_capacity(agent, capacity)
 
 
 def owned_entries(tx: Transaction, agent: AgentId) -> Left:
@@ -113,30 +117,32 @@ def owned_entries(tx: Transaction, agent: AgentId) -> Left:
     eyes = Eyes(agent=agent)
     filters = [AgentFilter(agent=agent, tier=tier) for tier in OWNED]
     return sorted(
-        entry for filter_ in filters for entry in tx.agents.listed(filter_, eyes, sys.maxsize, 0)
+        entry
+        for filter_ in filters
+        for entry in tx[AgentTable].listed(filter_, eyes, sys.maxsize, 0)
     )
 
 
 def planned_erasure(tx: Transaction, agent: AgentId, keys: Sequence[KeyId]) -> AgentExtent:
     if not keys:
         _require_known(tx, agent)
-    return tx.agent_directory.extent(agent)
+    return tx[AgentDirectory].extent(agent)
 
 
 def erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
     """Erase the next batch; what went, which is nothing at the end."""
-    if entries := tx.agent_directory.some(agent, BATCH):
-        gone = tx.agent_directory.counted(entries)
-        tx.memories.erase_some(entries)
+    if entries := tx[AgentDirectory].some(agent, BATCH):
+        gone = tx[AgentDirectory].counted(entries)
+        tx[MemoryTable].erase_some(entries)
     else:
-        events = tx.agent_events.forget(tx.agent_directory.some_events(agent, BATCH))
+        events = tx[AgentEventTable].forget(tx[AgentDirectory].some_events(agent, BATCH))
         gone = AgentExtent(events=events)
     if not gone:
-        tx.agent_directory.remove(agent)
+        tx[AgentDirectory].remove(agent)
     add_receipt(tx)
     return gone
 
 
 def _require_known(tx: Transaction, agent: AgentId) -> None:
-    if not tx.agent_directory.exists(agent):
+    if not tx[AgentDirectory].exists(agent):
         raise NotFound(NO_AGENT)

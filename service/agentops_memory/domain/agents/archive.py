@@ -8,6 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from ...storage.sql.agents.archives import ArchiveTable
+from ...storage.sql.agents.entries import AgentTable
+from ...storage.sql.agents.events import AgentEventTable
+from ...storage.sql.memories import MemoryTable
 from ..model.access import Caller
 from ..model.agent_events import AgentEvent, EventType
 from ..model.agent_memory import AgentEntry, Binding, Eyes, Labels
@@ -22,13 +26,13 @@ MOST, LONGEST = 200, 256 * 1024  # entries of an archive, and bytes of their val
 
 def end(tx: Transaction, task: Task, eyes: Eyes) -> int:
     """Let what lives as long as a task go, which is finished by now; how many were archived."""
-    for entry in tx.archives.expired(task):
+    for entry in tx[ArchiveTable].expired(task):
         rules.expire(tx, entry)
-    for entry in tx.archives.ending_with(task, TASK_LIFETIME, MOST):
+    for entry in tx[ArchiveTable].ending_with(task, TASK_LIFETIME, MOST):
         rules.remove(tx, entry, EventType.EXPIRED, actor=eyes, reason=rules.TASK_ENDED)
-    tx.archives.expire_with(task, TASK_LIFETIME)  # what is left of many, until the next sweep
+    tx[ArchiveTable].expire_with(task, TASK_LIFETIME)  # what is left of many, until the next sweep
     labels = Labels(task=task.id, intent=task.intent, binding=Binding.TASK, attempt=task.attempt)
-    ending = tx.archives.ending(task)
+    ending = tx[ArchiveTable].ending(task)
     archives = task.policy is None or task.policy.archives
     must = any(it.must_archive for it in binding.guardrails(tx, labels))
     if not archives and not must:
@@ -37,7 +41,7 @@ def end(tx: Transaction, task: Task, eyes: Eyes) -> int:
     for _, of_agent in groupby(ending, key=lambda it: it.agent):
         _archive(tx, task, labels, list(_parts(of_agent)), eyes)
     room = LONGEST
-    while (pending := tx.archives.next(task.id)) and pending.size <= room:
+    while (pending := tx[ArchiveTable].next(task.id)) and pending.size <= room:
         settle(tx, pending)
         room -= max(pending.size, LONGEST // MOST)
     return len(ending)
@@ -45,22 +49,22 @@ def end(tx: Transaction, task: Task, eyes: Eyes) -> int:
 
 def settle(tx: Transaction, pending: PendingArchive) -> None:
     """Move the values of an archive into its event: from then on they lie there alone."""
-    entries = tx.archives.entries(pending)
-    for event in tx.agent_events.some([pending.event]):
-        tx.agent_events.fill(pending.event, {**event.payload, "snapshot": snapshot(entries)})
-    tx.memories.erase_some([entry.memory for entry in entries])
-    tx.archives.settled(pending)
+    entries = tx[ArchiveTable].entries(pending)
+    for event in tx[AgentEventTable].some([pending.event]):
+        tx[AgentEventTable].fill(pending.event, {**event.payload, "snapshot": snapshot(entries)})
+    tx[MemoryTable].erase_some([entry.memory for entry in entries])
+    tx[ArchiveTable].settled(pending)
     rules.add_receipt(tx)
 
 
 def is_pending(tx: Transaction) -> bool:
     """Whether there is an archive that was not settled."""
-    return tx.archives.next() is not None
+    return tx[ArchiveTable].next() is not None
 
 
 def settle_next(tx: Transaction) -> bool:
     """Settle an archive that a large task, or a process that was killed, has left."""
-    pending = tx.archives.next()
+    pending = tx[ArchiveTable].next()
     if pending is None:
         return False
     settle(tx, pending)
@@ -77,10 +81,10 @@ def shown(tx: Transaction, event: AgentEvent) -> AgentEvent:
     """The event with its snapshot, wherever its values lie."""
     if event.type != EventType.ARCHIVED or "snapshot" in event.payload:
         return event
-    pending = tx.archives.of_event(event.sequence)
+    pending = tx[ArchiveTable].of_event(event.sequence)
     if pending is None:
         return event
-    payload = {**event.payload, "snapshot": snapshot(tx.archives.entries(pending))}
+    payload = {**event.payload, "snapshot": snapshot(tx[ArchiveTable].entries(pending))}
     return replace(event, payload=payload)
 
 
@@ -120,10 +124,10 @@ def _archive(
         payload: dict[str, object] = {"entries_archived": len(part)}
         if len(parts) > 1:
             payload |= {"part": number, "parts": len(parts)}
-        event = tx.agent_events.add(
+        event = tx[AgentEventTable].add(
             EventType.ARCHIVED, payload, labels, agent=part[0].agent, actor=eyes.agent
         )
-        tx.archives.add(
+        tx[ArchiveTable].add(
             PendingArchive(
                 event=event,
                 task=task.id,
@@ -151,6 +155,6 @@ def _parts(entries: Iterable[EndingEntry]) -> Iterator[list[EndingEntry]]:
 
 def _forget(tx: Transaction, ending: Sequence[EndingEntry], eyes: Eyes) -> None:
     for each in ending:
-        entry = tx.agents.one(each.memory)
+        entry = tx[AgentTable].one(each.memory)
         if entry is not None:
             rules.remove(tx, entry, EventType.EXPIRED, actor=eyes, reason=rules.TASK_ENDED)

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from ...storage.sql.agents.bound import BoundTable
+from ...storage.sql.agents.intents import IntentTable
+from ...storage.sql.agents.tasks import TaskTable
 from ..errors import Conflict, Denied
 from ..model.agent_memory import AgentDraft, Binding, Eyes, Labels, Place, Tier
 from ..model.agents import AgentId
@@ -48,7 +51,7 @@ def bound(tx: Transaction, eyes: Eyes, draft: AgentDraft) -> AgentDraft:
     task = seen_task(tx, eyes, labels.task)
     if task is None:
         intent = None if labels.intent is None else IntentId(labels.intent)
-        is_seen = intent is not None and tx.intents.standing(intent, eyes).sees
+        is_seen = intent is not None and tx[IntentTable].standing(intent, eyes).sees
         binding = Binding.INTENT if is_seen else Binding.NONE
         return replace(draft, labels=replace(labels, binding=binding))
     if labels.intent not in (None, task.intent):
@@ -61,8 +64,8 @@ def bound(tx: Transaction, eyes: Eyes, draft: AgentDraft) -> AgentDraft:
 
 def seen_task(tx: Transaction, eyes: Eyes, named: str | None) -> Task | None:
     """The task, if there is one that the agent may see."""
-    task = None if named is None else tx.tasks.get(TaskId(named))
-    return task if task and tx.intents.standing(task.intent, eyes).sees else None
+    task = None if named is None else tx[TaskTable].get(TaskId(named))
+    return task if task and tx[IntentTable].standing(task.intent, eyes).sees else None
 
 
 def require_unfinished(tx: Transaction, tier: Tier, labels: Labels, ttl: str | None) -> None:
@@ -76,14 +79,14 @@ def task_of(tx: Transaction, labels: Labels) -> Task | None:
     """The task that is bound to; None once it was forgotten, too."""
     if labels.binding is not Binding.TASK or labels.task is None:
         return None
-    return tx.tasks.get(TaskId(labels.task))
+    return tx[TaskTable].get(TaskId(labels.task))
 
 
 def guardrails(tx: Transaction, labels: Labels) -> list[Guardrails]:
     """Those that bound what is bound to an intent: of all who coordinate it now."""
     if labels.binding is Binding.NONE or labels.intent is None:
         return []
-    return tx.intents.guardrails(IntentId(labels.intent))
+    return tx[IntentTable].guardrails(IntentId(labels.intent))
 
 
 def is_allowed(tx: Transaction, place: Place, labels: Labels) -> bool:
@@ -113,12 +116,12 @@ def require_working_room(
         return
     task = task_of(tx, labels)
     limits = _limits(tx, task, labels, capacities)
-    count = tx.bound.count_outside(agent) if task is None else tx.bound.count_of(task)
+    count = tx[BoundTable].count_outside(agent) if task is None else tx[BoundTable].count_of(task)
     if is_new and count >= limits.entries:
         raise OverCapacity(limits.name, count, limits.entries)
     if (count + 1) * MAX_VALUE <= limits.size * KB:  # however long they are
         return
-    size = tx.bound.size_outside(agent) if task is None else tx.bound.size_of(task)
+    size = tx[BoundTable].size_outside(agent) if task is None else tx[BoundTable].size_of(task)
     if size + more > limits.size * KB:
         raise OverCapacity("max_total_size_kb", -(-size // KB), limits.size, "Kilobytes")
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import islice
 
+from ...storage.sql.agents.archives import ArchiveTable
+from ...storage.sql.agents.entries import AgentTable
+from ...storage.sql.memories import MemoryTable
 from ..errors import NotFound, Refusal
 from ..memories.limits import require_room
 from ..memories.redactor import Redactor
@@ -63,7 +66,7 @@ def create(
     memory = Memory(
         uid=tx.new_uid(tx.now),
         session=None,
-        space=tx.agents.space(place.space),
+        space=tx[AgentTable].space(place.space),
         key=place.key,
         text=_text(place, draft.value, handling),
         last_seen_at=tx.now,
@@ -84,7 +87,7 @@ def create(
         created_at=stored.created_at,
         updated_at=stored.updated_at,
     )
-    tx.agents.add(entry)
+    tx[AgentTable].add(entry)
     rules.note(tx, EventType.CREATED, entry, eyes)
     return Outcome(entries=(entry,), evicted=evicted)
 
@@ -103,7 +106,7 @@ def amend(
 
 def put(tx: Transaction, eyes: Eyes, draft: AgentDraft, capacities: Capacities) -> Outcome:
     """Let an entry at the place have this value and this ttl, whoever wrote it last."""
-    held = tx.agents.at(draft.place)
+    held = tx[AgentTable].at(draft.place)
     if held is None or not held.is_there(tx.now):
         return create(tx, eyes, draft, capacities)
     change = AgentChange(value=draft.value, ttl=draft.handling.ttl)
@@ -186,7 +189,7 @@ def _write(tx: Transaction, eyes: Eyes, item: BatchItem, room: _Room) -> Outcome
         return create(tx, eyes, item.draft, room.capacities, room.but, room.most_evicted)
     place = item.draft.place
     rules.require_write(tx, place, eyes)
-    held = tx.agents.at(place)
+    held = tx[AgentTable].at(place)
     if held is None or not held.is_there(tx.now):
         raise NotFound(rules.NO_ENTRY)
     return Outcome(entries=(_amend(tx, held, eyes, item.change, item.version, room.capacities),))
@@ -200,7 +203,7 @@ def _deletable(
     Guardrails are asked once for an intent: of what they keep there may be any number.
     """
     offset, known = 0, dict[tuple[str | None, AgentSpace], bool]()
-    while found := tx.agents.writable(filter_, eyes, at_once, offset):
+    while found := tx[AgentTable].writable(filter_, eyes, at_once, offset):
         for entry in found:
             asked = (entry.labels.intent if entry.labels.binding else None, entry.place.space)
             if asked not in known:
@@ -212,12 +215,12 @@ def _deletable(
 
 def _make_place_free(tx: Transaction, place: Place) -> None:
     """Raise Taken while a live entry is there; of one that has ended the row goes."""
-    held = tx.agents.at(place)
+    held = tx[AgentTable].at(place)
     if held is None:
         return
     if held.is_there(tx.now):
         raise rules.Taken(held)
-    if pending := tx.archives.holding(held) if held.has_ended else None:
+    if pending := tx[ArchiveTable].holding(held) if held.has_ended else None:
         archive.settle(tx, pending)
     else:
         rules.expire(tx, held)
@@ -232,7 +235,7 @@ def _amend(
     capacities: Capacities | None,  # None, where secrets are taken out, is without limits
 ) -> AgentEntry:
     value, handling = _planned(tx, before, eyes, change, version, capacities)
-    held = tx.memories.by_uid(before.id)
+    held = tx[MemoryTable].by_uid(before.id)
     if held is None:  # its space is damaged
         raise NotFound(rules.NO_ENTRY)
     changed = replace(
@@ -249,9 +252,9 @@ def _amend(
         version=before.version + 1,
         updated_at=changed.updated_at,
     )
-    tx.agents.replace(after)
+    tx[AgentTable].replace(after)
     if handling.is_sealed and not before.handling.is_sealed:  # the plain bytes go as of a deletion
-        tx.memories.must_scrub(before.memory)
+        tx[MemoryTable].must_scrub(before.memory)
         rules.add_receipt(tx)
     rules.note(tx, EventType.UPDATED, after, eyes, before=before)
     return after

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...storage.sql.agents.events import AgentEventTable
+from ...storage.sql.agents.namespaces import NamespaceTable
 from ..errors import Denied, Invalid
 from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.limits import require_room
@@ -79,7 +81,7 @@ def _begin(
     tx: Transaction, eyes: Eyes, filter_: EventFilter, limit: int
 ) -> tuple[Sequence[AgentEvent], Left]:
     standing = _require_sight(tx, eyes, filter_)
-    return _some(tx, eyes, standing, tx.agent_events.listed(filter_, limit))
+    return _some(tx, eyes, standing, tx[AgentEventTable].listed(filter_, limit))
 
 
 def _go_on(
@@ -92,7 +94,7 @@ def _some(
     tx: Transaction, eyes: Eyes, standing: Standing | None, listed: Left
 ) -> tuple[Sequence[AgentEvent], Left]:
     sequences, left = portion(listed)
-    events = (archive.shown(tx, event) for event in tx.agent_events.some(sequences))
+    events = (archive.shown(tx, event) for event in tx[AgentEventTable].some(sequences))
     if standing is None:  # of its own stream
         return list(events), left
     return [_without_hidden(tx, eyes, standing, event) for event in events], left
@@ -107,7 +109,7 @@ def _without_hidden(
     namespace = event.payload.get("namespace")
     if event.payload.get("memory_type") != Tier.SEMANTIC or not isinstance(namespace, str):
         return event
-    if tx.namespaces.permissions(namespace).of(eyes) >= Access.READ:
+    if tx[NamespaceTable].permissions(namespace).of(eyes) >= Access.READ:
         return event
     payload = {name: it for name, it in event.payload.items() if name not in NAMES}
     return replace(event, payload=payload)
@@ -126,7 +128,7 @@ def _log(tx: Transaction, eyes: Eyes, intent: IntentId, type_: str, payload: str
     require_room(tx)
     labels = Labels(intent=intent, binding=Binding.INTENT)
     said = stored_object(payload) or {}
-    sequence = tx.agent_events.add(type_, said, labels, agent=None, actor=eyes.agent)
+    sequence = tx[AgentEventTable].add(type_, said, labels, agent=None, actor=eyes.agent)
     return _known(tx, sequence)
 
 
@@ -140,5 +142,5 @@ def _ids_of(event: AgentEvent) -> Ids:
 
 
 def _known(tx: Transaction, sequence: int) -> AgentEvent:
-    (event,) = tx.agent_events.some([sequence])
+    (event,) = tx[AgentEventTable].some([sequence])
     return event

@@ -6,6 +6,7 @@ whom it gives tasks, and no agent may make itself one of another's work.
 
 from dataclasses import dataclass
 
+from ...storage.sql.agents.intents import IntentTable
 from ..errors import Conflict, Denied, NotFound
 from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.limits import require_room
@@ -83,7 +84,7 @@ def redactor_for(rules: RulesOf, caller: Caller, *names: str | None) -> Redactor
 
 def standing(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
     """What the agent is to an intent; NotFound for one that it may not see."""
-    found = tx.intents.standing(intent, eyes)
+    found = tx[IntentTable].standing(intent, eyes)
     if not found.sees:
         raise NotFound(NO_INTENT)
     return found
@@ -92,7 +93,7 @@ def standing(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
 def seen(tx: Transaction, eyes: Eyes, intent: IntentId) -> Intent:
     """The intent; NotFound for one that the agent may not see."""
     standing(tx, eyes, intent)
-    found = tx.intents.get(intent)
+    found = tx[IntentTable].get(intent)
     if found is None:
         raise NotFound(NO_INTENT)
     return found
@@ -100,7 +101,7 @@ def seen(tx: Transaction, eyes: Eyes, intent: IntentId) -> Intent:
 
 def _create(tx: Transaction, eyes: Eyes, details: str, id_: IntentId | None) -> Intent:
     require_room(tx)
-    if id_ is not None and tx.intents.get(id_) is not None:
+    if id_ is not None and tx[IntentTable].get(id_) is not None:
         raise AlreadyThere
     made = Intent(
         id=id_ or IntentId(new_id(tx, "intent")),
@@ -108,7 +109,7 @@ def _create(tx: Transaction, eyes: Eyes, details: str, id_: IntentId | None) -> 
         details=details,
         created_at=tx.now,
     )
-    tx.intents.add(made)
+    tx[IntentTable].add(made)
     return made
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from ...storage.sql.agents.entries import AgentTable
 from ..model.access import Caller
 from ..model.agent_memory import AgentEntry, AgentFilter, Eyes
 from ..model.memory import MemoryId
@@ -57,15 +58,15 @@ def begin(
     tx: Transaction, eyes: Eyes, filter_: AgentFilter, limit: int, offset: int
 ) -> tuple[int, Left, Sequence[AgentEntry], datetime]:
     """How many there are, the first of a list, and which ones follow."""
-    ids = tx.agents.listed(filter_, eyes, limit, offset)
+    ids = tx[AgentTable].listed(filter_, eyes, limit, offset)
     entries, left, now = go_on(tx, eyes, ids)
-    return tx.agents.total(filter_, eyes), left, entries, now
+    return tx[AgentTable].total(filter_, eyes), left, entries, now
 
 
 def go_on(tx: Transaction, eyes: Eyes, left: Left) -> tuple[Sequence[AgentEntry], Left, datetime]:
     """The next of a list, as many as one read holds; what is gone meanwhile is left out."""
     ids, left = portion(left)
-    return tx.agents.some(ids, eyes), left, tx.now
+    return tx[AgentTable].some(ids, eyes), left, tx.now
 
 
 def portion(left: Sequence[tuple[I, int]]) -> tuple[list[I], Sequence[tuple[I, int]]]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...storage.sql.agents.namespaces import NamespaceTable
 from ..errors import Conflict, Denied, NotFound
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..memories.limits import require_room
@@ -95,11 +96,11 @@ class Namespaces:
 
 
 def page(tx: Transaction, eyes: Eyes, limit: int, offset: int) -> tuple[int, Sequence[Namespace]]:
-    return tx.namespaces.total(eyes), tx.namespaces.page(eyes, limit, offset)
+    return tx[NamespaceTable].total(eyes), tx[NamespaceTable].page(eyes, limit, offset)
 
 
 def known(tx: Transaction, eyes: Eyes, name: str) -> Namespace:
-    found = tx.namespaces.get(name, eyes)
+    found = tx[NamespaceTable].get(name, eyes)
     if found is None:
         raise NotFound(NO_NAMESPACE)
     return found
@@ -116,14 +117,14 @@ def planned(
     """The permissions that are to be, or the refusal; None if this request was executed before."""
     if not is_due(tx, idempotency):
         return None
-    found = tx.namespaces.get(name, eyes)
+    found = tx[NamespaceTable].get(name, eyes)
     if found is None and not eyes.is_admin:
         raise NotFound(NO_NAMESPACE)
     if found is not None and found.access < Access.ADMIN:
         raise Denied("The agent does not administer this namespace.")
     if version is not None and version != (found.version if found else 0):
         raise NotFound(NO_NAMESPACE) if found is None else OutdatedNamespace(found)
-    before = tx.namespaces.permissions(name)
+    before = tx[NamespaceTable].permissions(name)
     return replace(
         before,
         default=before.default if change.default is None else change.default,
@@ -137,7 +138,7 @@ def permit(
     after = planned(tx, eyes, name, change, version, None)
     assert after is not None  # nothing is asked to be done once here
     require_room(tx)
-    tx.namespaces.permit(name, after)
+    tx[NamespaceTable].permit(name, after)
     made = known(tx, replace(eyes, is_admin=True), name)
     return replace(made, access=after.of(eyes))
 

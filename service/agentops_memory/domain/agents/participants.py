@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...storage.sql.agents.intents import IntentTable
 from ..errors import Denied, Invalid, NotFound
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..memories.limits import require_room
@@ -174,9 +175,9 @@ def _may_make(
     require_future(draft.expires_at, tx.now)
     require_room(tx)
     if isinstance(draft, CoordinatorDraft):
-        if len(tx.intents.coordinators(intent)) >= MOST_COORDINATORS:
+        if len(tx[IntentTable].coordinators(intent)) >= MOST_COORDINATORS:
             raise Invalid(f"An intent has at most {MOST_COORDINATORS} coordinators, ended too.")
-    elif len(tx.intents.grants(intent)) >= MOST_GRANTS:
+    elif len(tx[IntentTable].grants(intent)) >= MOST_GRANTS:
         raise Invalid(f"An intent has at most {MOST_GRANTS:,} grants.")
     return True
 
@@ -191,7 +192,7 @@ def _coordinate(tx: Transaction, eyes: Eyes, draft: CoordinatorDraft) -> Coordin
         granted_at=tx.now,
         expires_at=draft.expires_at,
     )
-    tx.intents.add_coordinator(made)
+    tx[IntentTable].add_coordinator(made)
     return made
 
 
@@ -200,15 +201,15 @@ def _coordinated(tx: Transaction, ids: Ids, eyes: Eyes, _: CoordinatorDraft) -> 
 
 
 def _coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
-    found = tx.intents.coordinator(coordinator)
-    if found is None or not tx.intents.standing(found.intent, eyes).sees:
+    found = tx[IntentTable].coordinator(coordinator)
+    if found is None or not tx[IntentTable].standing(found.intent, eyes).sees:
         raise NotFound(NO_COORDINATOR)
     return found
 
 
 def _coordinators(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Coordinator]:
     seen(tx, eyes, intent)
-    return tx.intents.coordinators(intent)
+    return tx[IntentTable].coordinators(intent)
 
 
 def _ending(
@@ -225,8 +226,8 @@ def _ending(
 
 def _end_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
     if _ending(tx, eyes, coordinator, None) is not None:
-        tx.intents.end_coordinator(coordinator)
-    found = tx.intents.coordinator(coordinator)
+        tx[IntentTable].end_coordinator(coordinator)
+    found = tx[IntentTable].coordinator(coordinator)
     assert found is not None  # it was there a moment ago, and none is ever removed
     return found
 
@@ -234,7 +235,7 @@ def _end_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) ->
 def _coordinator_again(
     tx: Transaction, _: Ids, eyes: Eyes, coordinator: CoordinatorId
 ) -> Coordinator:
-    found = tx.intents.coordinator(coordinator)
+    found = tx[IntentTable].coordinator(coordinator)
     if found is None:
         raise NotFound(NO_COORDINATOR)
     if found.agent != eyes.agent:
@@ -254,7 +255,7 @@ def _grant(tx: Transaction, eyes: Eyes, intent: IntentId, draft: GrantDraft) -> 
         granted_at=tx.now,
         expires_at=draft.expires_at,
     )
-    tx.intents.add_grant(made)
+    tx[IntentTable].add_grant(made)
     return made
 
 
@@ -264,7 +265,7 @@ def _granted(tx: Transaction, ids: Ids, eyes: Eyes, intent: IntentId, _: GrantDr
 
 def _grants(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Grant]:
     _require_govern(tx, eyes, intent)
-    return tx.intents.grants(intent)
+    return tx[IntentTable].grants(intent)
 
 
 def _known_grant(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> Grant:
@@ -286,4 +287,4 @@ def _revoked(
 
 
 def _revoke(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> None:
-    tx.intents.remove_grant(_known_grant(tx, eyes, intent, grant).id)
+    tx[IntentTable].remove_grant(_known_grant(tx, eyes, intent, grant).id)

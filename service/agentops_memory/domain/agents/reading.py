@@ -3,6 +3,9 @@
 from dataclasses import replace
 from datetime import datetime
 
+from ...storage.sql.agents.entries import AgentTable
+from ...storage.sql.agents.intents import IntentTable
+from ...storage.sql.agents.namespaces import NamespaceTable
 from ..errors import Denied, NotFound
 from ..model.agent_memory import AgentEntry, AgentEntryId, AgentSummary, Eyes, Place
 from ..model.agents import NOT_YOUR_AGENT, AgentId
@@ -18,18 +21,18 @@ def get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, d
 
 
 def at(tx: Transaction, place: Place) -> tuple[AgentEntry, datetime]:
-    found = tx.agents.at(place)
+    found = tx[AgentTable].at(place)
     if found is None or not found.is_there(tx.now):
         raise NotFound(rules.NO_ENTRY)
     return _readable(found), tx.now
 
 
 def summary(tx: Transaction, agent: AgentId, eyes: Eyes, capacities: Capacities) -> AgentSummary:
-    if agent != eyes.agent and not tx.intents.coordinates(eyes, agent):
+    if agent != eyes.agent and not tx[IntentTable].coordinates(eyes, agent):
         raise Denied(NOT_YOUR_AGENT)
-    readable = tx.namespaces.page(eyes, MOST_NAMED, 0)
+    readable = tx[NamespaceTable].page(eyes, MOST_NAMED, 0)
     return replace(
-        tx.agents.summary(agent, eyes),
+        tx[AgentTable].summary(agent, eyes),
         capacity=rules.episodic_capacity(tx, agent, capacities),
         namespaces=tuple(namespace.name for namespace in readable),
     )

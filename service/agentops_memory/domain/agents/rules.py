@@ -3,6 +3,13 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from ...storage.sql.agents.agents import AgentDirectory
+from ...storage.sql.agents.bound import BoundTable
+from ...storage.sql.agents.entries import AgentTable
+from ...storage.sql.agents.events import AgentEventTable
+from ...storage.sql.agents.namespaces import NamespaceTable
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.receipts import ReceiptTable
 from ..errors import Conflict, Denied, NotFound, Refusal, Unavailable
 from ..memories.limits import require_room
 from ..model.agent_events import EventType
@@ -72,7 +79,7 @@ class AtItem(Refusal):
 
 def known(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> AgentEntry:
     """The entry; NotFound for one that there is not, or that these eyes may not see."""
-    found = tx.agents.get(entry, eyes)
+    found = tx[AgentTable].get(entry, eyes)
     if found is None:
         raise NotFound(NO_ENTRY)
     return found
@@ -85,7 +92,7 @@ def require_write(tx: Transaction, place: Place, eyes: Eyes) -> None:
         if space.agent != eyes.agent:
             raise Denied("An agent writes its own memory alone.")
         return
-    access = tx.namespaces.permissions(space.namespace).of(eyes)
+    access = tx[NamespaceTable].permissions(space.namespace).of(eyes)
     if access < Access.WRITE:
         raise Denied("The agent may not write in this namespace.")
 
@@ -141,13 +148,13 @@ def _episodic_limits(
         intent = IntentId(labels.intent)
         yield _Limit(
             name="max_episodic_memory_per_agent",
-            count=tx.bound.episodic_of(intent, agent),
+            count=tx[BoundTable].episodic_of(intent, agent),
             most=most,
             intent=intent,
         )
     yield _Limit(
         name="episodic_capacity",
-        count=tx.agents.count(Tier.EPISODIC, agent),
+        count=tx[AgentTable].count(Tier.EPISODIC, agent),
         most=episodic_capacity(tx, agent, capacities),
     )
 
@@ -157,10 +164,10 @@ def _evict(
 ) -> int:
     over = max(0, min(limit.count + 1 - limit.most, most_evicted))
     if over > 0:
-        for gone in tx.agents.expired(MOST_EVICTED, agent=agent):
+        for gone in tx[AgentTable].expired(MOST_EVICTED, agent=agent):
             expire(tx, gone)
     for _ in range(over):
-        victim = tx.agents.victim(agent, but, limit.intent)
+        victim = tx[AgentTable].victim(agent, but, limit.intent)
         if victim is None:
             raise OverCapacity(limit.name, limit.count, limit.most)
         remove(tx, victim, EventType.EVICTED, reason="capacity")
@@ -169,7 +176,7 @@ def _evict(
 
 def episodic_capacity(tx: Transaction, agent: AgentId, capacities: Capacities) -> int:
     """How many episodic entries an agent may hold: its own number, else that of all."""
-    return tx.agent_directory.capacity(agent) or capacities.episodic
+    return tx[AgentDirectory].capacity(agent) or capacities.episodic
 
 
 def remove(
@@ -181,7 +188,7 @@ def remove(
     reason: str | None = None,
 ) -> None:
     """Remove an entry for good, with its event; its bytes leave the files soon."""
-    tx.memories.erase(entry.memory)
+    tx[MemoryTable].erase(entry.memory)
     note(tx, type_, entry, actor, reason=reason)
     add_receipt(tx)
 
@@ -195,7 +202,7 @@ def expire(tx: Transaction, entry: AgentEntry) -> None:
 
 def add_receipt(tx: Transaction) -> None:
     """Let the bytes leave the files of what this transaction removes, and of all before it."""
-    tx.receipts.add_of_agents(ErasureId(tx.new_uid(tx.now)))
+    tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
 
 
 def note(
@@ -222,4 +229,4 @@ def note(
         payload["reason"] = reason
     who = None if actor is None else actor.agent
     owner = entry.place.space.agent or who or entry.created_by
-    tx.agent_events.add(type_, payload, entry.labels, agent=owner, actor=who)
+    tx[AgentEventTable].add(type_, payload, entry.labels, agent=owner, actor=who)

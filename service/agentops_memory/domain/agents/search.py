@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from ...storage.sql.agents.entries import AgentTable
+from ...storage.sql.agents.namespaces import NamespaceTable
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
 from ..model.agent_memory import AgentEntry, AgentFilter, Eyes, Tier
@@ -85,7 +87,7 @@ def search(
 def _readable(tx: Transaction, eyes: Eyes, filter_: AgentFilter) -> Iterator[str]:
     """The first namespaces, by name, that the filter selects."""
     offset = count = 0
-    while page := tx.namespaces.page(eyes, MOST_FOUND, offset):
+    while page := tx[NamespaceTable].page(eyes, MOST_FOUND, offset):
         for namespace in page:
             if filter_.names(namespace.name):
                 yield namespace.name
@@ -101,7 +103,7 @@ def _found(tx: Transaction, query: Query, place: Filter, limit: int) -> Found:
 
 def _hits(tx: Transaction, eyes: Eyes, filter_: AgentFilter, found: Found) -> Iterator[AgentHit]:
     ranks = {hit.memory.id: hit.rank for hit in found.hits}
-    for entry in tx.agents.some(list(ranks), eyes):
+    for entry in tx[AgentTable].some(list(ranks), eyes):
         if filter_.fits(entry):
             yield AgentHit(entry=entry, rank=ranks[entry.memory])
 

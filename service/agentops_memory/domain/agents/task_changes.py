@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ...storage.sql.agents.bound import BoundTable
+from ...storage.sql.agents.events import AgentEventTable
+from ...storage.sql.agents.tasks import TaskTable
 from ..errors import Conflict, Denied, Invalid, NotFound
 from ..memories.limits import require_margin, require_room
 from ..model.agent_events import OF_STATUS, EventType
@@ -49,10 +52,10 @@ def require_draft(tx: Transaction, eyes: Eyes, draft: TaskDraft) -> None:
     """Refuse a task that may not be made, as things stand."""
     if not standing(tx, eyes, draft.intent).directs:
         raise Denied("Only who made the intent, and its coordinators, make tasks of it.")
-    parent = None if draft.parent is None else tx.tasks.get(draft.parent)
+    parent = None if draft.parent is None else tx[TaskTable].get(draft.parent)
     if draft.parent is not None and (parent is None or parent.intent != draft.intent):
         raise BadField("parent_task_id", "must be a task of the same intent")
-    if draft.id is not None and tx.tasks.get(draft.id) is not None:
+    if draft.id is not None and tx[TaskTable].get(draft.id) is not None:
         raise AlreadyThere
     require_room(tx)
 
@@ -72,7 +75,7 @@ def create(tx: Transaction, eyes: Eyes, draft: TaskDraft) -> Task:
             created_at=tx.now,
         ),
     )
-    tx.tasks.add(made)
+    tx[TaskTable].add(made)
     _tell(tx, eyes, EventType.TASK_CREATED, made, None)
     _assign(tx, eyes, made, None)
     _end(tx, eyes, made)
@@ -117,7 +120,7 @@ def amend(tx: Transaction, eyes: Eyes, task: TaskId, change: TaskChange, version
         attempt=before.attempt + 1 if is_retry else before.attempt,
     )
     after = _at_status(tx, after)
-    tx.tasks.replace(after)
+    tx[TaskTable].replace(after)
     if status is not before.status:
         type_ = EventType.TASK_RETRYING if is_retry else OF_STATUS[status]
         _tell(tx, eyes, type_, after, before)
@@ -154,7 +157,7 @@ def _assign(tx: Transaction, eyes: Eyes, task: Task, before: AgentId | None) -> 
         said = {"task_id": task.id, "agent": task.agent, "previous_agent": before}
         _add(tx, eyes, EventType.ASSIGNED, task, said)
     if task.agent is not None:
-        tx.bound.bind(task)
+        tx[BoundTable].bind(task)
 
 
 def _tell(tx: Transaction, eyes: Eyes, type_: EventType, task: Task, before: Task | None) -> None:
@@ -172,7 +175,7 @@ def _add(
     tx: Transaction, eyes: Eyes, type_: EventType, task: Task, payload: Mapping[str, object]
 ) -> None:
     labels = Labels(task=task.id, intent=task.intent, binding=Binding.TASK)
-    tx.agent_events.add(type_, payload, labels, agent=None, actor=eyes.agent)
+    tx[AgentEventTable].add(type_, payload, labels, agent=None, actor=eyes.agent)
 
 
 def _merged(details: str, change: str) -> str:

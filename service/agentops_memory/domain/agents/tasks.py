@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ...storage.sql.agents.intents import IntentTable
+from ...storage.sql.agents.tasks import TaskTable
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..memories.redactor import RulesOf, default_rules
 from ..model.access import Caller, Role
@@ -133,7 +135,7 @@ def _page(
     offset: int,
     status: TaskStatus | None,
 ) -> tuple[Sequence[Task], Left]:
-    return _go_on(tx, eyes, intent, tx.tasks.listed(intent, limit, offset, status))
+    return _go_on(tx, eyes, intent, tx[TaskTable].listed(intent, limit, offset, status))
 
 
 def _go_on(
@@ -141,7 +143,7 @@ def _go_on(
 ) -> tuple[Sequence[Task], Left]:
     intents.seen(tx, eyes, intent)
     some, left = portion(left)
-    return tx.tasks.some(some), left
+    return tx[TaskTable].some(some), left
 
 
 def _makes_for_others(
@@ -170,6 +172,6 @@ def _changes_for_others(
 
 def _of_others(tx: Transaction, eyes: Eyes, intent: IntentId) -> IntentId | None:
     """The intent, if it is the role alone that lets an administrator direct it."""
-    found = tx.intents.standing(intent, eyes)
+    found = tx[IntentTable].standing(intent, eyes)
     is_own = found.is_creator or found.is_coordinator
     return None if is_own or not found.is_admin else intent

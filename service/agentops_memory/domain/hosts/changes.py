@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from ...storage.sql.hosts.entries import RefTable
+from ...storage.sql.hosts.runs import RunTable
+from ...storage.sql.memories import MemoryTable
 from ..errors import AnswerLost, BadFields
 from ..memories.limits import require_room
 from ..memories.writes import created, revised
@@ -42,7 +45,7 @@ def put_entry(tx: Transaction, draft: RefDraft, screened: Screened) -> Written[R
     run = None if origin.run is None else open_run(tx, origin.run)
     if run is not None:
         require_secrets(run, screened.held(run.id))
-    held = None if draft.id is None else tx.refs.get(draft.ref, draft.id)
+    held = None if draft.id is None else tx[RefTable].get(draft.ref, draft.id)
     if held is not None:
         if not _says_the_same(held, draft):
             raise IdTaken
@@ -53,11 +56,11 @@ def put_entry(tx: Transaction, draft: RefDraft, screened: Screened) -> Written[R
     if ends is not None and ends <= tx.now:
         raise BadFields([("expiresAt", "must lie in the future")])
     entry = added(tx, draft, ends=ends)
-    tx.refs.supersede(entry.memory, older)
+    tx[RefTable].supersede(entry.memory, older)
     cancel_of(tx, older)
     if run is not None:
-        tx.runs.tell(run, RunEventType.WRITTEN, _written(draft, entry), origin.node)
-        tx.runs.hear(run, draft.ref)
+        tx[RunTable].tell(run, RunEventType.WRITTEN, _written(draft, entry), origin.node)
+        tx[RunTable].hear(run, draft.ref)
     fired = fire_met(tx, draft.ref, entry)
     arm(tx, entry.memory, conditions)
     return Written(value=entry, is_new=True, fired=fired)
@@ -80,7 +83,7 @@ def added(
         Memory(
             uid=tx.new_uid(tx.now),
             session=None,
-            space=tx.refs.space(draft.ref) or tx.refs.add(draft.ref),
+            space=tx[RefTable].space(draft.ref) or tx[RefTable].add(draft.ref),
             key=None,
             text=Text(type=ENTRY_TYPE, title="", content=draft.content, tags=draft.tags),
             duplicates=like.duplicates if like else 1,
@@ -90,7 +93,7 @@ def added(
             lifecycle=Lifecycle(expires_at=ends),
         ),
     )
-    tx.refs.put(memory, draft.id, draft.origin)
+    tx[RefTable].put(memory, draft.id, draft.origin)
     return RefEntry(
         id=ref_entry_id(memory.uid, draft.id),
         memory=memory.id,
@@ -113,8 +116,8 @@ def status_of_put(put: Written[RefEntry]) -> int:
 def put_again(tx: Transaction, ids: Ids, draft: RefDraft, _: Screened) -> Written[RefEntry]:
     """The entry as it was answered; AnswerLost if it is not live any more."""
     tx.caller.require_refs()
-    (entry,) = tx.refs.some([MemoryId(int(ids["memory"]))])
-    if tx.refs.get(draft.ref, entry.id) != entry:
+    (entry,) = tx[RefTable].some([MemoryId(int(ids["memory"]))])
+    if tx[RefTable].get(draft.ref, entry.id) != entry:
         raise AnswerLost
     return Written(value=entry, is_new=bool(ids["is_new"]))
 
@@ -122,21 +125,21 @@ def put_again(tx: Transaction, ids: Ids, draft: RefDraft, _: Screened) -> Writte
 def delete_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: RunId | None) -> None:
     tx.caller.require_refs()
     within = None if run is None else open_run(tx, run)
-    found = tx.refs.get(ref, entry)
+    found = tx[RefTable].get(ref, entry)
     if found is None:
         raise no_entry()
     removed(tx, found.memory)
     if within is not None:
         payload = {"memoryRef": ref, "memoryId": found.id}
-        tx.runs.tell(within, RunEventType.DELETED, payload)
-        tx.runs.hear(within)
+        tx[RunTable].tell(within, RunEventType.DELETED, payload)
+        tx[RunTable].hear(within)
 
 
 def removed(tx: Transaction, memory: MemoryId) -> None:
     """Delete an entry that is there."""
-    tx.refs.delete(memory, tx.runs.newest())
+    tx[RefTable].delete(memory, tx[RunTable].newest())
     cancel_of(tx, [memory])
-    (held,) = tx.memories.loaded([memory])
+    (held,) = tx[MemoryTable].loaded([memory])
     gone = replace(held, deleted_at=tx.now)
     revised(tx, held, gone, ChangeKind.DELETED, has_new_text=False)
 
@@ -149,7 +152,7 @@ def deleted_again(
 
 def _superseded(tx: Transaction, draft: RefDraft) -> Iterator[MemoryId]:
     for id_ in dict.fromkeys(draft.supersedes):
-        found = tx.refs.get(draft.ref, id_)
+        found = tx[RefTable].get(draft.ref, id_)
         if found is None:
             raise MemoryChanged
         yield found.memory

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from ...storage.sql.hosts.commitments import CommitmentTable
+from ...storage.sql.hosts.runs import RunTable
 from ..errors import BadFields, Conflict, NotFound
 from ..model.hosts.commitments import (
     Commitment,
@@ -13,12 +15,11 @@ from ..model.hosts.commitments import (
     ConditionKind,
     commitment_uid,
 )
-from ..model.hosts.entries import RefEntry
+from ..model.hosts.entries import Recorded, RefEntry
 from ..model.hosts.runs import JsonObject, RunEventType
 from ..model.memory import MemoryId
 from ..model.space import MemoryRef
 from ..ports.engine import Transaction
-from ..ports.refs import Recorded
 from ..text.instants import exact, whole_milliseconds
 from .screen import Screen
 
@@ -60,15 +61,15 @@ def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> S
     """Make commitments of an entry that has none of these armed; TooManyArmed."""
     if not conditions:
         return ()
-    if not tx.commitments.has_room(source, conditions, of_tag=MOST_OF_TAG, in_all=MOST_ARMED):
+    if not tx[CommitmentTable].has_room(source, conditions, of_tag=MOST_OF_TAG, in_all=MOST_ARMED):
         raise TooManyArmed
-    return tx.commitments.arm(source, conditions)
+    return tx[CommitmentTable].arm(source, conditions)
 
 
 def known(tx: Transaction, id_: CommitmentId) -> Commitment:
     """The commitment, or NotFound."""
     uid = commitment_uid(id_)
-    found = None if uid is None else tx.commitments.get(uid)
+    found = None if uid is None else tx[CommitmentTable].get(uid)
     if found is None:
         raise NotFound(NO_COMMITMENT)
     return found
@@ -79,58 +80,58 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
 
     What waits fires in steps from then on, whatever becomes of the entry.
     """
-    return tx.commitments.meet(ref, entry.memory, entry.tags) if entry.tags else None
+    return tx[CommitmentTable].meet(ref, entry.memory, entry.tags) if entry.tags else None
 
 
 def fire_met(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int:
     """The same, and fire at most a step of it in this transaction; how many."""
     first = meet(tx, ref, entry)
-    return 0 if first is None else _settled(tx, tx.commitments.met(STEP, first)).total()
+    return 0 if first is None else _settled(tx, tx[CommitmentTable].met(STEP, first)).total()
 
 
 def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
     """Fire what is due, at most so many; how many of each kind, and whether there is more."""
-    due = tx.commitments.met(most)
+    due = tx[CommitmentTable].met(most)
     if len(due) < most:
-        due += tx.commitments.due(most - len(due))
+        due += tx[CommitmentTable].due(most - len(due))
     return _settled(tx, due), has_due(tx)
 
 
 def has_due(tx: Transaction) -> bool:
-    return tx.commitments.has_due()
+    return tx[CommitmentTable].has_due()
 
 
 def cancel_of(tx: Transaction, sources: Sequence[MemoryId]) -> int:
     """Cancel the armed commitments of entries that are deleted or superseded; how many."""
-    return tx.commitments.cancel_of(sources) if sources else 0
+    return tx[CommitmentTable].cancel_of(sources) if sources else 0
 
 
 def cancel_orphans(tx: Transaction) -> bool:
     """Cancel those whose sources are gone, at most a step of them; whether more may be."""
-    orphans = tx.commitments.orphans(STEP)
+    orphans = tx[CommitmentTable].orphans(STEP)
     cancel_of(tx, orphans)
     return len(orphans) == STEP
 
 
 def has_orphans(tx: Transaction) -> bool:
-    return tx.commitments.has_orphans()
+    return tx[CommitmentTable].has_orphans()
 
 
 def screen_tags(tx: Transaction, source: MemoryId, screen: Screen) -> None:
     """Take secrets out of the tags that commitments of an entry wait for."""
-    for tag in tx.commitments.tags_of(source):
+    for tag in tx[CommitmentTable].tags_of(source):
         (clean,) = screen.tags([tag])
         if clean != tag:
-            tx.commitments.retag(source, tag, clean)
+            tx[CommitmentTable].retag(source, tag, clean)
 
 
 def _settled(tx: Transaction, commitments: Sequence[Commitment]) -> Counter[ConditionKind]:
     """Fire them, each with its event, but those whose sources are gone; how many were fired."""
     armed = [it for it in commitments if it.state is CommitmentState.ARMED]
-    tx.commitments.cancel([it for it in commitments if it.state is not CommitmentState.ARMED])
+    tx[CommitmentTable].cancel([it for it in commitments if it.state is not CommitmentState.ARMED])
     if armed:
-        tx.commitments.fire(armed)
-        tx.runs.record(RunEventType.FIRED, [Recorded(_payload(it), (it.ref,)) for it in armed])
+        tx[CommitmentTable].fire(armed)
+        tx[RunTable].record(RunEventType.FIRED, [Recorded(_payload(it), (it.ref,)) for it in armed])
     return Counter(it.condition.kind for it in armed)
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from ...storage.sql.hosts.commitments import CommitmentTable
+from ...storage.sql.hosts.entries import RefTable
 from ..errors import AnswerLost, NotFound, Unavailable
 from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.limits import require_room
@@ -164,10 +166,10 @@ def arm_entry(
     if condition.due_at is not None:
         said = "must lie in the future"
         condition = time_to_come(condition.due_at, tx.now, "dueAt", said)
-    source = tx.refs.get(draft.ref, draft.entry)
-    if source is None or not tx.commitments.has_source(source.memory):
+    source = tx[RefTable].get(draft.ref, draft.entry)
+    if source is None or not tx[CommitmentTable].has_source(source.memory):
         raise no_entry()
-    if armed := tx.commitments.armed(source.memory, condition):
+    if armed := tx[CommitmentTable].armed(source.memory, condition):
         return Written(value=armed)
     require_room(tx)
     (made,) = arm(tx, source.memory, [condition])
@@ -188,13 +190,13 @@ def _armed_again(
 
 
 def list_commitments(tx: Transaction, query: CommitmentQuery) -> Sequence[Commitment]:
-    return tx.commitments.listed(query)
+    return tx[CommitmentTable].listed(query)
 
 
 def cancel_commitment(tx: Transaction, id_: CommitmentId) -> Commitment:
     tx.caller.require_refs()
     found = known(tx, id_)
-    tx.commitments.cancel([found])
+    tx[CommitmentTable].cancel([found])
     return known(tx, id_)
 
 

@@ -4,19 +4,22 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...storage.sql.hosts.runs import RunTable
+from ...storage.sql.hosts.subjects import SubjectTable
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.receipts import ReceiptTable
 from ..errors import NotFound
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..model.access import Caller, Role
 from ..model.erasure import UNKNOWN_COPIES, Erasure, ErasureId, Receipt
-from ..model.hosts.passes import Forgotten
+from ..model.hosts.entries import Recorded
+from ..model.hosts.passes import Forgotten, Found
 from ..model.hosts.runs import Offset, RunEventType
 from ..model.kinds import ErasureKind
 from ..model.memory import MemoryId
 from ..model.space import NO_PROJECT
 from ..ports.callbacks import Audit, noop
 from ..ports.engine import Engine, Ids, Transaction
-from ..ports.passes import Found
-from ..ports.refs import Recorded
 from .turns import Turns
 
 STEP = 200  # entries, or events, of one transaction; puts wait for it
@@ -98,49 +101,51 @@ class Forgetting:
 
 def first_look(tx: Transaction, subject: str) -> tuple[MemoryId, Found, ErasureId]:
     """The newest memory, what there is of the subject, and the id of a receipt."""
-    high = tx.subjects.newest()
-    return high, tx.subjects.found(subject, high), ErasureId(tx.new_uid(tx.now))
+    high = tx[SubjectTable].newest()
+    return high, tx[SubjectTable].found(subject, high), ErasureId(tx.new_uid(tx.now))
 
 
 def look(tx: Transaction, subject: str, high: MemoryId) -> Found:
-    return tx.subjects.found(subject, high)
+    return tx[SubjectTable].found(subject, high)
 
 
 def erase_some(tx: Transaction, memories: Sequence[MemoryId], erasure: ErasureId) -> None:
     """Erase entries; the first time with a receipt, which then grows."""
     tx.caller.require_refs()
-    revisions = tx.memories.erase_some(memories)
-    if tx.receipts.get(erasure) is None:
+    revisions = tx[MemoryTable].erase_some(memories)
+    if tx[ReceiptTable].get(erasure) is None:
         of_hosts = ErasureKind.SUBJECT
-        tx.receipts.add(Erasure(id=erasure, kind=of_hosts, project=NO_PROJECT, erased_at=tx.now))
-    tx.receipts.extend(erasure, memories, revisions)
+        tx[ReceiptTable].add(
+            Erasure(id=erasure, kind=of_hosts, project=NO_PROJECT, erased_at=tx.now)
+        )
+    tx[ReceiptTable].extend(erasure, memories, revisions)
 
 
 def unname(tx: Transaction, subject: str) -> str | None:
-    alias = tx.subjects.unname_ref(subject)
+    alias = tx[SubjectTable].unname_ref(subject)
     if alias is not None:
-        tx.subjects.unname_runs(subject, alias)
+        tx[SubjectTable].unname_runs(subject, alias)
     return alias
 
 
 def naming(tx: Transaction, subject: str, after: Offset) -> Sequence[Offset]:
-    return tx.subjects.naming(subject, after)
+    return tx[SubjectTable].naming(subject, after)
 
 
 def unname_events(
     tx: Transaction, events: Sequence[Offset], subject: str, alias: str | None
 ) -> None:
-    tx.subjects.unname_events(events, subject, alias)
+    tx[SubjectTable].unname_events(events, subject, alias)
 
 
 def finish_forgetting(tx: Transaction, _: str, told: Forgotten) -> Forgotten:
     """Tell of what was erased. Its bytes, and those of its name, are gone after the next scrub."""
     tx.caller.require_refs()
-    tx.receipts.add_of_agents(ErasureId(tx.new_uid(tx.now)))
+    tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
     if told.erasure is not None:
-        tx.receipts.extend(told.erasure, (), 0)
+        tx[ReceiptTable].extend(told.erasure, (), 0)
         payload = {"erasureId": told.erasure, "entries": told.entries + told.archives}
-        tx.runs.record(RunEventType.FORGOTTEN, [Recorded(payload)])
+        tx[RunTable].record(RunEventType.FORGOTTEN, [Recorded(payload)])
     return told
 
 
@@ -166,7 +171,7 @@ def forgotten_again(tx: Transaction, ids: Ids, _: str, __: Forgotten) -> Forgott
 
 
 def receipt_of(tx: Transaction, erasure: ErasureId) -> Erasure:
-    found = tx.receipts.get(erasure)
+    found = tx[ReceiptTable].get(erasure)
     if found is None or found.kind not in OF_HOSTS:
         raise NotFound("erasure not found")
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ...storage.sql.hosts.entries import RefTable
 from ..model.hosts.entries import (
     Provenance,
     RefEntry,
@@ -26,7 +27,7 @@ MOST_FOUND = 1000  # of a search, among which a budget chooses
 
 
 def list_entries(tx: Transaction, ref: MemoryRef, query: RefQuery, run: RunId | None) -> RefPage:
-    listed = tx.refs.listed(ref, query, _seen(tx, run, ref))
+    listed = tx[RefTable].listed(ref, query, _seen(tx, run, ref))
     if listed is None:
         raise unknown_before()
     chosen, has_more = fitting(
@@ -36,19 +37,19 @@ def list_entries(tx: Transaction, ref: MemoryRef, query: RefQuery, run: RunId | 
         size=lambda it: it.size,
         length=lambda it: it.length,
     )
-    entries = tx.refs.some([it.memory for it in chosen])
+    entries = tx[RefTable].some([it.memory for it in chosen])
     return RefPage(entries=entries, has_more=has_more)
 
 
 def get_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: RunId | None) -> RefEntry:
-    found = tx.refs.get(ref, entry, _seen(tx, run, ref))
+    found = tx[RefTable].get(ref, entry, _seen(tx, run, ref))
     if found is None:
         raise no_entry()
     return found
 
 
 def provenance_of(tx: Transaction, ref: MemoryRef, entry: RefEntryId) -> Provenance:
-    found = tx.refs.provenance(ref, entry)
+    found = tx[RefTable].provenance(ref, entry)
     if found is None:
         raise no_entry()
     return found
@@ -65,7 +66,7 @@ def search_entries(
     within = Filter(ref=ref, tag=tag, is_current=True)
     found = recall.search(tx, query, within, limit if budget is None else MOST_FOUND)
     ranks: dict[MemoryId, float] = {hit.memory.id: hit.rank for hit in found.hits}
-    hits = [RefRank(entry=it, rank=ranks[it.memory]) for it in tx.refs.some(list(ranks))]
+    hits = [RefRank(entry=it, rank=ranks[it.memory]) for it in tx[RefTable].some(list(ranks))]
     chosen, _ = fitting(
         hits,
         limit=limit,
@@ -77,7 +78,7 @@ def search_entries(
 
 
 def list_refs(tx: Transaction, after: MemoryRef, limit: int) -> Sequence[RefExtent]:
-    return tx.refs.extents(after, limit)
+    return tx[RefTable].extents(after, limit)
 
 
 def _seen(tx: Transaction, run: RunId | None, ref: MemoryRef) -> Snapshot | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from ...storage.sql.hosts.runs import RunTable
 from ..errors import Conflict, NotFound, Refusal
 from ..model.hosts.runs import Run, RunId
 from ..ports.engine import Transaction
@@ -57,7 +58,7 @@ class SnapshotLost(Refusal):
 
 def known_run(tx: Transaction, run: RunId) -> Run:
     """The run, or NotFound."""
-    found = tx.runs.get(run)
+    found = tx[RunTable].get(run)
     if found is None:
         raise NotFound(NO_RUN)
     return found

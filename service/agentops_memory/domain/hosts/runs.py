@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
+from ...storage.sql.hosts.runs import RunTable
 from ..errors import BadFields, DamagedRow, Invalid, OverQuota, TooMany
 from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.limits import require_margin
@@ -176,10 +177,10 @@ class Runs:
 
 def open_or_known(tx: Transaction, draft: RunDraft) -> tuple[Run, bool]:
     tx.caller.require_refs()
-    held = None if draft.id is None else tx.runs.get(draft.id)
+    held = None if draft.id is None else tx[RunTable].get(draft.id)
     if held is None:
         require_margin(tx)
-        return tx.runs.open(draft), True
+        return tx[RunTable].open(draft), True
     same = (held.agent, held.workflow, held.refs) == (draft.agent, draft.workflow, draft.refs)
     if not (held.is_open and same and held.kind is RunKind.HOST):
         raise RunConflict("There is another run with this id, or it has ended.")
@@ -194,20 +195,20 @@ def _opened_again(tx: Transaction, ids: Ids, _: RunDraft) -> tuple[Run, bool]:
 
 
 def hear_run(tx: Transaction, run: RunId) -> None:
-    tx.runs.hear(open_run(tx, run))
+    tx[RunTable].hear(open_run(tx, run))
 
 
 def note_secrets(tx: Transaction, run: RunId, counted: Callable[[], Mapping[str, int]]) -> None:
     found = open_run(tx, run)
     require_margin(tx)
     counts = Counter(found.secrets) | Counter(counted())  # the larger of each
-    tx.runs.count_secrets(found, counts)
+    tx[RunTable].count_secrets(found, counts)
 
 
 def end_run(tx: Transaction, run: RunId, status: RunStatus) -> Run:
     found = known_run(tx, run)
     if found.is_open:  # also beyond the quota: its values are secrets until then
-        return tx.runs.end(found, status)
+        return tx[RunTable].end(found, status)
     if found.status is not status:
         raise RunEnded
     return found
@@ -220,49 +221,49 @@ def _ended_again(tx: Transaction, _: Ids, run: RunId, __: RunStatus) -> Run:
 
 def read_log(tx: Transaction, run: RunId, after: int, limit: int) -> RunLog:
     found = known_run(tx, run)
-    events = tx.runs.log(found, after, limit + 1)
+    events = tx[RunTable].log(found, after, limit + 1)
     return RunLog(events=events[:limit], is_complete=not found.is_open and len(events) <= limit)
 
 
 def read_events(
     tx: Transaction, after: Offset, limit: int, type_: str | None
 ) -> tuple[Sequence[RunEvent], Offset]:
-    events = tx.runs.events(after, limit, type_)
+    events = tx[RunTable].events(after, limit, type_)
     if len(events) == limit:
         return events, events[-1].offset
-    return events, max(after, tx.runs.newest())
+    return events, max(after, tx[RunTable].newest())
 
 
 def replay_run(tx: Transaction, run: RunId, from_sequence: int) -> Run:
     source = _source(tx, run, from_sequence)
     _require_whole(tx, source, source.snapshot, from_sequence)
     require_margin(tx)
-    copied = tx.runs.copy(source, from_sequence)
+    copied = tx[RunTable].copy(source, from_sequence)
     # Of one that goes on there is a copy up to now.
-    return tx.runs.end(copied, RunStatus.CANCELLED) if copied.is_open else copied
+    return tx[RunTable].end(copied, RunStatus.CANCELLED) if copied.is_open else copied
 
 
 def branch_run(tx: Transaction, run: RunId, from_sequence: int) -> Run:
     source = _source(tx, run, from_sequence)
-    event = tx.runs.event(source, from_sequence) or tx.runs.last(source)
+    event = tx[RunTable].event(source, from_sequence) or tx[RunTable].last(source)
     assert event is not None  # there is a last one
     at = event.snapshot if from_sequence else source.snapshot  # of a branch, what it began with
     refs = _require_whole(tx, source, at, from_sequence)
     require_margin(tx)
     draft = RunDraft(agent=source.agent, workflow=source.workflow, refs=refs)
-    return tx.runs.open(draft, of=replace(source, snapshot=at, from_sequence=from_sequence))
+    return tx[RunTable].open(draft, of=replace(source, snapshot=at, from_sequence=from_sequence))
 
 
 def _source(tx: Transaction, run: RunId, from_sequence: int) -> Run:
     """The run that is to be made again; InvalidSequence, or SnapshotLost without its events."""
     tx.caller.require_refs()
     source = known_run(tx, run)
-    last = tx.runs.last(source)
+    last = tx[RunTable].last(source)
     if last is None:
         raise SnapshotLost(run, from_sequence, EXPIRED)
     if from_sequence > last.sequence + 1:
         raise InvalidSequence
-    if tx.runs.count_events(source) <= last.sequence:
+    if tx[RunTable].count_events(source) <= last.sequence:
         raise SnapshotLost(run, from_sequence, DAMAGED)
     return source
 
@@ -294,7 +295,7 @@ def over(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[R
 
 
 def is_over(tx: Transaction, run: RunId, idle: timedelta) -> bool:
-    found = tx.runs.get(run)
+    found = tx[RunTable].get(run)
     if found is None or not found.is_open:
         return True
     return bool(idle) and found.heard_at <= tx.now - idle

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from ...storage.sql.hosts.entries import RefTable
 from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.limits import require_room
 from ..memories.redactor import Redaction
@@ -96,7 +97,7 @@ def _seeded_again(tx: Transaction, _: Ids, seeds: Sequence[Seed], __: IsCurrent)
 
 def _seeded(tx: Transaction, seed: Seed) -> RefEntry:
     draft, conditions = seed.draft, conditions_of(seed.draft.tags, tx.now)
-    held = None if draft.id is None else tx.refs.get(draft.ref, draft.id)
+    held = None if draft.id is None else tx[RefTable].get(draft.ref, draft.id)
     if held is not None:
         removed(tx, held.memory)
     ends = None if seed.ends is None else whole_milliseconds(seed.ends)

@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from datetime import datetime
 
+from ...storage.sql.hosts.entries import RefTable
+from ...storage.sql.hosts.runs import RunTable
+from ...storage.sql.hosts.subjects import SubjectTable
 from ..model.hosts.runs import ENDS, Offset, Run, RunId, RunKind, Snapshot
 from ..model.space import MemoryRef
 from ..ports.engine import Transaction
@@ -18,10 +21,10 @@ def snapshot_of(tx: Transaction, run: RunId, ref: MemoryRef) -> Snapshot:
     found = known_run(tx, run)
     if found.is_open and (found.kind is RunKind.HOST or ref in found.refs):
         return found.snapshot
-    first = tx.runs.event(found, 0)
+    first = tx[RunTable].event(found, 0)
     since = None if first is None else first.offset
     reason = lost_of(tx, found, found.snapshot, [ref], _expiring(found), since)
-    if reason is None and tx.subjects.may_have_been(ref, found.snapshot):
+    if reason is None and tx[SubjectTable].may_have_been(ref, found.snapshot):
         reason = EXPIRED
     if reason is not None:
         raise SnapshotLost(found.source or found.id, found.from_sequence, reason)
@@ -37,12 +40,12 @@ def lost_of(
     since: Offset | None = None,
 ) -> str | None:
     """Why a snapshot that the run's log tells of is not there as a whole; None if it is."""
-    last = tx.runs.last(run)
+    last = tx[RunTable].last(run)
     if last is None:
         return EXPIRED
     if not run.is_open and last.type not in ENDS.values():
         return EXPIRED  # the end of a log goes first
-    return EXPIRED if any(tx.refs.has_lost(ref, at, until, since) for ref in refs) else None
+    return EXPIRED if any(tx[RefTable].has_lost(ref, at, until, since) for ref in refs) else None
 
 
 def _expiring(run: Run) -> datetime:

@@ -4,6 +4,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ...storage.sql.imports import ImportTable
+from ...storage.sql.lifecycles import LifecycleTable
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.projects import ProjectTable
+from ...storage.sql.receipts import ReceiptTable
 from ..errors import Conflict, Denied, Invalid, NotFound
 from ..memories.limits import require_project
 from ..memories.redactor import MAX_PROJECT
@@ -115,18 +120,18 @@ class Projects:
 
 
 def names_of_projects(tx: Transaction) -> list[Project]:
-    return tx.projects.names()
+    return tx[ProjectTable].names()
 
 
 def listed(tx: Transaction, project: Project) -> Listed:
-    return tx.projects.listed(project)
+    return tx[ProjectTable].listed(project)
 
 
 def planned_rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
     extent = _extent(tx, project, new)
     if len(new) > MAX_PROJECT:
         raise Invalid(f"A project's name has at most {MAX_PROJECT} characters.")
-    if tx.projects.exists(new):
+    if tx[ProjectTable].exists(new):
         raise Conflict("There is a project with the new name; merge the one into the other.")
     require_project(new)
     return ProjectPlan(extent=extent)
@@ -134,33 +139,33 @@ def planned_rename(tx: Transaction, project: Project, new: Project) -> ProjectPl
 
 def rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
     plan = planned_rename(tx, project, new)
-    tx.projects.rename(project, new)
+    tx[ProjectTable].rename(project, new)
     return plan
 
 
 def planned_merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
     extent = _extent(tx, project, into)
-    _require_not_empty(tx.projects.extent(into))
-    return ProjectPlan(extent=extent, same_keys=len(tx.projects.same_keys(project, into)))
+    _require_not_empty(tx[ProjectTable].extent(into))
+    return ProjectPlan(extent=extent, same_keys=len(tx[ProjectTable].same_keys(project, into)))
 
 
 def merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
     plan = planned_merge(tx, project, into)
-    for ours, theirs in tx.projects.same_keys(project, into):
-        memory, held = tx.memories.get(ours), tx.memories.get(theirs)
+    for ours, theirs in tx[ProjectTable].same_keys(project, into):
+        memory, held = tx[MemoryTable].get(ours), tx[MemoryTable].get(theirs)
         assert memory is not None
         assert held is not None
         merge_at_key(tx, held, memory)
         revised(tx, memory, replace(memory, deleted_at=tx.now), ChangeKind.DELETED)
-    tx.lifecycles.release_keys(project, into)
-    tx.projects.merge(project, into)
+    tx[LifecycleTable].release_keys(project, into)
+    tx[ProjectTable].merge(project, into)
     return plan
 
 
 def planned_erasure(tx: Transaction, project: Project) -> Extent:
     _require_access(tx, project)
-    extent = tx.projects.extent(project)
-    if tx.receipts.newest_of(project) is None:
+    extent = tx[ProjectTable].extent(project)
+    if tx[ReceiptTable].newest_of(project) is None:
         _require_not_empty(extent)
     return extent
 
@@ -168,7 +173,7 @@ def planned_erasure(tx: Transaction, project: Project) -> Extent:
 def begin_erasure(tx: Transaction, project: Project) -> Erasure:
     """A new receipt, or that of an unfinished erasure, or the last one of an empty project."""
     _require_access(tx, project)
-    extent, newest = tx.projects.extent(project), tx.receipts.newest_of(project)
+    extent, newest = tx[ProjectTable].extent(project), tx[ReceiptTable].newest_of(project)
     if newest is not None and (newest.goes_on or not extent):
         return newest
     _require_not_empty(extent)
@@ -179,25 +184,25 @@ def begin_erasure(tx: Transaction, project: Project) -> Erasure:
         erased_at=tx.now,
         goes_on=True,
     )
-    tx.receipts.add(erasure)
+    tx[ReceiptTable].add(erasure)
     return erasure
 
 
 def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     """Erase the next batch; the receipt after it."""
-    found = tx.receipts.get(erasure)
+    found = tx[ReceiptTable].get(erasure)
     if found is None:  # the tenant was erased meanwhile
         raise NotFound("No such project.")
     if not found.goes_on:  # a concurrent request has completed it
         return found
     _require_access(tx, found.project)
-    if tx.imports.erase_some(found.project, BATCH):
+    if tx[ImportTable].erase_some(found.project, BATCH):
         return found
-    if memories := tx.projects.some(found.project, BATCH):
-        tx.receipts.extend(erasure, memories, tx.memories.erase_some(memories))
+    if memories := tx[ProjectTable].some(found.project, BATCH):
+        tx[ReceiptTable].extend(erasure, memories, tx[MemoryTable].erase_some(memories))
     else:
-        tx.receipts.complete(erasure, tx.projects.erase_sessions(found.project))
-    now = tx.receipts.get(erasure)
+        tx[ReceiptTable].complete(erasure, tx[ProjectTable].erase_sessions(found.project))
+    now = tx[ReceiptTable].get(erasure)
     assert now is not None
     return now
 
@@ -207,9 +212,9 @@ def _extent(tx: Transaction, project: Project, other: Project) -> Extent:
     _require_access(tx, project, other)
     if project == other:
         raise Invalid("The two projects are the same.")
-    extent = tx.projects.extent(project)
+    extent = tx[ProjectTable].extent(project)
     _require_not_empty(extent)
-    erasures = map(tx.receipts.newest_of, (project, other))
+    erasures = map(tx[ReceiptTable].newest_of, (project, other))
     if any(erasure is not None and erasure.goes_on for erasure in erasures):
         raise Conflict(
             "The project is being erased, or was begun to be; erase it to the end first."
@@ -224,7 +229,7 @@ def _require_access(tx: Transaction, *projects: Project) -> None:
         tx.caller.require_project(project)
     if tx.caller.projects.are_everything:
         return
-    if any(tx.projects.has_global(project) for project in projects):
+    if any(tx[ProjectTable].has_global(project) for project in projects):
         raise Denied("A project with global memories is changed with a key for every project.")
 
 

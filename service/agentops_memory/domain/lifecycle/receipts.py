@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 
+from ...storage.sql.imports import ImportTable
+from ...storage.sql.receipts import ReceiptTable
 from ..errors import NotFound
 from ..model.access import Caller, Role
 from ..model.erasure import UNKNOWN_COPIES, Erasure, ErasureId, Receipt
@@ -54,7 +56,7 @@ class Erasures:
 
 def receipt(tx: Transaction, erasure: ErasureId) -> tuple[Erasure, bool]:
     """The receipt, and whether rows of imports that are half-way may hold what was erased."""
-    found = tx.receipts.get(erasure)
+    found = tx[ReceiptTable].get(erasure)
     if found is None or not (found.has_project and tx.caller.projects.match(found.project)):
         raise NotFound("No such erasure.")
-    return found, tx.imports.has_rows()
+    return found, tx[ImportTable].has_rows()

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...storage.sql.lifecycles import LifecycleTable
 from ..model.access import Caller
 from ..model.memory import MemoryId
 from ..model.retention import Kind
@@ -67,8 +68,8 @@ class RetentionSweep:
 
 
 def _unswept(tx: Transaction) -> list[MemoryId]:
-    return tx.lifecycles.unswept(MAX_SWEPT)
+    return tx[LifecycleTable].unswept(MAX_SWEPT)
 
 
 def _sweep(tx: Transaction, found: Sequence[MemoryId]) -> int:
-    return tx.lifecycles.sweep(found)
+    return tx[LifecycleTable].sweep(found)

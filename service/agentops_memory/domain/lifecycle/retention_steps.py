@@ -7,6 +7,15 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from ...storage.sql.agents.agents import AgentDirectory
+from ...storage.sql.agents.entries import AgentTable
+from ...storage.sql.agents.events import AgentEventTable
+from ...storage.sql.agents.tasks import TaskTable
+from ...storage.sql.hosts.runs import RunTable
+from ...storage.sql.idempotency_records import IdempotencyTable
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.past_retention import RetentionTable
+from ...storage.sql.receipts import ReceiptTable
 from ..agents.rules import add_receipt, expire
 from ..model.agent_memory import AgentEntryId
 from ..model.erasure import Erasure, ErasureId
@@ -14,10 +23,9 @@ from ..model.hosts.runs import RunId, RunStatus
 from ..model.intents import TaskId
 from ..model.kinds import TRAITS, SpaceKind
 from ..model.memory import MemoryId
-from ..model.retention import Kind
+from ..model.retention import Erasable, Kind
 from ..model.space import Project
 from ..ports.engine import Transaction
-from ..ports.retention import Erasable
 
 MAX_REMOVED = 200  # rows of one transaction; saves wait for it
 MAX_FOUND = 1000  # of one lookup, which scans a whole index
@@ -44,7 +52,7 @@ def memories_past_retention(
     tx: Transaction, by: By = None, *, kind: Kind = Kind.DELETED
 ) -> list[MemoryId]:
     until = _until(tx, kind, by)
-    return tx.past_retention.memories(kind, until, MAX_FOUND) if until else []
+    return tx[RetentionTable].memories(kind, until, MAX_FOUND) if until else []
 
 
 def remove_memories(
@@ -52,7 +60,7 @@ def remove_memories(
 ) -> SweepStep:
     """Erase the first of them; of one with a long history only its oldest revisions."""
     until, some = _until(tx, kind, by), found[:MAX_REMOVED]
-    first = tx.past_retention.first(kind, some, until) if until else []
+    first = tx[RetentionTable].first(kind, some, until) if until else []
     if not first:  # live again, or erased meanwhile
         return SweepStep(rows=0, done=len(some))
     if first[0].is_long:
@@ -66,28 +74,28 @@ def remove_memories(
 
 def revisions_past_retention(tx: Transaction, _: By = None) -> list[MemoryId]:
     keep = tx.retention.revisions
-    return tx.past_retention.with_history(keep, MAX_FOUND) if keep else []
+    return tx[RetentionTable].with_history(keep, MAX_FOUND) if keep else []
 
 
 def remove_revisions(tx: Transaction, found: Sequence[MemoryId], _: By = None) -> SweepStep:
-    rows = tx.past_retention.trim(found[:MAX_REMOVED], tx.retention.revisions)
+    rows = tx[RetentionTable].trim(found[:MAX_REMOVED], tx.retention.revisions)
     return SweepStep(rows=rows, done=0 if rows else len(found[:MAX_REMOVED]))
 
 
 def records_past_retention(tx: Transaction, by: By = None) -> list[bytes]:
     until = _until(tx, Kind.IDEMPOTENCY, by)
-    return tx.idempotency_records.until(until, MAX_FOUND) if until else []
+    return tx[IdempotencyTable].until(until, MAX_FOUND) if until else []
 
 
 def remove_records(tx: Transaction, found: Sequence[bytes], by: By = None) -> SweepStep:
     until = _until(tx, Kind.IDEMPOTENCY, by)
-    rows = tx.idempotency_records.forget(found, until) if until else 0
+    rows = tx[IdempotencyTable].forget(found, until) if until else 0
     return SweepStep(rows=rows, done=len(found))
 
 
 def receipts_past_retention(tx: Transaction, by: By = None) -> list[ErasureId]:
     until = _until(tx, Kind.RECEIPTS, by)
-    return tx.receipts.settled(until, MAX_FOUND) if until else []
+    return tx[ReceiptTable].settled(until, MAX_FOUND) if until else []
 
 
 def remove_receipts(tx: Transaction, found: Sequence[ErasureId], _: By = None) -> SweepStep:
@@ -95,17 +103,19 @@ def remove_receipts(tx: Transaction, found: Sequence[ErasureId], _: By = None) -
     for done, erasure in enumerate(found):
         if rows >= MAX_REMOVED:
             return SweepStep(rows=rows, done=done)
-        rows += tx.receipts.forget(erasure, MAX_REMOVED)
+        rows += tx[ReceiptTable].forget(erasure, MAX_REMOVED)
     return SweepStep(rows=rows, done=len(found))
 
 
 def expired_entries(tx: Transaction, by: By = None) -> list[AgentEntryId]:
     """Entries of agents that have ended: these are not kept for a time after it."""
-    return [entry.id for entry in tx.agents.expired(MAX_REMOVED, until=min(tx.now, by or tx.now))]
+    return [
+        entry.id for entry in tx[AgentTable].expired(MAX_REMOVED, until=min(tx.now, by or tx.now))
+    ]
 
 
 def remove_entries(tx: Transaction, found: Sequence[AgentEntryId], by: By = None) -> SweepStep:
-    still = tx.agents.expired(len(found), until=min(tx.now, by or tx.now))
+    still = tx[AgentTable].expired(len(found), until=min(tx.now, by or tx.now))
     for entry in still:
         expire(tx, entry)
     return SweepStep(rows=len(still), done=len(found))
@@ -113,64 +123,64 @@ def remove_entries(tx: Transaction, found: Sequence[AgentEntryId], by: By = None
 
 def events_past_retention(tx: Transaction, by: By = None) -> list[int]:
     until = _until(tx, Kind.EVENTS, by)
-    return tx.agent_events.past(until, MAX_FOUND) if until else []
+    return tx[AgentEventTable].past(until, MAX_FOUND) if until else []
 
 
 def remove_events(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
     some = found[:MAX_REMOVED]
     add_receipt(tx)  # for the names in them
-    return SweepStep(rows=tx.agent_events.forget(some), done=len(some))
+    return SweepStep(rows=tx[AgentEventTable].forget(some), done=len(some))
 
 
 def log_past_retention(tx: Transaction, by: By = None) -> list[int]:
     until = _until(tx, Kind.LOG, by)
-    return tx.agent_events.past(until, MAX_FOUND, of_log=True) if until else []
+    return tx[AgentEventTable].past(until, MAX_FOUND, of_log=True) if until else []
 
 
 def tasks_past_retention(tx: Transaction, by: By = None) -> list[TaskId]:
     until = _until(tx, Kind.LOG, by)
-    return tx.tasks.past(until, MAX_FOUND) if until else []
+    return tx[TaskTable].past(until, MAX_FOUND) if until else []
 
 
 def remove_tasks(tx: Transaction, found: Sequence[TaskId], by: By = None) -> SweepStep:
     until, some = _until(tx, Kind.LOG, by), found[:MAX_REMOVED]
     add_receipt(tx)
-    return SweepStep(rows=tx.tasks.forget(some, until) if until else 0, done=len(some))
+    return SweepStep(rows=tx[TaskTable].forget(some, until) if until else 0, done=len(some))
 
 
 def empty_spaces(tx: Transaction, _: By = None) -> list[int]:
     """Those of agents: the name of a namespace stays no longer than what lay in it."""
-    return tx.agent_directory.empty_spaces(MAX_FOUND)
+    return tx[AgentDirectory].empty_spaces(MAX_FOUND)
 
 
 def remove_spaces(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
     some = found[:MAX_REMOVED]
     add_receipt(tx)
-    return SweepStep(rows=tx.agent_directory.drop_spaces(some), done=len(some))
+    return SweepStep(rows=tx[AgentDirectory].drop_spaces(some), done=len(some))
 
 
 def silent_runs(tx: Transaction, by: By = None) -> list[RunId]:
     until = _until(tx, Kind.EVENTS, by)
-    return tx.runs.silent(until, MAX_FOUND) if until else []
+    return tx[RunTable].silent(until, MAX_FOUND) if until else []
 
 
 def cancel_runs(tx: Transaction, found: Sequence[RunId], by: By = None) -> SweepStep:
     """End runs in which nothing was done for as long as events are kept."""
     until, some = _until(tx, Kind.EVENTS, by), found[:MAX_REMOVED]
     for id_ in some:
-        run = tx.runs.get(id_)
+        run = tx[RunTable].get(id_)
         if until and run is not None and run.is_open and run.heard_at <= until:
-            tx.runs.end(run, RunStatus.CANCELLED)
+            tx[RunTable].end(run, RunStatus.CANCELLED)
     return SweepStep(rows=0, done=len(some))
 
 
 def run_events_past_retention(tx: Transaction, by: By = None) -> list[int]:
     until = _until(tx, Kind.EVENTS, by)
-    return tx.runs.past(until, MAX_FOUND, with_events=True) if until else []
+    return tx[RunTable].past(until, MAX_FOUND, with_events=True) if until else []
 
 
 def remove_run_events(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
-    rows = tx.runs.forget_events(found[:1], MAX_REMOVED)
+    rows = tx[RunTable].forget_events(found[:1], MAX_REMOVED)
     return SweepStep(rows=rows, done=int(rows < MAX_REMOVED))
 
 
@@ -178,12 +188,12 @@ def runs_past_retention(tx: Transaction, by: By = None) -> list[int]:
     """Runs stay twice as long as their events: until then it is told that these are gone."""
     until = _until(tx, Kind.EVENTS, by)
     earlier = until and until - tx.retention.time(Kind.EVENTS)
-    return tx.runs.past(earlier, MAX_FOUND, with_events=False) if earlier else []
+    return tx[RunTable].past(earlier, MAX_FOUND, with_events=False) if earlier else []
 
 
 def remove_runs(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
     some = found[:MAX_REMOVED]
-    return SweepStep(rows=tx.runs.forget(some), done=len(some))
+    return SweepStep(rows=tx[RunTable].forget(some), done=len(some))
 
 
 STEPS: Sequence[tuple[Kind, Find, Remove]] = (
@@ -212,15 +222,15 @@ def _until(tx: Transaction, kind: Kind, by: By) -> datetime | None:
 
 
 def _erase(tx: Transaction, place: Place, memories: list[MemoryId]) -> int:
-    revisions = tx.memories.erase_some(memories)
-    tx.receipts.add(_receipt(tx, place, memories, len(memories), revisions))
+    revisions = tx[MemoryTable].erase_some(memories)
+    tx[ReceiptTable].add(_receipt(tx, place, memories, len(memories), revisions))
     return len(memories) + revisions
 
 
 def _shorten(tx: Transaction, one: Erasable) -> int:
-    tx.memories.must_scrub(one.memory)  # it may hold words of the trimmed revisions
-    revisions = tx.past_retention.trim([one.memory], keep=1)
-    tx.receipts.add(_receipt(tx, (one.project, one.kind), [one.memory], 0, revisions))
+    tx[MemoryTable].must_scrub(one.memory)  # it may hold words of the trimmed revisions
+    revisions = tx[RetentionTable].trim([one.memory], keep=1)
+    tx[ReceiptTable].add(_receipt(tx, (one.project, one.kind), [one.memory], 0, revisions))
     return revisions
 
 

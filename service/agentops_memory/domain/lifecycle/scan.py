@@ -5,6 +5,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from ...storage.sql.agents.entries import AgentTable
+from ...storage.sql.hosts.entries import RefTable
+from ...storage.sql.hosts.proposals import ProposalTable
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.receipts import ReceiptTable
+from ...storage.sql.revisions import RevisionTable, VersionTable
+from ...storage.sql.sessions import SessionTable, TranscriptTable
+from ...storage.sql.stores import StoreTable
 from ..agents.changes import redact_entry
 from ..hosts.commitment_changes import screen_tags
 from ..hosts.proposals.artifacts import artifact_of
@@ -101,16 +109,16 @@ def redact(tx: Transaction, findings: Sequence[SecretFinding], rules: Rules) -> 
 def _current(tx: Transaction, finding: SecretFinding) -> SecretFinding | None:
     """The finding with its project's current name; None if its row was erased meanwhile."""
     if finding.proposal is not None:
-        return finding if tx.proposals.get(finding.proposal) else None
+        return finding if tx[ProposalTable].get(finding.proposal) else None
     if finding.store is not None:
         return finding if _is_stored(tx, finding.store, finding.entry) else None
     if finding.memory is not None:
-        memory = tx.memories.get(finding.memory)
+        memory = tx[MemoryTable].get(finding.memory)
         if memory is None:
-            is_known = tx.agents.one(finding.memory) or tx.refs.some([finding.memory])
+            is_known = tx[AgentTable].one(finding.memory) or tx[RefTable].some([finding.memory])
             return finding if is_known else None
         return replace(finding, project=memory.space.project)
-    session = finding.session and tx.sessions.get(finding.session)
+    session = finding.session and tx[SessionTable].get(finding.session)
     return replace(finding, project=session.project) if session else None
 
 
@@ -122,7 +130,7 @@ def _redact_project(
     sessions = sum(
         _redact_session(tx, finding.session, rules) for finding in findings if finding.session
     )
-    tx.receipts.add(
+    tx[ReceiptTable].add(
         Erasure(
             id=ErasureId(tx.new_uid(tx.now)),
             kind=ErasureKind.REDACTION,
@@ -154,42 +162,42 @@ def _redact_one(tx: Transaction, finding: SecretFinding, rules: Rules) -> int:
 
 def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
     """Redact a memory and its revisions; the number of revisions that had secrets."""
-    entry = tx.agents.one(id_)
+    entry = tx[AgentTable].one(id_)
     if entry is not None:
         redact_entry(tx, entry, Redactor(rules))
-        tx.memories.must_scrub(id_)
+        tx[MemoryTable].must_scrub(id_)
         return 0
-    if tx.refs.some([id_]):
+    if tx[RefTable].some([id_]):
         _redact_ref_entry(tx, id_, Redactor(rules))
         return 0
     memory, changed = known(tx, id_), 0
-    for revision in tx.revisions.newest(memory)[1:]:
+    for revision in tx[RevisionTable].newest(memory)[1:]:
         if revision.text is not None:
             redactor = Redactor(rules)
             text = redactor.words(revision.text)
-            tx.revisions.rewrite(id_, revision.number, text)
+            tx[RevisionTable].rewrite(id_, revision.number, text)
             changed += bool(redactor.count)
     clean = _without_taken_key(tx, memory, Redactor(rules).memory(memory))
-    tx.memories.replace(replace(clean, content_hash=content_hash(clean.text.content)))
-    tx.memories.must_scrub(id_)
+    tx[MemoryTable].replace(replace(clean, content_hash=content_hash(clean.text.content)))
+    tx[MemoryTable].must_scrub(id_)
     return changed
 
 
 def _redact_ref_entry(tx: Transaction, id_: MemoryId, redactor: Redactor) -> None:
-    (memory,) = tx.memories.loaded([id_])
+    (memory,) = tx[MemoryTable].loaded([id_])
     text = screened(redactor, memory.text)
     clean = replace(memory, text=text, content_hash=content_hash(text.content))
-    tx.memories.replace(clean)
-    tx.refs.measure(clean)
+    tx[MemoryTable].replace(clean)
+    tx[RefTable].measure(clean)
     screen_tags(tx, id_, Screen(redactor))
-    tx.memories.must_scrub(id_)
+    tx[MemoryTable].must_scrub(id_)
 
 
 def _redact_proposal(tx: Transaction, id_: ProposalId, rules: Rules) -> None:
     """Redact a proposal; what is applied of it is named by its new bytes from then on."""
     proposal = known_proposal(tx, id_)
     clean = redacted(Screen(Redactor(rules)), proposal)
-    tx.proposals.redact(clean, artifact_of(clean.artifact) if proposal.is_intact else None)
+    tx[ProposalTable].redact(clean, artifact_of(clean.artifact) if proposal.is_intact else None)
 
 
 def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory:
@@ -201,25 +209,25 @@ def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory
 
 
 def _redact_session(tx: Transaction, id_: SessionId, rules: Rules) -> int:
-    session = tx.sessions.get(id_)
+    session = tx[SessionTable].get(id_)
     assert session is not None  # this transaction has just seen it
     redactor = Redactor(rules)
-    tx.sessions.close(redactor.summary(session))
-    if transcript := tx.transcripts.get(id_):
-        tx.transcripts.rewrite(id_, redactor.transcript(transcript))
+    tx[SessionTable].close(redactor.summary(session))
+    if transcript := tx[TranscriptTable].get(id_):
+        tx[TranscriptTable].rewrite(id_, redactor.transcript(transcript))
     return min(redactor.count, 1)
 
 
 def _is_stored(tx: Transaction, store: StoreId, entry: EntryId | None) -> bool:
-    if tx.stores.get(store) is None:
+    if tx[StoreTable].get(store) is None:
         return False
-    return entry is None or tx.memories.in_store(store, entry) is not None
+    return entry is None or tx[MemoryTable].in_store(store, entry) is not None
 
 
 def _redact_store(tx: Transaction, id_: StoreId, rules: Rules) -> None:
-    store = tx.stores.get(id_)
+    store = tx[StoreTable].get(id_)
     assert store is not None  # this transaction has just seen it
-    tx.stores.replace(redacted_store(Redactor(rules), store))
+    tx[StoreTable].replace(redacted_store(Redactor(rules), store))
 
 
 def _redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules) -> None:
@@ -229,8 +237,8 @@ def _redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules)
     text = redacted_content(redactor, memory.text)
     if text != memory.text:
         _measure(tx, memory, memory.revision, text)
-        tx.stores.grow(store, 0, size_of(text.content) - size_of(memory.text.content))
-    tx.memories.replace(
+        tx[StoreTable].grow(store, 0, size_of(text.content) - size_of(memory.text.content))
+    tx[MemoryTable].replace(
         replace(
             memory,
             text=text,
@@ -238,7 +246,7 @@ def _redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules)
             content_hash=content_hash(text.content),
         )
     )
-    tx.memories.must_scrub(memory.id)
+    tx[MemoryTable].must_scrub(memory.id)
 
 
 def _redact_versions(
@@ -246,23 +254,23 @@ def _redact_versions(
 ) -> int:
     """Redact earlier versions of an entry; how many had secrets."""
     memory, changed = _memory(tx, store, entry), 0
-    for past in tx.versions.past((memory.id, min(numbers) - 1), max(numbers)):
+    for past in tx[VersionTable].past((memory.id, min(numbers) - 1), max(numbers)):
         if past.memory != memory.id or past.number > max(numbers):
             break
         clean = redacted_content(Redactor(rules), past.text)
         if clean != past.text:
-            tx.revisions.rewrite(memory.id, past.number, clean)
+            tx[RevisionTable].rewrite(memory.id, past.number, clean)
             _measure(tx, memory, past.number, clean)
             changed += 1
-    tx.memories.must_scrub(memory.id)
+    tx[MemoryTable].must_scrub(memory.id)
     return changed
 
 
 def _memory(tx: Transaction, store: StoreId, entry: EntryId) -> Memory:
-    memory = tx.memories.in_store(store, entry)
+    memory = tx[MemoryTable].in_store(store, entry)
     assert memory is not None  # this transaction has just seen it
     return memory
 
 
 def _measure(tx: Transaction, memory: Memory, number: int, text: Text) -> None:
-    tx.versions.measure(memory.id, number, size_of(text.content), sha256_of(text.content))
+    tx[VersionTable].measure(memory.id, number, size_of(text.content), sha256_of(text.content))

@@ -4,6 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from ...storage.sql.agents.entries import AgentTable
+from ...storage.sql.hosts.commitments import CommitmentTable
+from ...storage.sql.hosts.proposals import ProposalTable
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.revisions import RevisionTable, VersionTable
+from ...storage.sql.sessions import SessionTable, TranscriptTable
+from ...storage.sql.stores import StoreTable
 from ..hosts.proposals.rules import redacted
 from ..hosts.screen import Screen, screened
 from ..memories.redactor import MAX_SCOPE, Redactor
@@ -51,14 +58,14 @@ class ScanPage:
 
 
 def size(tx: Transaction) -> int:
-    stores = tx.stores.page(EVERY_STORE, Page(limit=MAX_STORES)).items
-    rows = tx.memories.total() + tx.sessions.count(None) + len(stores)
-    return rows + tx.proposals.total()
+    stores = tx[StoreTable].page(EVERY_STORE, Page(limit=MAX_STORES)).items
+    rows = tx[MemoryTable].total() + tx[SessionTable].count(None) + len(stores)
+    return rows + tx[ProposalTable].total()
 
 
 def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryId, ScanPage] | None:
     room, rows, findings = MAX_PAGE_SIZE, 0, []
-    for memory in tx.memories.every(after, PAGE):
+    for memory in tx[MemoryTable].every(after, PAGE):
         revisions = _earlier_texts(tx, memory)
         findings.append(find_in_memory(_opened(tx, memory), revisions, rules))
         rows, after = rows + 1, memory.id
@@ -69,15 +76,15 @@ def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryI
 
 
 def session_page(tx: Transaction, after: int, rules: Rules) -> tuple[int, ScanPage] | None:
-    page = tx.sessions.page(None, after, PAGE)
+    page = tx[SessionTable].page(None, after, PAGE)
     if not page:
         return None
-    findings = (find_in_session(it, tx.transcripts.get(it.id), rules) for _, it in page)
+    findings = (find_in_session(it, tx[TranscriptTable].get(it.id), rules) for _, it in page)
     return page[-1][0], _page(len(page), findings)
 
 
 def store_page(tx: Transaction, after: str | None, rules: Rules) -> tuple[str, ScanPage] | None:
-    page = tx.stores.page(EVERY_STORE, Page(limit=PAGE, after=after)).items
+    page = tx[StoreTable].page(EVERY_STORE, Page(limit=PAGE, after=after)).items
     # An id that is not UTF-8 reads as another one, after which it may come again.
     stores = [store for store in page if after is None or store.id < after]
     if not stores:
@@ -89,7 +96,7 @@ def store_page(tx: Transaction, after: str | None, rules: Rules) -> tuple[str, S
 def version_page(
     tx: Transaction, after: tuple[MemoryId, int], rules: Rules
 ) -> tuple[tuple[MemoryId, int], ScanPage] | None:
-    past = tx.versions.past(after, PAGE)
+    past = tx[VersionTable].past(after, PAGE)
     if not past:
         return None
     groups = groupby(past, key=lambda it: it.memory)
@@ -99,12 +106,12 @@ def version_page(
 
 def proposal_page(tx: Transaction, after: int, rules: Rules) -> tuple[int, ScanPage] | None:
     room, numbers = MAX_PAGE_SIZE, []
-    for listed in tx.proposals.every(after, PAGE):
+    for listed in tx[ProposalTable].every(after, PAGE):
         numbers.append(listed.number)
         room -= listed.size
         if room < 0:
             break
-    findings = (find_in_proposal(each, rules) for each in tx.proposals.some(numbers))
+    findings = (find_in_proposal(each, rules) for each in tx[ProposalTable].some(numbers))
     return (numbers[-1], _page(len(numbers), findings)) if numbers else None
 
 
@@ -195,7 +202,7 @@ def _opened(tx: Transaction, memory: Memory) -> Memory:
     """The memory as it reads: what an agent has sealed lies elsewhere."""
     if not memory.space.traits.is_json or memory.text.content.startswith("{"):
         return memory
-    entry = tx.agents.one(memory.id)
+    entry = tx[AgentTable].one(memory.id)
     return replace(memory, text=replace(memory.text, content=entry.value)) if entry else memory
 
 
@@ -205,11 +212,11 @@ def _earlier_texts(tx: Transaction, memory: Memory) -> list[Text]:
     An entry of a ref has none, but tags that its commitments wait for.
     """
     if memory.space.traits.is_of_hosts:
-        tags = tuple(tx.commitments.tags_of(memory.id))
+        tags = tuple(tx[CommitmentTable].tags_of(memory.id))
         return [replace(memory.text, content="", tags=tags)] if tags else []
     if memory.space.traits.has_entries:
         return []
-    return [it.text for it in tx.revisions.newest(memory)[1:] if it.text is not None]
+    return [it.text for it in tx[RevisionTable].newest(memory)[1:] if it.text is not None]
 
 
 def _finding(

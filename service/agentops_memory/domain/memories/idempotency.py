@@ -7,6 +7,7 @@ from functools import partial, wraps
 from hashlib import sha256
 from typing import Concatenate, ParamSpec, TypeVar
 
+from ...storage.sql.idempotency_records import IdempotencyTable
 from ..errors import AnswerLost, Invalid, KeyReused
 from ..model.access import Caller
 from ..model.retention import Kind
@@ -99,7 +100,7 @@ def is_due(tx: Transaction, idempotency: IdempotentRequest | None) -> bool:
 
 def _done(tx: Transaction, idempotency: IdempotentRequest) -> IdempotencyRecord | None:
     """The record of the request, within its retention."""
-    done = tx.idempotency_records.get(idempotency.key)
+    done = tx[IdempotencyTable].get(idempotency.key)
     until = tx.retention.until(Kind.IDEMPOTENCY, tx.now)
     if done is None or (until is not None and done.at <= until):
         return None
@@ -117,7 +118,7 @@ def _record(tx: Transaction, idempotency: IdempotentRequest, ids: Ids) -> None:
         ids=ids,
         at=tx.now,
     )
-    tx.idempotency_records.add(record)
+    tx[IdempotencyTable].add(record)
 
 
 def _digest(*parts: bytes) -> bytes:

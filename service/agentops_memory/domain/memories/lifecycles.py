@@ -4,6 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from ...storage.sql.lifecycles import LifecycleTable
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.supersessions import SupersessionTable
 from ..errors import Conflict, NotFound
 from ..model.memory import (
     MAX_PINNED,
@@ -52,10 +55,10 @@ def reviewed(lifecycle: Lifecycle, now: datetime) -> Lifecycle:
 
 def at_key(tx: Transaction, space: Space, key: str) -> Memory | None:
     """The live memory at the key; an expired one leaves it to whoever asks."""
-    held = tx.memories.at_key(space, key)
+    held = tx[MemoryTable].at_key(space, key)
     if held is None or held.is_live(tx.now):
         return held
-    tx.memories.release_key(held)
+    tx[MemoryTable].release_key(held)
     return None
 
 
@@ -75,7 +78,7 @@ def require_pin(tx: Transaction, before: Memory | None, after: Memory) -> None:
     is_pinned = before is not None and before.lifecycle.pinned_at is not None
     if is_pinned or after.lifecycle.pinned_at is None or not after.is_live(tx.now):
         return
-    if tx.lifecycles.pins(after.space) >= MAX_PINNED:
+    if tx[LifecycleTable].pins(after.space) >= MAX_PINNED:
         whose = "global observations" if after.space.scope == GLOBAL_SCOPE else "of a project"
         raise Conflict(f"At most {MAX_PINNED} observations {whose} are pinned; unpin one first.")
 
@@ -91,14 +94,14 @@ def link(tx: Transaction, memory: MemoryId, older: Sequence[MemoryId]) -> int:
     """Let a memory supersede others, too; Conflict when that would close a circle."""
     if not older:
         return 0
-    if memory in older or tx.supersessions.leads(older, memory):
+    if memory in older or tx[SupersessionTable].leads(older, memory):
         raise Conflict("An observation cannot supersede itself, nor one that supersedes it.")
-    return tx.supersessions.add(memory, older)
+    return tx[SupersessionTable].add(memory, older)
 
 
 def with_links(tx: Transaction, memories: Sequence[Memory]) -> list[Memory]:
     """The memories with their links, as they are shown."""
-    links = tx.supersessions.of([it.id for it in memories])
+    links = tx[SupersessionTable].of([it.id for it in memories])
     return [replace(it, links=links.get(it.id, NO_LINKS), as_of=tx.now) for it in memories]
 
 
@@ -131,6 +134,6 @@ def _superseded(tx: Transaction, space: Space, reference: Reference) -> MemoryId
 
 def _named(tx: Transaction, reference: Reference) -> Memory | None:
     if not isinstance(reference, str):
-        return tx.memories.get(reference)
-    found = tx.memories.by_uid(reference)
-    return found and tx.memories.get(found.id)
+        return tx[MemoryTable].get(reference)
+    found = tx[MemoryTable].by_uid(reference)
+    return found and tx[MemoryTable].get(found.id)

@@ -2,6 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.projects import ProjectTable
+from ...storage.sql.sessions import SessionTable
 from ..errors import InvalidFields, OverQuota
 from ..model.access import ANY
 from ..model.memory import Draft, SessionId
@@ -32,8 +35,8 @@ def require_margin(tx: Transaction) -> None:
 def require_session(tx: Transaction, session: SessionId, project: Project) -> None:
     """Refuse with InvalidFields a session that is new, by a name that cannot be."""
     faults = _faults({"id": session, "project": project}) | _pattern(project)
-    if faults and tx.sessions.get(session) is None:
-        _refuse(faults, known={"project"} if tx.projects.exists(project) else ())
+    if faults and tx[SessionTable].get(session) is None:
+        _refuse(faults, known={"project"} if tx[ProjectTable].exists(project) else ())
 
 
 def require_draft(tx: Transaction, draft: Draft) -> None:
@@ -72,11 +75,11 @@ def _tags(tags: Collection[str]) -> dict[str, str]:
 
 def _known(tx: Transaction, draft: Draft, tags: Mapping[str, str]) -> set[str]:
     known = set()
-    if tx.sessions.get(draft.session) is not None:
+    if tx[SessionTable].get(draft.session) is not None:
         known.add("session_id")
-    if tx.projects.exists(draft.space.project):
+    if tx[ProjectTable].exists(draft.space.project):
         known.add("project")
-    if draft.key is not None and (held := tx.memories.at_key(draft.space, draft.key)):
+    if draft.key is not None and (held := tx[MemoryTable].at_key(draft.space, draft.key)):
         known |= {"topic_key", *(field for field, tag in tags.items() if tag in held.text.tags)}
     return known
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
+from ...storage.sql.lookalikes import LookalikeTable
+from ...storage.sql.memories import MemoryTable
 from ..model.memory import Lookalike, Memory, MemoryId
 from ..model.search import Filter
 from ..ports.engine import Transaction
@@ -19,7 +21,7 @@ def lookalikes(
     tx: Transaction, memory: MemoryId, most: int, features: Features, timeout: timedelta
 ) -> tuple[Lookalike, ...]:
     """The memories most like this one, best first, ties by id; TimedOut."""
-    saved = tx.memories.get(memory)
+    saved = tx[MemoryTable].get(memory)
     if saved is None or not saved.is_live(tx.now):
         return ()
     with tx.search.within(timeout):
@@ -28,12 +30,14 @@ def lookalikes(
 
 
 def keep_lookalikes(tx: Transaction, memory: MemoryId, found: Iterable[Lookalike]) -> None:
-    tx.lookalikes.put(memory, {it.memory.id: it.score for it in found})
+    tx[LookalikeTable].put(memory, {it.memory.id: it.score for it in found})
 
 
 def kept_lookalikes(tx: Transaction, memory: MemoryId, most: int) -> tuple[Lookalike, ...]:
     """Those that were found when the memory was saved, unless they are gone."""
-    kept = ((tx.memories.get(id_), score) for id_, score in tx.lookalikes.of(memory)[:most])
+    kept = (
+        (tx[MemoryTable].get(id_), score) for id_, score in tx[LookalikeTable].of(memory)[:most]
+    )
     return tuple(Lookalike(memory=it, score=score) for it, score in kept if it is not None)
 
 

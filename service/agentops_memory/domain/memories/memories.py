@@ -5,6 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.revisions import RevisionTable
 from ..errors import Invalid, Unavailable
 from ..model.access import Caller, Role
 from ..model.erasure import ErasureId
@@ -183,9 +185,9 @@ class Memories:
 
 
 def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
-    if before is not None and tx.memories.get(before) is None:
+    if before is not None and tx[MemoryTable].get(before) is None:
         raise Invalid("before_id is not the id of an observation.")
-    return with_links(tx, tx.memories.newest(filter_, limit, before=before))
+    return with_links(tx, tx[MemoryTable].newest(filter_, limit, before=before))
 
 
 def get(tx: Transaction, memory: MemoryId) -> Memory:
@@ -193,4 +195,4 @@ def get(tx: Transaction, memory: MemoryId) -> Memory:
 
 
 def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
-    return tx.revisions.newest(known(tx, memory))
+    return tx[RevisionTable].newest(known(tx, memory))

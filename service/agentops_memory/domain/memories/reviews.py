@@ -4,12 +4,20 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import cast
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.reviews import ReviewTable
 from ..model.access import Caller, Role
 from ..model.memory import Memory
-from ..model.review import ReviewItem, ReviewList, ReviewPeriods, ReviewPlace, ReviewReason
+from ..model.review import (
+    ReviewItem,
+    ReviewList,
+    ReviewPeriods,
+    ReviewPlace,
+    ReviewReason,
+    ReviewRow,
+)
 from ..model.search import Filter
 from ..ports.engine import Engine, Transaction
-from ..ports.reviews import ReviewRow
 from .lifecycles import with_links
 
 EVERY_REASON = frozenset(ReviewReason)
@@ -44,7 +52,7 @@ def review(
     periods: ReviewPeriods,
     before: ReviewPlace | None,
 ) -> ReviewList:
-    rows = tx.reviews.lines(filter_, reasons, periods, before, limit + 1)
+    rows = tx[ReviewTable].lines(filter_, reasons, periods, before, limit + 1)
     items = tuple(_item(tx, row) for row in rows[:limit])
     return ReviewList(items=items, next=items[-1].place if len(rows) > limit and items else None)
 
@@ -52,7 +60,7 @@ def review(
 def _item(tx: Transaction, row: ReviewRow) -> ReviewItem:
     ids = [row.place.memory, *([row.place.other] if row.place.other else [])]
     # They were there a moment ago, in the same snapshot.
-    found = cast(list[Memory], [tx.memories.get(id_) for id_ in ids])
+    found = cast(list[Memory], [tx[MemoryTable].get(id_) for id_ in ids])
     memory, *other = with_links(tx, found)
     return ReviewItem(
         place=row.place, memory=memory, other=other[0] if other else None, score=row.score

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.sessions import SessionTable
 from ..model.memory import (
     NO_LIFECYCLE,
     Action,
@@ -39,7 +41,9 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
         )
         lifecycles.require_place(tx, held, memory)
         saved = Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
-    elif window and (twin := tx.memories.twin(draft.space, draft.key, draft.text, tx.now - window)):
+    elif window and (
+        twin := tx[MemoryTable].twin(draft.space, draft.key, draft.text, tx.now - window)
+    ):
         saved = Saved(memory=_counted(tx, twin, given), action=Action.DEDUPLICATED)
     else:
         new = _memory(tx, draft)
@@ -65,7 +69,7 @@ def saved_again(tx: Transaction, ids: Ids, draft: Draft, _: object) -> Saved:
     """The counts of then, even if the memory was changed or deleted since."""
     tx.caller.require_space(draft.space)
     memory = known(tx, MemoryId(int(ids["memory"])))
-    session = tx.sessions.get(draft.session)
+    session = tx[SessionTable].get(draft.session)
     warning = None
     if session is not None and tx.caller.projects.match(session.project):  # still, since then
         warning = project_warning(session, draft.space.project)
@@ -82,10 +86,10 @@ def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:
         last_seen_at=tx.now,
         lifecycle=lifecycles.counted(twin.lifecycle, given, tx.now),
     )
-    tx.memories.count_duplicate(seen)
+    tx[MemoryTable].count_duplicate(seen)
     if seen.lifecycle != twin.lifecycle:
         lifecycles.require_place(tx, twin, seen)
-        tx.memories.set_lifecycle(seen)
+        tx[MemoryTable].set_lifecycle(seen)
     return seen
 
 

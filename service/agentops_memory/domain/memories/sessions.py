@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from ...storage.sql.sessions import SessionTable, TranscriptTable
 from ..errors import Invalid, NotFound
 from ..model.access import Caller, Role
 from ..model.memory import Entered, Session, SessionId
@@ -149,7 +150,7 @@ def entered(tx: Transaction, session: Session) -> Session:
 
 def admitted(tx: Transaction, session: Session) -> Session:
     """The same without the quota."""
-    stored = tx.sessions.open(session)
+    stored = tx[SessionTable].open(session)
     tx.caller.require_project(stored.project)
     return stored
 
@@ -161,10 +162,10 @@ def append_messages(
     opened = _entered_late(tx, session, project)
     if not said.messages:
         return opened
-    digest = continued(tx.transcripts.get(session) or parsed_summary(opened.summary), said)
-    tx.transcripts.put(session, digest)
+    digest = continued(tx[TranscriptTable].get(session) or parsed_summary(opened.summary), said)
+    tx[TranscriptTable].put(session, digest)
     grown = replace(opened, message_count=digest.messages)
-    tx.sessions.grow(grown)
+    tx[SessionTable].grow(grown)
     return grown
 
 
@@ -173,7 +174,7 @@ def close_session(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
     opened = _entered_late(tx, session, project)
-    digest = said if said.messages else tx.transcripts.get(session)
+    digest = said if said.messages else tx[TranscriptTable].get(session)
     return _ended(tx, opened, digest, tx.now)
 
 
@@ -206,14 +207,14 @@ def closed_again(
 
 
 def is_any_idle(tx: Transaction, idle: timedelta) -> bool:
-    return bool(tx.transcripts.idle(tx.now - idle, 1))
+    return bool(tx[TranscriptTable].idle(tx.now - idle, 1))
 
 
 def end_idle_sessions(tx: Transaction, idle: timedelta) -> int:
     """How many sessions were ended; 0 only if there was none to end."""
     ended = 0
-    for id_, heard_at in tx.transcripts.idle(tx.now - idle, AT_ONCE):
-        session, digest = tx.sessions.get(id_), tx.transcripts.get(id_)
+    for id_, heard_at in tx[TranscriptTable].idle(tx.now - idle, AT_ONCE):
+        session, digest = tx[SessionTable].get(id_), tx[TranscriptTable].get(id_)
         if session and digest:  # else the file is damaged, and this would come again and again
             _ended(tx, session, digest, min(heard_at, tx.now))
             ended += 1
@@ -225,7 +226,7 @@ def recent_sessions(
 ) -> list[Session]:
     if before is not None and not _is_seen(tx, before):
         raise Invalid("before_id is not the id of a session.")
-    return tx.sessions.newest(project, limit, before=before)
+    return tx[SessionTable].newest(project, limit, before=before)
 
 
 def _entered_late(tx: Transaction, session: SessionId, project: Project | None) -> Session:
@@ -238,18 +239,18 @@ def _ended(tx: Transaction, session: Session, digest: Transcript | None, at: dat
     ended = replace(session, ended_at=max(at, session.started_at))  # the clock may have gone back
     if digest is not None:
         ended = replace(ended, summary=summary(digest), message_count=digest.messages)
-    tx.sessions.close(ended)
-    tx.transcripts.drop(session.id)
+    tx[SessionTable].close(ended)
+    tx[TranscriptTable].drop(session.id)
     return ended
 
 
 def _is_seen(tx: Transaction, session: SessionId) -> bool:
-    found = tx.sessions.get(session)
+    found = tx[SessionTable].get(session)
     return found is not None and tx.caller.projects.match(found.project)
 
 
 def _known(tx: Transaction, session: SessionId) -> Session:
-    stored = tx.sessions.get(session)
+    stored = tx[SessionTable].get(session)
     if stored is None:
         raise NotFound("No such session.")
     tx.caller.require_project(stored.project)

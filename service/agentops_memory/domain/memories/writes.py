@@ -4,6 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.past_retention import RetentionTable
+from ...storage.sql.receipts import ReceiptTable
+from ...storage.sql.revisions import RevisionTable
+from ...storage.sql.supersessions import SupersessionTable
 from ..errors import NotFound
 from ..model.erasure import Erasure, ErasureId
 from ..model.kinds import ErasureKind, History
@@ -51,8 +56,8 @@ def _relinked(tx: Transaction, memory: Memory, given: tuple[Reference, ...] | No
     if given is None:
         return False
     older = lifecycles.superseded(tx, memory.space, given)
-    links = tx.supersessions.of([memory.id]).get(memory.id, NO_LINKS)
-    tx.supersessions.clear(memory.id, older)
+    links = tx[SupersessionTable].of([memory.id]).get(memory.id, NO_LINKS)
+    tx[SupersessionTable].clear(memory.id, older)
     lifecycles.link(tx, memory.id, older)
     return older != links.supersedes
 
@@ -63,7 +68,7 @@ def confirm(tx: Transaction, memory: MemoryId) -> Memory:
     tx.caller.require_space(before.space)
     reviewed = lifecycles.reviewed(before.lifecycle, tx.now)
     after = replace(before, lifecycle=replace(reviewed, confirmed_at=tx.now))
-    tx.memories.set_lifecycle(after)
+    tx[MemoryTable].set_lifecycle(after)
     return lifecycles.shown(tx, after)
 
 
@@ -84,7 +89,7 @@ def amended_again(tx: Transaction, ids: Ids, memory: MemoryId, _: Change) -> Mem
 
 @within_one_project()
 def forget(tx: Transaction, memory: MemoryId) -> None:
-    before = tx.memories.get(memory)
+    before = tx[MemoryTable].get(memory)
     if before is None:
         return
     tx.caller.require_space(before.space)
@@ -94,15 +99,15 @@ def forget(tx: Transaction, memory: MemoryId) -> None:
 
 def forgotten_again(tx: Transaction, _: Ids, memory: MemoryId) -> None:
     """Nothing, but for the access check."""
-    now = tx.memories.get(memory)
+    now = tx[MemoryTable].get(memory)
     if now is not None:
         tx.caller.require_space(now.space)
 
 
 def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
-    before = tx.memories.get(memory)
+    before = tx[MemoryTable].get(memory)
     if before is None:
-        return _visible_id(tx, tx.receipts.of(memory))  # the caller may have lost the answer
+        return _visible_id(tx, tx[ReceiptTable].of(memory))  # the caller may have lost the answer
     tx.caller.require_space(before.space)
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)),
@@ -110,11 +115,11 @@ def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
         project=before.space.project,
         memories=(memory,),
         observations=1,
-        revisions=len(tx.revisions.newest(before)),
+        revisions=len(tx[RevisionTable].newest(before)),
         erased_at=tx.now,
     )
-    tx.memories.erase(memory)
-    tx.receipts.add(erasure)
+    tx[MemoryTable].erase(memory)
+    tx[ReceiptTable].add(erasure)
     return erasure.id
 
 
@@ -125,7 +130,7 @@ def ids_of_erased(erasure: ErasureId | None) -> Ids:
 def erased_again(tx: Transaction, ids: Ids, memory: MemoryId) -> ErasureId | None:
     """The same receipt, unless the caller has lost access to its project."""
     forgotten_again(tx, ids, memory)
-    receipt = tx.receipts.get(ErasureId(str(ids["erasure"]))) if "erasure" in ids else None
+    receipt = tx[ReceiptTable].get(ErasureId(str(ids["erasure"]))) if "erasure" in ids else None
     return _visible_id(tx, receipt)
 
 
@@ -133,7 +138,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
     before = known(tx, memory)
     tx.caller.require_space(before.space)
     require_room(tx)
-    text = next((r.text for r in tx.revisions.newest(before) if r.number == number), None)
+    text = next((r.text for r in tx[RevisionTable].newest(before) if r.number == number), None)
     if text is None:
         raise NotFound("No such revision.")
     redactor = Redactor(rules)  # there are more rules, perhaps, than when it was saved
@@ -176,7 +181,7 @@ def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
 
 def known(tx: Transaction, memory: MemoryId) -> Memory:
     """The memory, also when it is deleted."""
-    found = tx.memories.get(memory)
+    found = tx[MemoryTable].get(memory)
     if found is None:
         raise NotFound("No such observation.")
     return found
@@ -185,7 +190,7 @@ def known(tx: Transaction, memory: MemoryId) -> Memory:
 def created(tx: Transaction, memory: Memory) -> Memory:
     """Store a new memory, with the revision that says so."""
     hashed = replace(memory, content_hash=content_hash(memory.text.content))
-    stored = tx.memories.insert(hashed)
+    stored = tx[MemoryTable].insert(hashed)
     _record(tx, stored, ChangeKind.CREATED)
     return stored
 
@@ -203,8 +208,8 @@ def all_created(tx: Transaction, memories: Sequence[Memory]) -> list[MemoryId]:
         )
         for it in memories
     ]
-    ids = tx.memories.insert_all(named)
-    tx.revisions.begin(zip(ids, named, strict=True))
+    ids = tx[MemoryTable].insert_all(named)
+    tx[RevisionTable].begin(zip(ids, named, strict=True))
     return ids
 
 
@@ -224,8 +229,8 @@ def revised(
         after, revision=before.revision + 1, content_hash=content_hash(after.text.content)
     )
     if has_new_text:
-        tx.revisions.keep(before)
-    tx.memories.replace(after)
+        tx[RevisionTable].keep(before)
+    tx[MemoryTable].replace(after)
     _record(tx, after, deed)
     return after
 
@@ -244,9 +249,11 @@ def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
     at = memory.deleted_at or memory.updated_at
     history = memory.space.traits.history
     revision = Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
-    tx.revisions.add(memory.id, revision, is_only=history is History.NONE and memory.revision > 1)
+    tx[RevisionTable].add(
+        memory.id, revision, is_only=history is History.NONE and memory.revision > 1
+    )
     if history is History.NEWEST and tx.retention.oldest(memory.revision) > 1:
-        tx.past_retention.trim([memory.id], tx.retention.revisions)
+        tx[RetentionTable].trim([memory.id], tx.retention.revisions)
 
 
 def _visible_id(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
@@ -268,7 +275,7 @@ def _as_of(tx: Transaction, memory: MemoryId, number: int) -> Memory:
     """The memory with the text of that revision; as it is now if that is not kept any more."""
     now = lifecycles.shown(tx, known(tx, memory))
     tx.caller.require_space(now.space)
-    then = next((r for r in tx.revisions.newest(now) if r.number == number), None)
+    then = next((r for r in tx[RevisionTable].newest(now) if r.number == number), None)
     if then is None or then.text is None:
         return now
     return replace(

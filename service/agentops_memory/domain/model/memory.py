@@ -280,3 +280,7 @@ class Imported:
     refused: int = 0  # memories that were stored without what they supersede
     redacted: int = 0  # secrets removed
     goes_on: bool = False  # accepted; the rest is applied in the background
+
+
+MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
+MAX_PAGE = 256 * 1024  # the same of a page of an export, which is kept while nobody reads it

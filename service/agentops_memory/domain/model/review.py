@@ -47,3 +47,10 @@ class ReviewList:
 
     items: tuple[ReviewItem, ...]
     next: ReviewPlace | None = None
+
+
+class ReviewRow(NamedTuple):
+    """A line of a list of reviews; only look-alikes have a score."""
+
+    place: ReviewPlace
+    score: float | None

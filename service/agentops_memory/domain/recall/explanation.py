@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.supersessions import SupersessionTable
 from ..errors import WITHOUT_WORDS
 from ..model.budget import Packed
 from ..model.memory import NO_LINKS, Memory, MemoryId
@@ -69,7 +71,7 @@ def explanation(
     return Explanation(
         asked=frozenset(asked.terms),
         items=items or {},
-        links=tx.supersessions.of([hit.memory.id for hit in hits]) if wanted.explain else {},
+        links=tx[SupersessionTable].of([hit.memory.id for hit in hits]) if wanted.explain else {},
         why_not=why,
         is_timed_out=items is None or why is _TIMED_OUT,
     )
@@ -104,12 +106,12 @@ def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
 
 def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
     """What kept a memory out; UNKNOWN for a soft-deleted one, too."""
-    memory = tx.memories.get(wanted)
+    memory = tx[MemoryTable].get(wanted)
     if memory is None or not memory.is_live(tx.now):
         return WhyNot(reason=Reason.UNKNOWN)
     if filters := failed_filters(memory, answer):
         return WhyNot(reason=Reason.FILTER, filters=filters)
-    links = tx.supersessions.of([wanted]).get(wanted, NO_LINKS)
+    links = tx[SupersessionTable].of([wanted]).get(wanted, NO_LINKS)
     if links.superseded_by and answer.filter.is_current:
         return WhyNot(reason=Reason.SUPERSEDED, superseded_by=links.superseded_by)
     for place, hit in enumerate(answer.found.hits, start=1):

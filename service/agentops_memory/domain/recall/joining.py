@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ...storage.sql.agents.namespaces import NamespaceTable
 from ..errors import NotFound
 from ..model.agent_memory import Eyes
 from ..model.search import Filter
@@ -36,7 +37,7 @@ class Joining:
         if self.episodic:
             yield replace(place, agent=self.eyes.agent)
         for name in self.namespaces:
-            if tx.namespaces.get(name, self.eyes) is None:
+            if tx[NamespaceTable].get(name, self.eyes) is None:
                 raise NotFound(NO_NAMESPACE)
             yield replace(place, namespace=name)
 

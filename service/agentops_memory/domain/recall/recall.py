@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from functools import wraps
 from itertools import islice
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.sessions import SessionTable
 from ..errors import WITHOUT_WORDS
 from ..memories.writes import live
 from ..model.access import Caller, Role, TenantId
@@ -174,14 +176,14 @@ def context(
 
 
 def timeline(tx: Transaction, memory: MemoryId, before: int, after: int) -> list[Memory]:
-    return tx.memories.around(live(tx, memory), before, after)
+    return tx[MemoryTable].around(live(tx, memory), before, after)
 
 
 def totals(tx: Transaction, project: Project | None) -> Totals:
     return Totals(
-        sessions=tx.sessions.count(project),
-        memories=tx.memories.count(project),
-        projects=tuple(sorted(tx.memories.projects() | tx.sessions.projects())),
+        sessions=tx[SessionTable].count(project),
+        memories=tx[MemoryTable].count(project),
+        projects=tuple(sorted(tx[MemoryTable].projects() | tx[SessionTable].projects())),
     )
 
 
@@ -220,7 +222,7 @@ def _ranked(tier: Tier, scored: Iterable[Scored], but: Collection[MemoryId] = ()
 def _loaded(tx: Transaction, ranked: Ranked) -> list[Hit]:
     return [
         Hit(memory=it, rank=ranked[it.id][1], method=Method.FULL_TEXT, tier=ranked[it.id][0])
-        for it in tx.memories.shown(ranked)
+        for it in tx[MemoryTable].shown(ranked)
     ]
 
 
@@ -242,7 +244,7 @@ def _candidates(
     if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
         return Context()
     filter_ = filter_.in_context
-    summaries = tx.sessions.summaries(filter_.project, SUMMARIES) if filter_.project else []
+    summaries = tx[SessionTable].summaries(filter_.project, SUMMARIES) if filter_.project else []
     found = _matches_and_newest(tx, query, filter_, limit, others)
     return Context(summaries=tuple(summaries), found=found)
 
@@ -251,7 +253,7 @@ def _pinned_first(tx: Transaction, ranked: Found, filter_: Filter, limit: int) -
     """Pinned memories before the ranked ones, in at most half of the places, rounded up."""
     if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
         return ranked
-    pinned = tx.memories.pinned(filter_.in_context, (limit + 1) // 2)
+    pinned = tx[MemoryTable].pinned(filter_.in_context, (limit + 1) // 2)
     if not pinned:
         return ranked
     first = {it.id: Hit(memory=it, rank=0.0, method=Method.PINNED) for it in pinned}

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ...storage.sql.memories import MemoryTable
 from ..memories.lifecycles import with_links
 from ..model.memory import Memory
 from ..model.search import Found, Hit
@@ -29,5 +30,5 @@ def whole_memory(hit: Hit) -> Memory:
 def _whole(tx: Transaction, hit: Hit) -> Hit:
     if isinstance(hit.memory, Memory):
         return hit
-    (memory,) = tx.memories.loaded([hit.memory.id])
+    (memory,) = tx[MemoryTable].loaded([hit.memory.id])
     return replace(hit, memory=memory)

@@ -7,6 +7,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.revisions import VersionTable
+from ...storage.sql.stores import EntryTable, StoreTable
 from ..errors import PathTaken
 from ..memories.idempotency import IdempotentRequest, idempotent
 from ..memories.limits import require_room
@@ -139,7 +142,7 @@ class Entries:
 
 def list_entries(tx: Transaction, store: StoreId, filter_: EntryFilter, page: Page) -> Slice[Entry]:
     known_store(tx, store)
-    return tx.entries.page(store, filter_, page)
+    return tx[EntryTable].page(store, filter_, page)
 
 
 def create_entry(tx: Transaction, store: StoreId, draft: EntryDraft, policy: Policy) -> Entry:
@@ -158,7 +161,7 @@ def create_entry(tx: Transaction, store: StoreId, draft: EntryDraft, policy: Pol
         extras=draft.metadata,
     )
     _add_version(tx, store, created(tx, new), ChangeKind.CREATED)
-    tx.stores.grow(store, 1, size_of(draft.content))
+    tx[StoreTable].grow(store, 1, size_of(draft.content))
     return known_entry(tx, store, EntryId(new.uid))
 
 
@@ -206,9 +209,11 @@ def _revise(tx: Transaction, before: Entry, held: Memory, after: Memory, kind: C
     after = revised(tx, held, after, kind)
     _add_version(tx, before.store, after, kind, before=before)
     is_deleted = kind is ChangeKind.DELETED
-    tx.stores.grow(before.store, -1 if is_deleted else 0, size_of(after.text.content) - before.size)
+    tx[StoreTable].grow(
+        before.store, -1 if is_deleted else 0, size_of(after.text.content) - before.size
+    )
     is_new_text = is_deleted or after.text.content != before.content
-    if not (is_new_text and tx.versions.is_redacted(before.memory, before.number)):
+    if not (is_new_text and tx[VersionTable].is_redacted(before.memory, before.number)):
         return False
     erased(tx, before.memory)
     return True
@@ -227,7 +232,7 @@ def _add_version(
     uid = tx.new_uid(tx.now)
     if before is not None and uid <= before.version:  # another process made that one, or the clock
         uid = uid_after(before.version)
-    tx.versions.add(
+    tx[VersionTable].add(
         Version(
             id=VersionId(uid),
             store=store,
@@ -247,17 +252,17 @@ def _add_version(
 def _require_free(
     tx: Transaction, store: StoreId, path: str, policy: Policy, *, but: EntryId | None = None
 ) -> None:
-    held = tx.entries.at(store, path)
+    held = tx[EntryTable].at(store, path)
     others = [held] if held else []
     if not policy.paths_nest:
-        others += tx.entries.beside(store, path)
+        others += tx[EntryTable].beside(store, path)
     for other in others:
         if other.id != but:
             raise PathTaken("Another memory holds this path.", other.id, other.path)
 
 
 def _memory(tx: Transaction, entry: Entry) -> Memory:
-    memory = tx.memories.in_store(entry.store, entry.id)
+    memory = tx[MemoryTable].in_store(entry.store, entry.id)
     assert memory is not None  # this transaction has just seen it
     return memory
 

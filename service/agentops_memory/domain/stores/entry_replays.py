@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
+from ...storage.sql.memories import MemoryTable
 from ..errors import Conflict
 from ..model.memory import Expected
 from ..model.space import StoreId
@@ -51,7 +52,7 @@ def amended_again(
 ) -> tuple[Entry, bool]:
     """The entry as of that version; metadata that the change left are those of now."""
     then = known_version(tx, store, VersionId(str(ids["version"])))
-    memory = tx.memories.in_store(store, entry)
+    memory = tx[MemoryTable].in_store(store, entry)
     if memory is None or then.path is None:
         raise Conflict("This was done, and its answer is not known any more: it was redacted.")
     told = _as_of(then, memory.created_at, memory.extras)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ...storage.sql.stores import EntryTable
 from ..model.space import StoreId
 from ..model.stores import Entry, Slice
 from ..ports.engine import Transaction
@@ -29,7 +30,7 @@ def tree(tx: Transaction, store: StoreId, branch: Branch) -> Slice[Entry | str]:
     first = branch.prefix if branch.after is None else _next(branch.after)
     items: list[Entry | str] = []
     while (wanted := branch.limit + 1 - len(items)) > 0:
-        entries = tx.entries.from_path(store, first, branch.prefix, wanted)
+        entries = tx[EntryTable].from_path(store, first, branch.prefix, wanted)
         some = list(_until_a_folder(entries, branch))
         items += some
         if not some or (len(some) < wanted and isinstance(some[-1], Entry)):
@@ -37,7 +38,9 @@ def tree(tx: Transaction, store: StoreId, branch: Branch) -> Slice[Entry | str]:
         first = _next(some[-1])
     shown = items[: branch.limit]
     if branch.with_content:
-        shown = [it if isinstance(it, str) else tx.entries.get(store, it.id) or it for it in shown]
+        shown = [
+            it if isinstance(it, str) else tx[EntryTable].get(store, it.id) or it for it in shown
+        ]
     return Slice(tuple(shown), len(items) > branch.limit)
 
 

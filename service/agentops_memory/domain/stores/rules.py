@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ...storage.sql.revisions import VersionTable
+from ...storage.sql.stores import EntryTable, StoreTable
 from ..errors import Archived, Invalid, NotFound
 from ..memories.redactor import Redactor
 from ..model.space import StoreId
@@ -70,7 +72,7 @@ def size_of(content: str) -> int:
 def known_store(tx: Transaction, store: StoreId) -> Store:
     """The store, archived or not; Denied for callers who may not read stores."""
     tx.caller.require_stores()
-    found = tx.stores.get(store)
+    found = tx[StoreTable].get(store)
     if found is None:
         raise NotFound(NO_STORE)
     return found
@@ -87,7 +89,7 @@ def open_store(tx: Transaction, store: StoreId) -> Store:
 def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
     """The live entry, with its content."""
     known_store(tx, store)
-    found = tx.entries.get(store, entry)
+    found = tx[EntryTable].get(store, entry)
     if found is None:
         raise NotFound(NO_ENTRY)
     return found
@@ -96,7 +98,7 @@ def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
 def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Version:
     """The version, with its content unless it was redacted; also of a deleted entry."""
     known_store(tx, store)
-    found = tx.versions.get(store, version)
+    found = tx[VersionTable].get(store, version)
     if found is None:
         raise NotFound(NO_VERSION)
     return found

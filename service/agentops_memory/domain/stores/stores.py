@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.receipts import ReceiptTable
+from ...storage.sql.stores import StoreTable
 from ..errors import AlreadyDone
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..memories.limits import require_room
@@ -111,7 +114,7 @@ def create_store(tx: Transaction, draft: StoreDraft) -> Store:
         created_at=tx.now,
         updated_at=tx.now,
     )
-    tx.stores.add(store)
+    tx[StoreTable].add(store)
     return store
 
 
@@ -125,7 +128,7 @@ def store_to_delete(
 
 def list_stores(tx: Transaction, filter_: StoreFilter, page: Page) -> Slice[Store]:
     tx.caller.require_stores()
-    return tx.stores.page(filter_, page)
+    return tx[StoreTable].page(filter_, page)
 
 
 def amend_store(tx: Transaction, store: StoreId, change: StoreChange) -> Store:
@@ -136,7 +139,7 @@ def amend_store(tx: Transaction, store: StoreId, change: StoreChange) -> Store:
     if amended == found:
         return found
     amended = replace(amended, updated_at=tx.now)
-    tx.stores.replace(amended)
+    tx[StoreTable].replace(amended)
     return amended
 
 
@@ -144,7 +147,7 @@ def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
     found = known_store(tx, store)
     if found.archived_at is None:
         found = replace(found, archived_at=tx.now, updated_at=tx.now)
-        tx.stores.replace(found)
+        tx[StoreTable].replace(found)
     elif policy.repeats_are_refused:
         raise AlreadyDone("The memory store is archived already.")
     return found
@@ -159,8 +162,8 @@ def delete_store(tx: Transaction, store: StoreId) -> None:
         erased_at=tx.now,
         goes_on=True,
     )
-    tx.receipts.add(erasure)
-    tx.stores.delete(store, erasure.id)
+    tx[ReceiptTable].add(erasure)
+    tx[StoreTable].delete(store, erasure.id)
 
 
 def ids_of_created(store: Store) -> Ids:
@@ -195,18 +198,18 @@ def deleted_again(tx: Transaction, _: Ids, __: StoreId) -> None:
 
 def is_store_going(tx: Transaction) -> bool:
     """Whether rows of a deleted store remain to be erased."""
-    return tx.stores.going() is not None
+    return tx[StoreTable].going() is not None
 
 
 def erase_some_of_store(tx: Transaction) -> None:
     """Erase some of what remains of a deleted store."""
-    erasure = tx.stores.going()
+    erasure = tx[StoreTable].going()
     if erasure is None:
         return
-    if revisions := tx.stores.erase_history(erasure, HISTORY):
-        tx.receipts.extend(erasure, (), revisions)
-    elif memories := tx.stores.some(erasure, BATCH):
-        tx.receipts.extend(erasure, memories, tx.memories.erase_some(memories))
+    if revisions := tx[StoreTable].erase_history(erasure, HISTORY):
+        tx[ReceiptTable].extend(erasure, (), revisions)
+    elif memories := tx[StoreTable].some(erasure, BATCH):
+        tx[ReceiptTable].extend(erasure, memories, tx[MemoryTable].erase_some(memories))
     else:
-        tx.stores.remove(erasure)
-        tx.receipts.complete(erasure, 0)
+        tx[StoreTable].remove(erasure)
+        tx[ReceiptTable].complete(erasure, 0)

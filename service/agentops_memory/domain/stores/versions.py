@@ -4,6 +4,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.receipts import ReceiptTable
+from ...storage.sql.revisions import VersionTable
+from ...storage.sql.stores import EntryTable
 from ..errors import AlreadyDone, StillCurrent
 from ..memories.idempotency import IdempotentRequest, idempotent, is_due
 from ..model.access import Caller, Role
@@ -74,7 +78,7 @@ def list_versions(
     tx: Transaction, store: StoreId, filter_: VersionFilter, page: Page
 ) -> Slice[Version]:
     known_store(tx, store)
-    return tx.versions.page(store, filter_, page)
+    return tx[VersionTable].page(store, filter_, page)
 
 
 def is_to_redact(
@@ -92,15 +96,15 @@ def redact_version(tx: Transaction, store: StoreId, version: VersionId, policy: 
     redacted = _redacted(tx, store, version, policy)
     if redacted is None:
         return known_version(tx, store, version)
-    tx.versions.redact(redacted)
+    tx[VersionTable].redact(redacted)
     erased(tx, redacted.memory)
     return redacted
 
 
 def erased(tx: Transaction, memory: MemoryId) -> None:
     """Record that the bytes of a memory's earlier text are to be erased."""
-    tx.memories.must_scrub(memory)
-    tx.receipts.add(
+    tx[MemoryTable].must_scrub(memory)
+    tx[ReceiptTable].add(
         Erasure(
             id=ErasureId(tx.new_uid(tx.now)),
             kind=ErasureKind.REDACTION,
@@ -136,5 +140,5 @@ def _redacted(
 
 
 def _is_current(tx: Transaction, version: Version) -> bool:
-    entry = tx.entries.get(version.store, version.entry)
+    entry = tx[EntryTable].get(version.store, version.entry)
     return entry is not None and entry.version == version.id

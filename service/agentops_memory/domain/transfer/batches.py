@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ...storage.sql.imports import ImportTable
+from ...storage.sql.sessions import SessionTable
 from ..memories.sessions import admitted
 from ..memories.writes import all_created
+from ..model.imports import Row
 from ..model.memory import Imported, Memory, Session, SessionId, Supersession
 from ..model.space import Project
 from ..ports.engine import Transaction
-from ..ports.imports import Row
 from .overlay import match_keys
 from .storing import import_row, is_refused
 
@@ -44,7 +46,7 @@ class Batches:
         memories = {place: it for place, it in enumerate(rows) if isinstance(it, Memory)}
         self._unmatched = _unmatched(self.tx, memories)
         named = {it.session for it in memories.values() if it.session} - self._sessions.keys()
-        self._sessions |= self.tx.sessions.projects_of(named)
+        self._sessions |= self.tx[SessionTable].projects_of(named)
         for place, row in enumerate(rows):
             with suppress(*self.skipped):
                 self._add(place, row)
@@ -98,5 +100,5 @@ def _unmatched(tx: Transaction, memories: Mapping[int, Memory]) -> set[int]:
         for place, it in memories.items()
         if tx.retention.oldest(it.revision) <= 1 and all(rows[key] == 1 for key in keys[place])
     ]
-    matched = tx.imports.matched([memories[place] for place in alone])
+    matched = tx[ImportTable].matched([memories[place] for place in alone])
     return {place for number, place in enumerate(alone) if number not in matched}

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.revisions import RevisionTable
+from ...storage.sql.sessions import SessionTable
 from ..model.memory import ChangeKind, Lifecycle, Memory, MemoryId, Revision, Session, SessionId
 from ..model.space import Space
 from ..ports.engine import Transaction
@@ -69,28 +72,28 @@ class Lookups:
     tx: Transaction
 
     def memory(self, memory: MemoryId) -> Memory | None:
-        return self.tx.memories.get(memory)
+        return self.tx[MemoryTable].get(memory)
 
     def by_uid(self, uid: str) -> Memory | None:
-        return self.tx.memories.by_uid(uid)
+        return self.tx[MemoryTable].by_uid(uid)
 
     def twin_of(self, memory: Memory) -> Memory | None:
-        return next(self.tx.memories.twins_of(memory), None)
+        return next(self.tx[MemoryTable].twins_of(memory), None)
 
     def at_key(self, space: Space, key: str) -> Memory | None:
         """The live memory at the key."""
-        held = self.tx.memories.at_key(space, key)
+        held = self.tx[MemoryTable].at_key(space, key)
         return held if held is not None and held.is_live(self.tx.now) else None
 
     def holds(self, memory: Memory, state: Memory) -> bool:
         """Whether a revision of the memory has the text and the second of this state."""
-        return self.tx.revisions.holds(memory, state)
+        return self.tx[RevisionTable].holds(memory, state)
 
     def revisions_of(self, memory: Memory) -> int:
-        return self.tx.revisions.count(memory)
+        return self.tx[RevisionTable].count(memory)
 
     def session(self, session: SessionId) -> Session | None:
-        return self.tx.sessions.get(session)
+        return self.tx[SessionTable].get(session)
 
 
 def decision(stored: Lookups, memory: Memory) -> Decision:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeVar
 
+from ...storage.sql.sessions import SessionTable
 from ..memories.redactor import Redactor
 from ..model.access import Caller
 from ..model.memory import UNSAVED, Memory, MemoryId, Session
@@ -117,7 +118,7 @@ def _decide_memories(
 
 def _require_session(tx: Transaction, memory: Memory) -> None:
     """Raise Denied for a memory in a stored session of a project that is not the caller's."""
-    session = tx.sessions.get(memory.session) if memory.session else None
+    session = tx[SessionTable].get(memory.session) if memory.session else None
     if session is not None:
         tx.caller.require_project(session.project)
 

@@ -5,6 +5,9 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.revisions import RevisionTable
+from ...storage.sql.sessions import SessionTable
 from ..model.memory import UNSAVED, ChangeKind, Memory, MemoryId, Revision, Session, SessionId
 from ..model.retention import Retentions
 from ..model.space import Space
@@ -93,13 +96,13 @@ class OverlaidLookups(Lookups):
     overlay: Overlay
 
     def memory(self, memory: MemoryId) -> Memory | None:
-        return self.overlay.memories.get(memory) or self.tx.memories.get(memory)
+        return self.overlay.memories.get(memory) or self.tx[MemoryTable].get(memory)
 
     def by_uid(self, uid: str) -> Memory | None:
-        return self.overlay.find(("uid", uid)) or self.tx.memories.by_uid(uid)
+        return self.overlay.find(("uid", uid)) or self.tx[MemoryTable].by_uid(uid)
 
     def twin_of(self, memory: Memory) -> Memory | None:
-        twins = self.tx.memories.twins_of(memory)
+        twins = self.tx[MemoryTable].twins_of(memory)
         unchanged = next((it for it in twins if it.id not in self.overlay.memories), None)
         found = [it for it in (unchanged, self.overlay.find(_twin_key(memory))) if it is not None]
         return min(found, key=in_order, default=None)
@@ -110,16 +113,16 @@ class OverlaidLookups(Lookups):
     def holds(self, memory: Memory, state: Memory) -> bool:
         overlaid = self.overlay.revisions.get(memory.id)
         if overlaid is None:
-            return self.tx.revisions.holds(memory, state)
+            return self.tx[RevisionTable].holds(memory, state)
         then = in_seconds(state.updated_at)
         return any(in_seconds(it.at) == then and it.text == state.text for it in overlaid)
 
     def revisions_of(self, memory: Memory) -> int:
         overlaid = self.overlay.revisions.get(memory.id)
-        return self.tx.revisions.count(memory) if overlaid is None else len(overlaid)
+        return self.tx[RevisionTable].count(memory) if overlaid is None else len(overlaid)
 
     def session(self, session: SessionId) -> Session | None:
-        return self.overlay.sessions.get(session) or self.tx.sessions.get(session)
+        return self.overlay.sessions.get(session) or self.tx[SessionTable].get(session)
 
     def apply_session(self, session: Session, outcome: RowOutcome) -> None:
         """Apply a session's outcome to the overlay."""
@@ -144,7 +147,7 @@ class OverlaidLookups(Lookups):
 
     def _newest(self, memory: Memory) -> list[Revision]:
         overlaid = self.overlay.revisions.get(memory.id)
-        return self.tx.revisions.newest(memory) if overlaid is None else overlaid
+        return self.tx[RevisionTable].newest(memory) if overlaid is None else overlaid
 
 
 def in_order(memory: Memory) -> Order:

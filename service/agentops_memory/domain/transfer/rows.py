@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import islice
 
+from ...storage.sql.imports import ImportTable
+from ...storage.sql.memories import MemoryTable
 from ..errors import Denied, NotFound, Unavailable
 from ..memories.limits import require_margin, require_room
+from ..model.imports import Import, ImportId, Row
 from ..model.memory import Imported, Memory
 from ..ports.engine import Transaction
-from ..ports.imports import Import, ImportId, Row
 from .batches import Batches
 from .storing import is_refused
 
@@ -22,7 +24,7 @@ STAGING_TIMEOUT = timedelta(minutes=1)  # without a row, after which an import i
 def import_rows(tx: Transaction, rows: Sequence[Row]) -> Imported:
     """Store rows at once; OverQuota when the tenant has no room for them."""
     batches, size = Batches(tx), 1 if tx.room is not None else BATCH
-    with tx.memories.in_bulk():
+    with tx[MemoryTable].in_bulk():
         for start in range(0, len(rows), size):
             some = rows[start : start + size]
             for row in some:
@@ -41,13 +43,13 @@ def stage_rows(
     """
     require_room(tx)
     if import_ is None:
-        import_ = tx.imports.begin(tx.caller.projects)
-    elif (found := tx.imports.get(import_)) is None or found.is_finished:
+        import_ = tx[ImportTable].begin(tx.caller.projects)
+    elif (found := tx[ImportTable].get(import_)) is None or found.is_finished:
         raise Unavailable("The import has paused for too long; nothing was stored.")
-    tx.imports.stage(import_, rows)
+    tx[ImportTable].stage(import_, rows)
     if is_last:
-        require_room(tx, tx.imports.size(import_))  # as much again, in tables and index
-        tx.imports.accept(import_)
+        require_room(tx, tx[ImportTable].size(import_))  # as much again, in tables and index
+        tx[ImportTable].accept(import_)
     return import_
 
 
@@ -61,14 +63,14 @@ def apply_rows(
     may not store it any more. If a project was renamed meanwhile nothing is applied: the
     caller has to come again with the import's current patterns.
     """
-    before = tx.imports.get(import_)
+    before = tx[ImportTable].get(import_)
     if before is None:
         raise NotFound("There is no such import.")
     if before.projects != tx.caller.projects:
         return before
     end, last, is_end = elapsed() + limit.total_seconds(), 0, False
-    batches, staged = Batches(tx, skipped=(Denied,)), tx.imports.rows(import_)
-    with tx.memories.in_bulk():
+    batches, staged = Batches(tx, skipped=(Denied,)), tx[ImportTable].rows(import_)
+    with tx[MemoryTable].in_bulk():
         while some := list(islice(staged, min(BATCH, _left(tx, batches)))):
             batches.add([row for _, row in some])
             last, _ = some[-1]
@@ -77,30 +79,30 @@ def apply_rows(
         else:
             is_end = not batches.links
     if batches.links:
-        tx.imports.stage(import_, batches.links)
+        tx[ImportTable].stage(import_, batches.links)
     if is_end:
-        tx.imports.finish(import_)
+        tx[ImportTable].finish(import_)
     if last:
-        tx.imports.applied(import_, last, batches.imported)
-    found = tx.imports.get(import_)
+        tx[ImportTable].applied(import_, last, batches.imported)
+    found = tx[ImportTable].get(import_)
     assert found is not None  # it was there
     return found
 
 
 def discard_rows(tx: Transaction, import_: ImportId) -> bool:
-    return tx.imports.discard(import_, MAX_DISCARDED)
+    return tx[ImportTable].discard(import_, MAX_DISCARDED)
 
 
 def abandoned_imports(tx: Transaction) -> list[ImportId]:
-    return tx.imports.silent(tx.now - STAGING_TIMEOUT, tx.now + STAGING_TIMEOUT)
+    return tx[ImportTable].silent(tx.now - STAGING_TIMEOUT, tx.now + STAGING_TIMEOUT)
 
 
 def unfinished_imports(tx: Transaction) -> list[Import]:
-    return tx.imports.unfinished()
+    return tx[ImportTable].unfinished()
 
 
 def is_any_staged(tx: Transaction) -> bool:
-    return tx.imports.is_any_staged()
+    return tx[ImportTable].is_any_staged()
 
 
 def _left(tx: Transaction, batches: Batches) -> int:

@@ -3,13 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.revisions import RevisionTable
+from ...storage.sql.sessions import SessionTable
 from ..errors import Conflict, NotFound
 from ..memories.lifecycles import at_key, link, superseded
 from ..memories.sessions import admitted
 from ..memories.writes import created, revised
+from ..model.imports import Row
 from ..model.memory import NO_LIFECYCLE, NO_LINKS, Memory, MemoryId, Session, Supersession
 from ..ports.engine import Transaction
-from ..ports.imports import Row
 from .decisions import (
     Decision,
     Lookups,
@@ -30,7 +33,7 @@ def import_row(tx: Transaction, row: Row, links: list[Supersession]) -> bool:
 
 def is_refused(tx: Transaction, links: Supersession) -> bool:
     """Whether a memory may not supersede what is named; what is not there is left out."""
-    newer = tx.memories.get(links.newer)
+    newer = tx[MemoryTable].get(links.newer)
     if newer is None:
         return False
     try:
@@ -53,7 +56,7 @@ def merge_at_key(tx: Transaction, held: Memory, memory: Memory) -> None:
 def _import_session(tx: Transaction, session: Session) -> bool:
     is_new = session_outcome(Lookups(tx), session) is RowOutcome.NEW
     if is_new:
-        tx.sessions.add(session)
+        tx[SessionTable].add(session)
     return is_new
 
 
@@ -73,8 +76,8 @@ def _import_memory(tx: Transaction, memory: Memory, links: list[Supersession]) -
 
 def _there(tx: Transaction, uids: Iterable[str]) -> list[MemoryId]:
     """The memories that are named, as far as the caller may read them and none is deleted."""
-    named = [it.id for uid in uids if (it := tx.memories.by_uid(uid)) and not it.is_deleted]
-    return [it for it in named if tx.memories.get(it) is not None]
+    named = [it.id for uid in uids if (it := tx[MemoryTable].by_uid(uid)) and not it.is_deleted]
+    return [it for it in named if tx[MemoryTable].get(it) is not None]
 
 
 def _store(tx: Transaction, decided: Decision) -> Memory | None:
@@ -86,8 +89,10 @@ def _store(tx: Transaction, decided: Decision) -> Memory | None:
     if existing is None:
         return created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
     if decided.outcome is RowOutcome.EARLIER:
-        tx.revisions.keep(replace(existing, revision=existing.revision - 1))  # it may have no text
-        tx.revisions.absorb(existing.id, earlier_revision(existing, memory))
+        tx[RevisionTable].keep(
+            replace(existing, revision=existing.revision - 1)
+        )  # it may have no text
+        tx[RevisionTable].absorb(existing.id, earlier_revision(existing, memory))
     elif decided.outcome.is_stored:
         return revised(tx, existing, decided.state)
     return None

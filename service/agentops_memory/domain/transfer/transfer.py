@@ -14,14 +14,17 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import chain
 
+from ...storage.sql.memories import MemoryTable
+from ...storage.sql.sessions import SessionTable
+from ...storage.sql.supersessions import SupersessionTable
 from ..errors import Refusal, Unavailable
 from ..memories.redactor import Redactor, RulesOf, default_rules
 from ..model.access import Caller, Role
+from ..model.imports import Import, ImportId, Row
 from ..model.memory import UNSAVED, Imported, Links, Memory, MemoryId, Session
 from ..model.space import Project
 from ..ports.callbacks import noop
 from ..ports.engine import Engine, Transaction
-from ..ports.imports import Import, ImportId, Row
 from .dry_run import DryRun, ImportDocument, dry_run
 from .rows import (
     abandoned_imports,
@@ -179,12 +182,12 @@ class Transfer:
 
 
 def session_page(tx: Transaction, project: Project | None, after: int) -> list[tuple[int, Session]]:
-    return tx.sessions.page(project, after, PAGE)
+    return tx[SessionTable].page(project, after, PAGE)
 
 
 def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> list[Memory]:
-    page = tx.memories.page(project, after, PAGE)
-    uids = tx.supersessions.uids([it.id for it in page])
+    page = tx[MemoryTable].page(project, after, PAGE)
+    uids = tx[SupersessionTable].uids([it.id for it in page])
     return [replace(it, links=Links(uids=uids.get(it.id, ()))) for it in page]
 
 

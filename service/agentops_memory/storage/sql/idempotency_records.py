@@ -12,15 +12,17 @@ from .table import Table
 SUCCESSES = range(200, 300)  # statuses
 
 
-class IdempotencyRecords(Table):
-    """The records of one transaction."""
+class IdempotencyTable(Table):
+    """Idempotency records, by the digest of their key; the domain checks their retention."""
 
     def get(self, key: bytes) -> IdempotencyRecord | None:
+        """The record of the key with this digest."""
         return self._first(
             _record, "SELECT key, request, status, ids, at FROM done WHERE key = :key", key=key
         )
 
     def add(self, record: IdempotencyRecord) -> None:
+        """Store a record, in the transaction that it describes; an older one is replaced."""
         self._execute(
             """INSERT INTO done (key, request, status, ids, at)
                VALUES (:key, :request, :status, :ids, :at)
@@ -35,6 +37,7 @@ class IdempotencyRecords(Table):
         )
 
     def until(self, at: datetime, most: int) -> list[bytes]:
+        """The keys of records up to then, oldest first, at most `most`."""
         return self._scalars(
             f"SELECT key FROM done WHERE at BETWEEN {EARLIEST} AND :at ORDER BY at LIMIT :most",
             at=micros(at),
@@ -42,6 +45,7 @@ class IdempotencyRecords(Table):
         )
 
     def forget(self, keys: Sequence[bytes], at: datetime) -> int:
+        """Remove the records of these keys that are up to then; how many were removed."""
         gone = self._connection.executemany(
             "DELETE FROM done WHERE key = :key AND at <= :at",
             [{"key": key, "at": micros(at)} for key in keys],

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from ...domain.model.access import Patterns
+from ...domain.model.imports import Import, ImportId, Row
 from ...domain.model.memory import Imported, Memory
 from ...domain.model.space import GLOBAL_SCOPE, Project
-from ...domain.ports.imports import Import, ImportId, Row
 from ...domain.text.normalization import content_hash, fingerprint
 from .liveness import undeleted
 from .memories import SECOND
@@ -28,13 +28,14 @@ ACCEPTED = f"number >> {PLACE} IN (SELECT id FROM imports WHERE accepted_at IS N
 
 
 @dataclass(eq=False)
-class Imports(Table):
-    """The imports of one transaction."""
+class ImportTable(Table):
+    """Large imports, and their staged rows."""
 
     _now: datetime
     _require_alone: Callable[[], None]
 
     def begin(self, projects: Patterns) -> ImportId:
+        """Start an import of a caller with these patterns; long finished ones are removed."""
         self._execute(
             "DELETE FROM imports WHERE finished_at < :until AND accepted_at IS NOT NULL",
             until=micros(self._now - KEPT),
@@ -43,9 +44,11 @@ class Imports(Table):
         return ImportId(self._inserted("imports", projects=given, touched_at=micros(self._now)))
 
     def get(self, import_: ImportId) -> Import | None:
+        """The import."""
         return self._first(_import, f"SELECT {COLUMNS} FROM imports WHERE id = :id", id=import_)
 
     def stage(self, import_: ImportId, rows: Sequence[Row]) -> None:
+        """Stage the next rows of an import."""
         before = self._number("SELECT staged FROM imports WHERE id = :id", id=import_)
         texts = [staged(row) for row in rows]
         self._connection.executemany(
@@ -66,6 +69,7 @@ class Imports(Table):
         )
 
     def size(self, import_: ImportId) -> int:
+        """The size in bytes of the staged rows of this import and of all accepted ones."""
         return self._number(
             """SELECT sum(size)
                  FROM imports
@@ -74,6 +78,7 @@ class Imports(Table):
         )
 
     def accept(self, import_: ImportId) -> None:
+        """Mark an import as accepted: it will be completed."""
         self._execute(
             "UPDATE imports SET accepted_at = :now WHERE id = :id",
             id=import_,
@@ -81,6 +86,10 @@ class Imports(Table):
         )
 
     def rows(self, import_: ImportId) -> Iterator[tuple[int, Row | None]]:
+        """The staged rows in order, each with its place from 1; None for a corrupt one.
+
+        The transaction that applies them takes no part in a group commit.
+        """
         self._require_alone()  # else all who share the commit would wait for these rows
         rows = self._stream(
             f"SELECT number, project, row FROM import_rows WHERE {OF_IMPORT} ORDER BY number",
@@ -90,6 +99,10 @@ class Imports(Table):
             yield number - _number(import_, 0), row_of(project, row)
 
     def matched(self, memories: Sequence[Memory]) -> set[int]:
+        """The places of those that an import may find stored: by uid, by key, or as a twin.
+
+        It may name one that is not; it leaves out none that is.
+        """
         given = list(enumerate(memories))
         by_uid = [(place, it.uid) for place, it in given if it.uid]
         at_key = [(place, *_space(it), it.key) for place, it in given if it.key]
@@ -101,6 +114,7 @@ class Imports(Table):
         )
 
     def applied(self, import_: ImportId, place: int, step: Imported) -> None:
+        """Remove the staged rows up to a place, and add up what the step has stored."""
         self._execute(
             "DELETE FROM import_rows WHERE number > :first AND number <= :last",
             first=_number(import_, 0),
@@ -121,6 +135,7 @@ class Imports(Table):
         )
 
     def finish(self, import_: ImportId) -> None:
+        """Mark an import as finished."""
         self._execute(
             "UPDATE imports SET finished_at = :now WHERE id = :id",
             id=import_,
@@ -128,12 +143,15 @@ class Imports(Table):
         )
 
     def has_rows(self) -> bool:
+        """Whether there are staged rows of any import."""
         return self._exists("SELECT 1 FROM import_rows")
 
     def is_any_staged(self) -> bool:
+        """Whether any import is still being staged."""
         return self._exists("SELECT 1 FROM imports WHERE accepted_at IS NULL")
 
     def unfinished(self) -> list[Import]:
+        """The accepted and unfinished imports, oldest first."""
         rows = self._execute(
             f"""SELECT {COLUMNS}
                   FROM imports
@@ -143,6 +161,7 @@ class Imports(Table):
         return list(self._intact(rows.fetchall(), _import))
 
     def silent(self, since: datetime, until: datetime) -> list[ImportId]:
+        """Abandoned imports: not accepted, and without a row staged between the instants."""
         return self._scalars(
             """SELECT id
                  FROM imports
@@ -153,6 +172,7 @@ class Imports(Table):
         )
 
     def discard(self, import_: ImportId, most: int) -> bool:
+        """Remove at most `most` rows of an import that was not accepted; whether more are left."""
         open_ = "SELECT 1 FROM imports WHERE id = :id AND accepted_at IS NULL"
         if not self._exists(open_, id=import_):
             return False
@@ -176,6 +196,7 @@ class Imports(Table):
         )
 
     def erase_some(self, project: Project, most: int) -> int:
+        """Remove at most `most` rows of a project from accepted imports; how many were removed."""
         return self._execute(
             f"""DELETE FROM import_rows
                  WHERE number IN (SELECT number

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...domain.model.memory import MemoryId
+from ...domain.model.retention import MAX_STEP
 from ...domain.model.space import GLOBAL_SCOPE, Project, Space
-from ...domain.ports.retention import MAX_STEP
 from .liveness import ENDED, RETURNED, UNSWEPT, live, undeleted
 from .rows import portion
 from .table import GLOBAL, FilteredTable, Index
@@ -34,12 +34,13 @@ KEY_IN_ROW = f"""CASE WHEN CAST(:key AS TEXT) IS NOT NULL
 
 
 @dataclass(eq=False)
-class Lifecycles(FilteredTable):
-    """The lifecycles of one transaction."""
+class LifecycleTable(FilteredTable):
+    """The lifecycles of memories, as of the transaction's instant."""
 
     _index: Index
 
     def pins(self, space: Space) -> int:
+        """The count of live pinned memories of the space's project, or of all global ones."""
         if space.scope == GLOBAL_SCOPE:
             where = GLOBAL
         else:
@@ -56,6 +57,10 @@ class Lifecycles(FilteredTable):
         )
 
     def unswept(self, limit: int) -> list[MemoryId]:
+        """Expired memories in the index, and those out of it that are not expired any more.
+
+        As many as one step may sweep, at most `limit`.
+        """
         rows = self._execute(
             f"""SELECT m.id, length(m.content)
                   FROM (SELECT memory_id
@@ -71,6 +76,10 @@ class Lifecycles(FilteredTable):
         return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
     def sweep(self, memories: Sequence[MemoryId]) -> int:
+        """Take the expired ones of these memories out of the index, and put the others in.
+
+        How many were taken out.
+        """
         return sum(map(self._sweep, memories))
 
     def _sweep(self, memory: MemoryId) -> int:
@@ -86,6 +95,7 @@ class Lifecycles(FilteredTable):
         return sum(taken_out)
 
     def release_keys(self, project: Project, into: Project) -> None:
+        """Let others take the keys that expired memories of both projects still hold."""
         spaces = "(SELECT id FROM spaces WHERE project IN (:project, :into))"
         values = {"project": project, "into": into, **self._moment.values}
         self._execute(

@@ -10,12 +10,13 @@ from .table import Table
 
 
 @dataclass(eq=False)
-class Lookalikes(Table):
-    """The pairs of one transaction."""
+class LookalikeTable(Table):
+    """Pairs of memories that looked alike when the later of them was saved."""
 
     _now: datetime
 
     def of(self, later: MemoryId) -> list[tuple[MemoryId, float]]:
+        """The memories that one looked like when it was saved, with their scores, best first."""
         return self._execute(
             """SELECT earlier_id, score
                  FROM lookalikes
@@ -25,6 +26,7 @@ class Lookalikes(Table):
         ).fetchall()
 
     def put(self, later: MemoryId, scores: Mapping[MemoryId, float]) -> None:
+        """Replace the pairs of a memory that was just saved; those that are gone are left out."""
         self._execute("DELETE FROM lookalikes WHERE later_id = :later", later=later)
         rows = [
             {"later": later, "earlier": earlier, "score": score, "now": micros(self._now)}

@@ -24,7 +24,7 @@ SECOND = "({} + 62135596800000000) / 1000000"
 
 
 @dataclass(eq=False)
-class Spaces(Table):
+class SpaceTable(Table):
     """The spaces of one transaction."""
 
     _index: Index
@@ -69,25 +69,32 @@ class Spaces(Table):
 
 
 @dataclass(eq=False)
-class Memories(MemoryLists):
-    """The memories of one transaction."""
+class MemoryTable(MemoryLists):
+    """Memories. Methods that do not say "live" include soft-deleted and expired ones.
+
+    Entries of stores are visible only to methods that take a store or its space, and to `every`.
+    """
 
     _index: Index
-    _spaces: Spaces
+    _spaces: SpaceTable
 
     def get(self, memory: MemoryId) -> Memory | None:
+        """The memory, live or deleted."""
         return self._one(f"m.id = :id AND {self._readable}", id=memory, **self._patterns())
 
     def in_store(self, store: StoreId, uid: str) -> Memory | None:
+        """The memory of a store with this stable id."""
         space = "(SELECT space_id FROM stores WHERE uid = :store)"
         return self._one(f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
 
     def at_key(self, space: Space, key: str) -> Memory | None:
+        """The memory at the key that is not deleted; a space holds at most one."""
         return self._one(
             f"{named(space)} AND m.key = :key AND {undeleted('m')}", key=key, **names_of(space)
         )
 
     def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
+        """The newest live memory since then with the same key, type, title and content hash."""
         rows = self._saying(
             space,
             key,
@@ -101,6 +108,10 @@ class Memories(MemoryLists):
         return next(rows, None)
 
     def twins_of(self, memory: Memory) -> Iterator[Memory]:
+        """Memories that an imported one without a uid duplicates, live ones first, then by id.
+
+        They equal it in space, session, type, key, title, content and second of creation.
+        """
         return self._saying(
             memory.space,
             memory.key,
@@ -115,12 +126,15 @@ class Memories(MemoryLists):
         )
 
     def by_uid(self, uid: str) -> Memory | None:
+        """The memory with this stable id, wherever it is."""
         return self._one("m.uid = :uid", uid=uid)
 
     def in_bulk(self) -> AbstractContextManager[None]:
+        """A context for many inserts: the index is updated when it ends."""
         return self._index.in_bulk()
 
     def insert(self, memory: Memory) -> Memory:
+        """Store and index a new memory; returns it with its id."""
         space, area = self._spaces.placed(memory.space)
         row = {**memory_row(memory), "key": self._key(memory)}
         stored = replace(memory, id=MemoryId(self._inserted("memories", space_id=space, **row)))
@@ -130,6 +144,7 @@ class Memories(MemoryLists):
         return stored
 
     def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
+        """Store and index new memories; their ids."""
         ids: list[MemoryId] = []
         placed: list[tuple[Memory, tuple[int, int]]] = []
         for it in memories:
@@ -140,6 +155,7 @@ class Memories(MemoryLists):
         return ids + self._insert_placed(placed)
 
     def replace(self, memory: Memory) -> None:
+        """Update all fields of the memory and its index entry."""
         with self._index.updating(memory.id) if memory.space.traits.index else nullcontext():
             self._execute(
                 f"""UPDATE memories
@@ -156,6 +172,7 @@ class Memories(MemoryLists):
             self._put_lifecycle(memory)
 
     def set_lifecycle(self, memory: Memory) -> None:
+        """Update the memory's lifecycle alone."""
         with self._index.updating(memory.id):
             self._execute(
                 f"UPDATE memories SET key = {KEY_IN_ROW} WHERE id = :id",
@@ -165,6 +182,7 @@ class Memories(MemoryLists):
             self._put_lifecycle(memory)
 
     def release_key(self, memory: Memory) -> None:
+        """Let others take the key of an expired memory, which still shows it."""
         self._execute(
             "UPDATE lifecycles SET held_key = :key WHERE memory_id = :id",
             id=memory.id,
@@ -173,6 +191,7 @@ class Memories(MemoryLists):
         self._execute("UPDATE memories SET key = NULL WHERE id = :id", id=memory.id)
 
     def count_duplicate(self, memory: Memory) -> None:
+        """Update `duplicates` and `last_seen_at` alone."""
         self._execute(
             "UPDATE memories SET duplicates = :duplicates, last_seen_at = :seen WHERE id = :id",
             id=memory.id,
@@ -181,14 +200,17 @@ class Memories(MemoryLists):
         )
 
     def erase(self, memory: MemoryId) -> None:
+        """Remove the memory and its index entry, if it exists."""
         self._index.mark_for_purge(memory)
         with self._index.updating(memory):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 
     def must_scrub(self, memory: MemoryId) -> None:
+        """Schedule a scrub of text that left this memory; `erase` does so by itself."""
         self._index.mark_for_purge(memory)
 
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
+        """Remove memories from which no other borrows context; returns the count of revisions."""
         ids, given = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('given')})"
         self._index.remove(sorted(memories))
         counted = f"SELECT count(*) FROM revisions WHERE memory_id IN {given}"
@@ -197,9 +219,11 @@ class Memories(MemoryLists):
         return revisions
 
     def total(self) -> int:
+        """The count of memories."""
         return self._number("SELECT count(*) FROM memories")
 
     def count(self, project: Project | None) -> int:
+        """The count of live memories."""
         of_project = Filter(project=project)
         within = f"space_id IN (SELECT s.id FROM spaces s WHERE {self._on_spaces(of_project)})"
         return self._number(  # along an index, without the few that have expired
@@ -213,6 +237,7 @@ class Memories(MemoryLists):
         )
 
     def projects(self) -> set[Project]:
+        """The projects with a live memory."""
         projects = self._scalars(
             f"""SELECT DISTINCT project
                   FROM spaces s

@@ -6,10 +6,9 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from ...domain.model.memory import Memory, MemoryId, Shown
+from ...domain.model.memory import MAX_LIST, MAX_PAGE, Memory, MemoryId, Shown
 from ...domain.model.search import Filter
 from ...domain.model.space import Project
-from ...domain.ports.memories import MAX_LIST, MAX_PAGE
 from .kinds import OF_A_PROJECT, in_a_session
 from .liveness import live
 from .rows import EARLIEST, LAST, LIFECYCLE, MEMORY, SHOWN, memory_of, micros, portion, shown_of

@@ -6,9 +6,8 @@ from datetime import datetime
 from itertools import chain, islice
 
 from ...domain.model.memory import MemoryId
-from ...domain.model.retention import Kind
+from ...domain.model.retention import MAX_ROWS, MAX_STEP, Erasable, Kind
 from ...domain.model.space import NO_PROJECT
-from ...domain.ports.retention import MAX_ROWS, MAX_STEP, Erasable
 from .kinds import in_a_session, kind_of
 from .liveness import seen_by_a_run
 from .revisions import erase_revisions
@@ -31,11 +30,15 @@ PAST = {
 }
 
 
-class PastRetention(Table):
-    """What is past its retention, as one transaction sees it."""
+class RetentionTable(Table):
+    """Rows past their retention, in steps short enough for saves to wait."""
 
     def memories(self, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
         # That index alone holds the instant for all of them, and none of their texts.
+        """Memories deleted, or expired and unchanged, by then; at most `most`.
+
+        None of a store that is being erased.
+        """
         hint = self._sql.hint("memories_in_session") if kind is Kind.DELETED else ""
         return self._scalars(
             f"""SELECT m.id
@@ -48,6 +51,10 @@ class PastRetention(Table):
 
     def first(self, kind: Kind, memories: Sequence[MemoryId], until: datetime) -> list[Erasable]:
         # No more of a history is looked at than is needed to see that it is long.
+        """Those of the memories that still are, as many as one step may erase.
+
+        A long one is returned alone, after all others.
+        """
         rows = self._execute(
             f"""SELECT m.id, s.kind, s.project, length(m.content),
                        (SELECT count(*)
@@ -89,6 +96,7 @@ class PastRetention(Table):
         return first
 
     def with_history(self, keep: int, most: int) -> list[MemoryId]:
+        """Memories of projects with more than `keep` revisions, at most `most`."""
         return self._scalars(
             f"""SELECT r.memory_id
                  FROM (SELECT memory_id
@@ -103,6 +111,10 @@ class PastRetention(Table):
         )
 
     def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
+        """Remove revisions beyond the newest `keep`, oldest first, and their versions; one step.
+
+        How many were removed; 0 when none is left.
+        """
         beyond = chain.from_iterable(self._beyond(memory, keep) for memory in memories)
         going = portion(islice(beyond, MAX_ROWS), MAX_STEP, lambda row: row[2])
         return erase_revisions(self._connection, ((memory, number) for memory, number, _ in going))

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from ...domain.model.agent_memory import Tier
 from ...domain.model.memory import MemoryId
+from ...domain.model.retention import MAX_STEP
 from ...domain.model.space import Extent, Listed, Project, RowCounts
-from ...domain.ports.retention import MAX_STEP
-from .imports import ACCEPTED, Imports
+from .imports import ACCEPTED, ImportTable
 from .kinds import GLOBAL_AREA, OF_A_PROJECT, place_of
 from .liveness import indexed, live, undeleted
 from .rows import instant, portion
@@ -25,13 +25,14 @@ HELD = "EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)"
 
 
 @dataclass(eq=False)
-class Projects(FilteredTable):
-    """The projects of one transaction."""
+class ProjectTable(FilteredTable):
+    """Whole projects: live and soft-deleted memories, revisions, sessions and spaces."""
 
     _index: Index
-    _imports: Imports
+    _imports: ImportTable
 
     def names(self) -> list[Project]:
+        """The names of non-empty projects, sorted."""
         return self._scalars(
             f"""SELECT project
                   FROM (SELECT project
@@ -45,6 +46,7 @@ class Projects(FilteredTable):
         )
 
     def exists(self, project: Project) -> bool:
+        """Whether the project is non-empty, or will be by an accepted import."""
         return any(
             self._exists(f"SELECT 1 FROM {rows} LIMIT 1", project=project)
             for rows in (
@@ -55,9 +57,11 @@ class Projects(FilteredTable):
         )
 
     def rows(self) -> RowCounts:
+        """The row counts of the database, whoever the caller is."""
         return RowCounts(*self._execute(_ROWS, **self._moment.values).fetchone())
 
     def listed(self, project: Project) -> Listed:
+        """A project's entry in a list."""
         memories, written = self._execute(
             f"""SELECT count(*) FILTER (WHERE {live("memories")}),
                        max(CASE WHEN deleted_at > updated_at THEN deleted_at ELSE updated_at END)
@@ -78,6 +82,7 @@ class Projects(FilteredTable):
         )
 
     def extent(self, project: Project) -> Extent:
+        """The counts of what the project holds."""
         memories, deleted = self._execute(
             f"SELECT count(*), count(deleted_at) FROM memories WHERE space_id IN {SPACES}",
             project=project,
@@ -109,17 +114,27 @@ class Projects(FilteredTable):
         )
 
     def has_global(self, project: Project) -> bool:
+        """Whether there are global memories among its own, live or deleted."""
         return self._exists(
             f"SELECT 1 FROM spaces s WHERE s.project = :project AND {GLOBAL} AND {HELD} LIMIT 1",
             project=project,
         ) or self._imports.has_global(project)
 
     def some(self, project: Project, limit: int) -> list[MemoryId]:
+        """A batch of memories to erase: the newest live ones, then deleted ones.
+
+        No other memory borrows context from them. Fewer than the limit if they are long.
+        """
         rows = self._newest_live(project, limit) or self._any(project, limit)
         return [id_ for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
     def erase_sessions(self, project: Project) -> int:
         # Also of a session that stays.
+        """Remove the sessions and the spaces of a project without memories; how many sessions.
+
+        One in which other projects have memories stays, without its summary: it goes
+        to the project of the oldest of them.
+        """
         self._execute(
             """DELETE FROM transcripts
                 WHERE session IN (SELECT number FROM sessions WHERE project = :project)""",
@@ -144,12 +159,14 @@ class Projects(FilteredTable):
 
     def rename(self, project: Project, new: Project) -> None:
         # What the new name still has are spaces without memories.
+        """Rename a project; the new name must be unused."""
         self._execute("DELETE FROM spaces WHERE project = :new", new=new)
         self._rename_in("spaces", project, new)
         self._rename_in("sessions", project, new)
         self._imports.move(project, new)
 
     def same_keys(self, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
+        """Pairs of live memories of the two projects that share a scope and key."""
         rows = self._execute(
             f"""SELECT m.id, n.id
                   FROM ({TWINS}) twins
@@ -166,6 +183,7 @@ class Projects(FilteredTable):
         return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
 
     def merge(self, project: Project, into: Project) -> None:
+        """Move everything of a project into another; no key may conflict."""
         source, target = place_of(self._connection, project), place_of(self._connection, into)
         affected = self._in_shared_sessions(project, into)
         if source and target:

@@ -20,13 +20,14 @@ RECEIPT = """e.id, e.kind, e.project, e.observations, e.revisions, e.sessions, e
 
 
 @dataclass(eq=False)
-class Receipts(Table):
-    """The receipts of one transaction."""
+class ReceiptTable(Table):
+    """The receipts of erasures, of all projects; the domain checks who may see one."""
 
     _now: datetime
     _has_one_of_agents: bool = field(default=False, init=False)
 
     def add(self, erasure: Erasure) -> None:
+        """Store a receipt, in the transaction that erases."""
         self._insert(
             "erasures",
             id=erasure.id,
@@ -41,12 +42,14 @@ class Receipts(Table):
         self._name(erasure.id, erasure.memories)
 
     def add_of_agents(self, erasure: ErasureId) -> None:
+        """Store one for all that this transaction removes of agents; it goes once it is settled."""
         if not self._has_one_of_agents:
             self._has_one_of_agents = True
             kind = ErasureKind.AGENT
             self.add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=self._now))
 
     def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
+        """Add erased memories and a count of revisions to a receipt."""
         self._execute(
             """UPDATE erasures
                   SET observations = observations + :observations,
@@ -60,6 +63,7 @@ class Receipts(Table):
         self._name(erasure, memories)
 
     def complete(self, erasure: ErasureId, sessions: int) -> None:
+        """Mark an erasure as complete, with the count of erased sessions."""
         self._execute(
             """UPDATE erasures
                   SET sessions = :sessions, erased_at = :now, goes_on = :goes_on
@@ -71,6 +75,7 @@ class Receipts(Table):
         )
 
     def newest_of(self, project: Project) -> Erasure | None:
+        """The receipt of the newest erasure of a whole project with this name."""
         return self._first(
             self._receipt,
             f"""SELECT {RECEIPT}
@@ -82,11 +87,13 @@ class Receipts(Table):
         )
 
     def get(self, erasure: ErasureId) -> Erasure | None:
+        """The receipt."""
         return self._first(
             self._receipt, f"SELECT {RECEIPT} FROM erasures e WHERE e.id = :id", id=erasure
         )
 
     def of(self, memory: MemoryId) -> Erasure | None:
+        """The receipt of the erasure that removed a memory; not one of a redaction."""
         return self._first(
             self._receipt,
             f"""SELECT {RECEIPT}
@@ -117,6 +124,7 @@ class Receipts(Table):
         )
 
     def settled(self, until: datetime, most: int) -> list[ErasureId]:
+        """The erasures settled by then, oldest first, at most `most`."""
         rows = self._execute(
             """SELECT id
                  FROM erasures
@@ -130,6 +138,7 @@ class Receipts(Table):
         return _addressed(rows)
 
     def forget(self, erasure: ErasureId, most: int) -> int:
+        """Remove a receipt, or at most `most` of its memories; how many rows were removed."""
         names = self._execute(
             """DELETE FROM erased
                 WHERE (memory_id, erasure_id) IN (SELECT memory_id, erasure_id

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...domain.model.memory import MemoryId
-from ...domain.model.review import SOON, ReviewPeriods, ReviewPlace, ReviewReason
+from ...domain.model.review import SOON, ReviewPeriods, ReviewPlace, ReviewReason, ReviewRow
 from ...domain.model.search import Filter
-from ...domain.ports.reviews import ReviewRow
 from .liveness import live, superseded
 from .rows import instant, micros
 from .table import FilteredTable
@@ -18,8 +17,8 @@ _NO_SCORE = "CAST(NULL AS DOUBLE PRECISION) AS score"
 
 
 @dataclass(eq=False)
-class ReviewRows(FilteredTable):
-    """The reviews of one transaction."""
+class ReviewTable(FilteredTable):
+    """What is due for a review, as of the transaction's instant."""
 
     def lines(
         self,
@@ -29,6 +28,11 @@ class ReviewRows(FilteredTable):
         before: ReviewPlace | None,
         limit: int,
     ) -> list[ReviewRow]:
+        """The lines of live memories that nothing supersedes, newest first, those after a place.
+
+        A pair is told if the caller may read both, unless one supersedes the other or
+        either was confirmed since.
+        """
         listed = f"{self._on_spaces(filter_)} AND {_to_look_at('m')}"
         parts = {
             ReviewReason.DUE: self._due(listed, len(periods)),

@@ -5,9 +5,9 @@ from typing import Any
 
 from ...domain.model.access import KeyId
 from ...domain.model.memory import ChangeKind, Memory, MemoryId, Revision, Text
+from ...domain.model.retention import MAX_STEP
 from ...domain.model.space import StoreId
 from ...domain.model.stores import EntryId, Page, Past, Slice, Version, VersionFilter, VersionId
-from ...domain.ports.retention import MAX_STEP
 from .rows import count, instant, member, micros, portion, sliced, tag_tuple, text_row
 from .table import Connection, Table, bounds, window, within
 
@@ -25,10 +25,14 @@ OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
               AND +v.store_id = t.space_id"""
 
 
-class Revisions(Table):
-    """The revisions of one transaction."""
+class RevisionTable(Table):
+    """The revisions of memories; the newest one is the current state."""
 
     def add(self, memory: MemoryId, revision: Revision, *, is_only: bool = False) -> None:
+        """Record a change; its text stays with the memory until the next one.
+
+        If it is the only one that is kept, it takes the place of the one before.
+        """
         number, deed, at = revision.number, revision.deed.value, micros(revision.at)
         if is_only:
             change = "UPDATE revisions SET number = :number, deed = :deed, at = :at"
@@ -39,6 +43,7 @@ class Revisions(Table):
             self._insert("revisions", memory_id=memory, number=number, deed=deed, at=at)
 
     def begin(self, memories: Iterable[tuple[MemoryId, Memory]]) -> None:
+        """Record that memories are new, each by its id."""
         self._connection.executemany(
             """INSERT INTO revisions (memory_id, number, deed, at)
                VALUES (:memory_id, :number, :deed, :at)""",
@@ -54,6 +59,7 @@ class Revisions(Table):
         )
 
     def keep(self, memory: Memory) -> None:
+        """Copy the memory's text to its newest revision, unless redacted, before a change."""
         self._execute(
             """UPDATE revisions
                   SET type = :type, title = :title, content = :content, tags = :tags
@@ -65,6 +71,7 @@ class Revisions(Table):
         )
 
     def absorb(self, memory: MemoryId, older: Revision) -> None:
+        """Insert an older state before the newest revision, whose number grows by one."""
         self._execute(
             "UPDATE revisions SET number = number + 1 WHERE memory_id = :id AND number = :number",
             id=memory,
@@ -81,6 +88,7 @@ class Revisions(Table):
         )
 
     def holds(self, memory: Memory, state: Memory) -> bool:
+        """Whether a revision equals the state in text and second."""
         text = state.text
         rows = self._execute(
             """SELECT coalesce(t.tags, :own_tags)
@@ -104,11 +112,13 @@ class Revisions(Table):
         return any(tag_tuple(tags) == text.tags for (tags,) in rows)
 
     def count(self, memory: Memory) -> int:
+        """The count of kept revisions."""
         return self._number(
             "SELECT count(*) FROM revisions WHERE memory_id = :memory_id", memory_id=memory.id
         )
 
     def newest(self, memory: Memory) -> list[Revision]:
+        """The kept revisions, newest first, each with its text."""
         rows = self._execute(
             f"SELECT {REVISION} FROM revisions WHERE memory_id = :id ORDER BY number DESC",
             id=memory.id,
@@ -116,6 +126,7 @@ class Revisions(Table):
         return list(_revisions(rows, memory))
 
     def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
+        """Replace the text of a revision that has its own copy."""
         self._execute(
             """UPDATE revisions
                   SET type = :type, title = :title, content = :content, tags = :tags
@@ -126,10 +137,11 @@ class Revisions(Table):
         )
 
 
-class Versions(Table):
-    """The versions of one transaction."""
+class VersionTable(Table):
+    """Versions: the revisions of entries."""
 
     def add(self, version: Version) -> None:
+        """Insert the version of the revision with this number."""
         self._execute(
             """INSERT INTO versions (uid, store_id, memory_id, number, path, size, sha256, author)
                SELECT :uid, space_id, :memory, :number, :path, :size, :sha256, :author
@@ -146,6 +158,7 @@ class Versions(Table):
         )
 
     def get(self, store: StoreId, version: VersionId) -> Version | None:
+        """The version, with its content if it has one."""
         return self._first(
             _version,
             f"SELECT {VERSION}, {CONTENT} FROM {self._joined(OF_STORE)} AND v.uid = :uid",
@@ -154,6 +167,7 @@ class Versions(Table):
         )
 
     def page(self, store: StoreId, filter_: VersionFilter, at: Page) -> Slice[Version]:
+        """A page of versions, by descending id."""
         given = {"r.deed": filter_.deed, "v.author": filter_.author}
         conditions = "".join(
             f" AND {column} = :value_{at}"
@@ -174,6 +188,7 @@ class Versions(Table):
         return sliced(rows, at, _version)
 
     def redact(self, version: Version) -> None:
+        """Update a version, and remove its revision's text."""
         self._execute(
             """UPDATE versions
                   SET path = :path, size = :size, sha256 = :sha256,
@@ -196,6 +211,7 @@ class Versions(Table):
         )
 
     def past(self, after: tuple[MemoryId, int], limit: int) -> list[Past]:
+        """Earlier versions with own texts, of all stores, in this order; fewer if long."""
         memory, number = after
         rows = self._execute(
             f"""SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
@@ -215,6 +231,7 @@ class Versions(Table):
         return portion(map(_past, rows), MAX_STEP, lambda past: len(past.text.content))
 
     def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
+        """Update the size and the hash of a version."""
         self._execute(
             """UPDATE versions
                   SET size = :size, sha256 = :sha256
@@ -226,6 +243,7 @@ class Versions(Table):
         )
 
     def is_redacted(self, memory: MemoryId, number: int) -> bool:
+        """Whether the version was redacted."""
         return self._exists(
             """SELECT 1
                  FROM versions

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ...domain.model.memory import Session, SessionId
+from ...domain.model.memory import MAX_LIST, MAX_PAGE, Session, SessionId
 from ...domain.model.space import Project
-from ...domain.ports.memories import MAX_LIST, MAX_PAGE
 from ...domain.text.summary import Transcript
 from .rows import count, instant, micros, portion
 from .table import FilteredTable, Table
@@ -17,13 +16,15 @@ SESSION = "id, project, started_at, ended_at, summary, message_count"
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
 
 
-class Sessions(FilteredTable):
-    """The sessions of one transaction."""
+class SessionTable(FilteredTable):
+    """Sessions, known by their id alone."""
 
     def get(self, session: SessionId) -> Session | None:
+        """The session, ended or not."""
         return self._first(_session, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
 
     def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
+        """The projects of those that there are."""
         given = f"(SELECT value FROM {self._sql.texts('given')})"
         rows = self._execute(
             f"SELECT id, project FROM sessions WHERE id IN {given}",
@@ -32,6 +33,7 @@ class Sessions(FilteredTable):
         return {SessionId(id_): project for id_, project in rows}
 
     def add(self, session: Session) -> None:
+        """Store a new session, with its end and its summary."""
         self._insert(
             "sessions",
             id=session.id,
@@ -43,6 +45,7 @@ class Sessions(FilteredTable):
         )
 
     def open(self, session: Session) -> Session:
+        """Store the session unless its id exists; returns the stored one."""
         known = self.get(session.id)
         if known is not None:
             return known
@@ -55,6 +58,7 @@ class Sessions(FilteredTable):
         return session
 
     def close(self, session: Session) -> None:
+        """Update the session's end, summary and message count."""
         self._execute(
             """UPDATE sessions
                   SET ended_at = :ended_at, summary = :summary, message_count = :message_count
@@ -66,6 +70,7 @@ class Sessions(FilteredTable):
         )
 
     def grow(self, session: Session) -> None:
+        """Update the session's message count alone."""
         self._execute(
             "UPDATE sessions SET message_count = :message_count WHERE id = :id",
             id=session.id,
@@ -75,6 +80,7 @@ class Sessions(FilteredTable):
     def newest(
         self, project: Project | None, limit: int, *, before: SessionId | None = None
     ) -> list[Session]:
+        """Sessions, newest first by start, ties by insertion; only those older than `before`."""
         conditions = [self._acts_on("project")]
         if project is not None:
             conditions.append("project = :project")
@@ -97,6 +103,7 @@ class Sessions(FilteredTable):
         return portion(map(_session, rows), MAX_LIST, _size)
 
     def summaries(self, project: Project, limit: int) -> list[str]:
+        """The project's newest summaries that are not empty."""
         return self._scalars(
             f"""SELECT summary
                   FROM sessions
@@ -110,6 +117,7 @@ class Sessions(FilteredTable):
         )
 
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
+        """Sessions in insertion order, each with its sequence number."""
         rows = self._stream(
             f"""SELECT number, {SESSION}
                   FROM sessions
@@ -127,6 +135,7 @@ class Sessions(FilteredTable):
         return portion(numbered, MAX_PAGE, lambda each: _size(each[1]))
 
     def count(self, project: Project | None) -> int:
+        """The count of sessions."""
         return self._number(
             f"""SELECT count(*)
                   FROM sessions
@@ -137,6 +146,7 @@ class Sessions(FilteredTable):
         )
 
     def projects(self) -> set[Project]:
+        """The projects with a session."""
         known = "(SELECT DISTINCT project FROM sessions) known"
         return set(
             self._scalars(
@@ -146,12 +156,13 @@ class Sessions(FilteredTable):
 
 
 @dataclass(eq=False)
-class Transcripts(Table):
-    """The transcripts of one transaction."""
+class TranscriptTable(Table):
+    """The digests of messages that sessions received since they last ended."""
 
     _now: datetime
 
     def get(self, session: SessionId) -> Transcript | None:
+        """The session's digest."""
         columns = 'messages, "user", assistant, first, last'
         return self._first(
             _transcript,
@@ -160,6 +171,7 @@ class Transcripts(Table):
         )
 
     def put(self, session: SessionId, transcript: Transcript) -> None:
+        """Store the session's digest, received now."""
         self._execute(
             f"""INSERT INTO transcripts (session, messages, "user", assistant, first, last,
                                          heard_at)
@@ -178,6 +190,7 @@ class Transcripts(Table):
         )
 
     def rewrite(self, session: SessionId, transcript: Transcript) -> None:
+        """Replace the texts of the digest; the time of receipt stays."""
         self._execute(
             f"UPDATE transcripts SET first = :first, last = :last WHERE session = {NUMBER}",
             session=session,
@@ -186,9 +199,14 @@ class Transcripts(Table):
         )
 
     def drop(self, session: SessionId) -> None:
+        """Remove the session's digest, if there is one."""
         self._execute(f"DELETE FROM transcripts WHERE session = {NUMBER}", session=session)
 
     def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
+        """Sessions idle since `until`, each with its last receipt; the longest idle first.
+
+        Includes those whose last receipt is as far in the future, from a wrong clock.
+        """
         now, at_the_latest = micros(self._now), micros(until)
         rows = self._execute(
             """SELECT s.id, t.heard_at

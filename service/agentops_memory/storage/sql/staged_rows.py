@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from ...domain.model.imports import Row
 from ...domain.model.memory import (
     NO_LIFECYCLE,
     NO_LINKS,
@@ -17,7 +18,6 @@ from ...domain.model.memory import (
     Text,
 )
 from ...domain.model.space import Project, Space
-from ...domain.ports.imports import Row
 from ...domain.text.normalization import clean
 from .rows import EARLIEST, LAST, instant, micros, optional_instant, optional_micros, parsed
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...domain.model.erasure import ErasureId
 from ...domain.model.memory import MemoryId
+from ...domain.model.retention import MAX_STEP
 from ...domain.model.space import Space, StoreId
 from ...domain.model.stores import (
     Entry,
@@ -18,11 +19,10 @@ from ...domain.model.stores import (
     StoreFilter,
     VersionId,
 )
-from ...domain.ports.retention import MAX_STEP
 from ...domain.text.normalization import REPLACEMENT
 from .kinds import in_no_session
 from .liveness import live
-from .memories import Spaces
+from .memories import SpaceTable
 from .revisions import erase_revisions
 from .rows import count, instant, json_of, map_of, micros, portion, sliced
 from .table import Cursor, Index, Table, bounds, window, within
@@ -35,24 +35,27 @@ ENTRY = """m.uid, m.id, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.ext
 
 
 @dataclass(eq=False)
-class Stores(Table):
-    """The stores of one transaction."""
+class StoreTable(Table):
+    """Stores; a deleted one is visible only to the methods that erase it."""
 
     _index: Index
-    _spaces: Spaces
+    _spaces: SpaceTable
 
     def add(self, store: Store) -> None:
+        """Insert a store, with its space."""
         space, area = self._spaces.add(Space.of_store(store.id))
         created_at = micros(store.created_at)
         self._insert("stores", space_id=space, created_at=created_at, **_row(store))
         self._index.prepare(area)  # a search may come before anything is written
 
     def get(self, store: StoreId) -> Store | None:
+        """The store, archived or not."""
         return self._first(
             _store, f"SELECT {STORE} FROM stores WHERE uid = :uid AND erasure_id IS NULL", uid=store
         )
 
     def replace(self, store: Store) -> None:
+        """Update its name, description, metadata and instants."""
         self._execute(
             """UPDATE stores
                   SET name = :name, description = :description, metadata = :metadata,
@@ -62,6 +65,7 @@ class Stores(Table):
         )
 
     def grow(self, store: StoreId, entries: int, size: int) -> None:
+        """Add to the counts of live entries and their bytes; negative to subtract."""
         self._execute(
             "UPDATE stores SET entries = entries + :entries, size = size + :size WHERE uid = :uid",
             uid=store,
@@ -70,6 +74,7 @@ class Stores(Table):
         )
 
     def page(self, filter_: StoreFilter, at: Page) -> Slice[Store]:
+        """A page of stores, by descending id."""
         archived = "" if filter_.with_archived else " AND archived_at IS NULL"
         rows = self._stream(
             f"""SELECT {STORE}
@@ -84,17 +89,20 @@ class Stores(Table):
         return sliced(named, at, _store)
 
     def delete(self, store: StoreId, erasure: ErasureId) -> None:
+        """Hide the store; its rows stay until the erasure is complete."""
         self._execute(
             "UPDATE stores SET erasure_id = :erasure WHERE uid = :uid", uid=store, erasure=erasure
         )
 
     def going(self) -> ErasureId | None:
+        """An erasure whose rows are not all removed."""
         rows = self._execute(
             "SELECT erasure_id FROM stores WHERE erasure_id IS NOT NULL ORDER BY erasure_id"
         )
         return next((ErasureId(id_) for (id_,) in rows if REPLACEMENT not in id_), None)
 
     def erase_history(self, erasure: ErasureId, limit: int) -> int:
+        """Remove at most `limit` revisions of a deleted store; returns the count."""
         rows = self._execute(
             """SELECT v.memory_id, v.number
                  FROM stores t
@@ -107,6 +115,7 @@ class Stores(Table):
         return erase_revisions(self._connection, rows)
 
     def some(self, erasure: ErasureId, limit: int) -> list[MemoryId]:
+        """A batch of memories of a deleted store; fewer than the limit if they are long."""
         rows = self._execute(
             f"""SELECT m.id, length(m.content)
                   FROM stores t
@@ -119,6 +128,7 @@ class Stores(Table):
         return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: int(row[1]))]
 
     def remove(self, erasure: ErasureId) -> None:
+        """Remove a deleted store that has no memories left."""
         space = self._number(
             "SELECT space_id FROM stores WHERE erasure_id = :erasure", erasure=erasure
         )
@@ -127,8 +137,8 @@ class Stores(Table):
 
 
 @dataclass(eq=False)
-class Entries(Table):
-    """The entries of one transaction."""
+class EntryTable(Table):
+    """Entries: the live memories of stores, without contents except from `get`."""
 
     _now: datetime
 
@@ -136,15 +146,18 @@ class Entries(Table):
         return super()._execute(statement, now=micros(self._now), **parameters)
 
     def get(self, store: StoreId, entry: EntryId) -> Entry | None:
+        """The entry, with its content."""
         rows = self._execute(
             f"SELECT {ENTRY}, m.content FROM {self._live} AND m.uid = :uid", store=store, uid=entry
         )
         return next(map(_entry, rows), None)
 
     def at(self, store: StoreId, path: str) -> Entry | None:
+        """The entry at a path."""
         return next(self._where("m.key = :path", store=store, path=path), None)
 
     def beside(self, store: StoreId, path: str) -> list[Entry]:
+        """The entries at ancestors of a path, and at most two below it."""
         steps = path.split("/")
         above = ["/".join(steps[:count]) for count in range(1, len(steps))]
         held = (self.at(store, shorter) for shorter in above)
@@ -157,6 +170,7 @@ class Entries(Table):
         return [*filter(None, held), *below]
 
     def page(self, store: StoreId, filter_: EntryFilter, at: Page) -> Slice[Entry]:
+        """A page of entries, by descending id."""
         prefix = filter_.path_prefix or ""
         begins = " AND substr(m.key, 1, CAST(:length AS INTEGER)) = :prefix" if prefix else ""
         rows = self._execute(
@@ -172,6 +186,10 @@ class Entries(Table):
         return sliced(rows, at, _entry)
 
     def from_path(self, store: StoreId, first: str, prefix: str, limit: int) -> Iterator[Entry]:
+        """Entries below a prefix from path `first` on, streamed in code point order.
+
+        The prefix is empty or ends with a slash.
+        """
         return self._where(
             "m.key >= :first AND m.key < :end ORDER BY m.key LIMIT :limit",
             store=store,

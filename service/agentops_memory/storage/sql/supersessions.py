@@ -12,10 +12,11 @@ from .table import FilteredTable
 
 
 @dataclass(eq=False)
-class Supersessions(FilteredTable):
-    """The links of one transaction."""
+class SupersessionTable(FilteredTable):
+    """Links from newer memories to those that they supersede."""
 
     def of(self, memories: Collection[MemoryId]) -> dict[MemoryId, Links]:
+        """The links of memories; one without any is left out."""
         rows = self._execute(
             f"""SELECT given.value, older_id, NULL
                   FROM {self._sql.ids("given")}
@@ -41,6 +42,7 @@ class Supersessions(FilteredTable):
         }
 
     def uids(self, memories: Collection[MemoryId]) -> dict[MemoryId, tuple[str, ...]]:
+        """The stable ids of the live memories that these supersede, in the order of ids."""
         rows = self._execute(
             f"""SELECT newer_id, m.uid
                   FROM {self._sql.ids("given")}
@@ -57,6 +59,7 @@ class Supersessions(FilteredTable):
         }
 
     def add(self, newer: MemoryId, older: Iterable[MemoryId]) -> int:
+        """Link a memory to those that it supersedes; how many of the links are new."""
         rows = [{"newer": newer, "older": it, **self._moment.values} for it in older]
         return self._connection.executemany(
             """INSERT INTO supersessions (newer_id, older_id, at)
@@ -66,6 +69,7 @@ class Supersessions(FilteredTable):
         ).rowcount
 
     def clear(self, newer: MemoryId, but: Collection[MemoryId]) -> None:
+        """Remove the links to all memories that are not among `but`."""
         self._execute(
             f"""DELETE FROM supersessions
                  WHERE newer_id = :newer
@@ -75,6 +79,7 @@ class Supersessions(FilteredTable):
         )
 
     def leads(self, memories: Collection[MemoryId], to: MemoryId) -> bool:
+        """Whether the links lead from one of the memories to another, also by deleted ones."""
         return self._exists(
             f"""WITH RECURSIVE reached (id) AS (
                     SELECT value FROM {self._sql.ids("given")}

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 
+from ....storage.sql.hosts.entries import RefTable
+from ....storage.sql.hosts.passes import PassTable
+from ....storage.sql.hosts.runs import RunTable
 from ...errors import AnswerLost
 from ...memories.limits import require_room
 from ...model.hosts.entries import Origin, RefDraft, RefEntry
 from ...model.hosts.passes import (
     ArchiveDraft,
     Distilled,
+    Inputs,
     Link,
     Pass,
     PassDone,
@@ -18,7 +22,6 @@ from ...model.hosts.runs import JsonObject, Run, RunDraft, RunEventType, RunId, 
 from ...model.memory import MemoryId
 from ...model.space import MemoryRef
 from ...ports.engine import Ids, Transaction
-from ...ports.passes import Inputs
 from ...text.normalization import sha256_of
 from ..changes import ScreenOutdated, added, removed
 from ..rules import ARCHIVE, COMPACTED, DISTILLED, MemoryChanged
@@ -38,22 +41,22 @@ def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
     """The oldest entries that an archive may take the place of."""
     chosen: list[MemoryId] = []
     room = MOST_COMPACTED_BYTES
-    for each in tx.passes.inputs(ref, REPLACEABLE):
+    for each in tx[PassTable].inputs(ref, REPLACEABLE):
         room -= each.size
         if len(chosen) == MOST_COMPACTED or room < 0:
             break
         chosen.append(each.memory)
-    return tx.refs.some(chosen)
+    return tx[RefTable].some(chosen)
 
 
 def distillation_inputs(
     tx: Transaction, ref: MemoryRef, which: Inputs, budget: int
 ) -> Sequence[RefEntry]:
     """All entries, if they fit into the budget; BudgetExceeded."""
-    listed = list(tx.passes.inputs(ref, which))
+    listed = list(tx[PassTable].inputs(ref, which))
     if listed:
         distillation_cap(budget, sum(tokens(each.size) for each in listed))
-    return tx.refs.some([each.memory for each in listed])
+    return tx[RefTable].some([each.memory for each in listed])
 
 
 def put_archive(
@@ -64,18 +67,18 @@ def put_archive(
     if draft is None or not is_current():
         raise ScreenOutdated  # or the answer under the idempotency key is over its time
     sources = [it.memory for it in draft.sources]
-    if not tx.passes.are_inputs(sources, which):
+    if not tx[PassTable].are_inputs(sources, which):
         raise MemoryChanged
-    held = tx.refs.get(draft.ref, draft.id)
-    if held is not None and not tx.passes.is_archive_of(held.memory, sources):
+    held = tx[RefTable].get(draft.ref, draft.id)
+    if held is not None and not tx[PassTable].is_archive_of(held.memory, sources):
         removed(tx, held.memory)  # of others that had the ids of these: it may say too much
         held = None
     require_room(tx)
-    run = tx.runs.open(RunDraft(refs=(draft.ref,)), kind=RunKind.PASS)
+    run = tx[RunTable].open(RunDraft(refs=(draft.ref,)), kind=RunKind.PASS)
     entry = held or _archive(tx, draft, run)
     if draft.supersedes:
-        tx.passes.link(run, [Link(entry.memory, it) for it in sources], counts=False)
-    tx.passes.put(
+        tx[PassTable].link(run, [Link(entry.memory, it) for it in sources], counts=False)
+    tx[PassTable].put(
         Pass(
             run=run,
             ref=draft.ref,
@@ -84,8 +87,8 @@ def put_archive(
         )
     )
     payload = _told(draft)
-    tx.runs.tell(run, RunEventType.COMPACTED, payload)
-    tx.runs.end(run, RunStatus.COMPLETED)
+    tx[RunTable].tell(run, RunEventType.COMPACTED, payload)
+    tx[RunTable].end(run, RunStatus.COMPLETED)
     return Distilled(
         run=run.id,
         type=RunEventType.COMPACTED,
@@ -116,8 +119,8 @@ def archive_again(
 def done_again(tx: Transaction, run: RunId) -> PassDone:
     """What the log has of a pass; AnswerLost if that is gone."""
     tx.caller.require_refs()
-    known = tx.runs.get(run)
-    event = None if known is None else tx.runs.event(known, 1)
+    known = tx[RunTable].get(run)
+    event = None if known is None else tx[RunTable].event(known, 1)
     if event is None:
         raise AnswerLost
     return PassDone(run=run, type=event.type, payload=event.payload)
@@ -132,7 +135,7 @@ def _archive(tx: Transaction, draft: ArchiveDraft, run: Run) -> RefEntry:
         RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin),
         ends=draft.ends,
     )
-    tx.passes.add_archive(entry.memory, draft.ref, draft.sources)
+    tx[PassTable].add_archive(entry.memory, draft.ref, draft.sources)
     return entry
 
 

@@ -4,6 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from ....storage.sql.hosts.entries import RefTable
+from ....storage.sql.hosts.passes import PassTable
+from ....storage.sql.hosts.runs import RunTable
+from ....storage.sql.hosts.subjects import SubjectTable
 from ...memories.limits import require_room
 from ...model.hosts.entries import RefEntry, RefEntryId
 from ...model.hosts.passes import Link, Merge, Pass, PassDone, Trigger
@@ -74,17 +78,17 @@ def consolidation_inputs(tx: Transaction, ref: MemoryRef) -> Corpus:
     """All entries that may be replaced, oldest first; MemoryTooLarge."""
     listed = []
     size = 0
-    for each in tx.passes.inputs(ref, REPLACEABLE):
+    for each in tx[PassTable].inputs(ref, REPLACEABLE):
         listed.append(each.memory)
         size += each.size
         if len(listed) > MOST_CONSOLIDATED or size > MOST_CONSOLIDATED_BYTES:
             raise MemoryTooLarge
-    return Corpus(memories=listed, newest=tx.subjects.newest())
+    return Corpus(memories=listed, newest=tx[SubjectTable].newest())
 
 
 def some_entries(tx: Transaction, memories: Sequence[MemoryId]) -> Sequence[RefEntry]:
     """What these say, as far as they are there: an entry never changes."""
-    return tx.refs.some(memories)
+    return tx[RefTable].some(memories)
 
 
 def planned(inputs: Sequence[RefEntry], screen: Screen, rest: Resting) -> Sequence[Step]:
@@ -123,10 +127,10 @@ def begin_pass(
     if not is_current():
         raise ScreenOutdated
     require_room(tx)
-    for broken_off in tx.passes.unfinished(ref):
-        tx.runs.end(broken_off, RunStatus.FAILED)
+    for broken_off in tx[PassTable].unfinished(ref):
+        tx[RunTable].end(broken_off, RunStatus.FAILED)
     sources = [merge_sources(tx, ref, place, merge) for place, merge in enumerate(merges)]
-    run = tx.runs.open(RunDraft(refs=(ref,)), kind=RunKind.PASS)
+    run = tx[RunTable].open(RunDraft(refs=(ref,)), kind=RunKind.PASS)
     begun = Begun(run=run.id, ref=ref)
     for merge, merged in zip(merges, sources, strict=True):
         entry = merge_entries(tx, run, ref, merge, merged, screen)
@@ -137,9 +141,9 @@ def begin_pass(
             merges=begun.merges + 1,
         )
     if gone := [it.memory for merged in sources for it in merged if it.memory in with_secrets]:
-        tx.passes.inherit(gone)
+        tx[PassTable].inherit(gone)
         erase(tx, gone)
-    tx.passes.put(_pass(run, begun))
+    tx[PassTable].put(_pass(run, begun))
     if merges:
         consolidation_inputs(tx, ref)  # or MemoryTooLarge, and nothing is done
     return begun
@@ -151,11 +155,11 @@ def take_step(tx: Transaction, begun: Begun, step: Step, is_current: IsCurrent) 
         raise ScreenOutdated
     run = _open(tx, begun)
     named = {id_ for link in step.links for id_ in (link.newer, link.older)}
-    if not tx.passes.are_inputs(named, REPLACEABLE):
+    if not tx[PassTable].are_inputs(named, REPLACEABLE):
         raise MemoryChanged
     require_room(tx)
-    tx.passes.link(run, step.links, counts=True)
-    tx.passes.inherit(step.erased)
+    tx[PassTable].link(run, step.links, counts=True)
+    tx[PassTable].inherit(step.erased)
     anew = [renewed(tx, begun.ref, entry) for entry in step.renewed]
     if gone := [*step.erased, *(it.memory for it in step.renewed)]:
         erase(tx, gone)
@@ -166,7 +170,7 @@ def take_step(tx: Transaction, begun: Begun, step: Step, is_current: IsCurrent) 
         renewed=begun.renewed + len(anew),
         redacted=step.redacted,
     )
-    tx.passes.put(_pass(run, begun))
+    tx[PassTable].put(_pass(run, begun))
     return begun
 
 
@@ -183,9 +187,9 @@ def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassD
     if len(begun.replaced) <= MOST_NAMED:
         told["mergedIds"] = list(begun.replaced)
     told["trigger"] = trigger.value
-    tx.runs.tell(run, RunEventType.CONSOLIDATED, told)
-    tx.runs.end(run, RunStatus.COMPLETED)
-    tx.passes.looked_at(begun.ref, begun.newest)
+    tx[RunTable].tell(run, RunEventType.CONSOLIDATED, told)
+    tx[RunTable].end(run, RunStatus.COMPLETED)
+    tx[PassTable].looked_at(begun.ref, begun.newest)
     return PassDone(run=run.id, type=RunEventType.CONSOLIDATED, payload=told)
 
 
@@ -195,9 +199,9 @@ def finished_again(tx: Transaction, ids: Ids, _: Begun | None, __: Trigger) -> P
 
 def give_up(tx: Transaction, begun: Begun) -> None:
     """End a pass whose sources do not stay; what it has done holds, and can be undone."""
-    run = tx.runs.get(begun.run)
+    run = tx[RunTable].get(begun.run)
     if run is not None and run.is_open:
-        tx.runs.end(run, RunStatus.FAILED)
+        tx[RunTable].end(run, RunStatus.FAILED)
 
 
 def _step(
@@ -220,7 +224,7 @@ def _step(
 
 def _open(tx: Transaction, begun: Begun) -> Run:
     """The run of the pass; MemoryChanged if another process has ended it."""
-    run = tx.runs.get(begun.run)
+    run = tx[RunTable].get(begun.run)
     if run is None or not run.is_open:
         raise MemoryChanged
     return run

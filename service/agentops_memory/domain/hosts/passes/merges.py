@@ -3,15 +3,16 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from ....storage.sql.hosts.entries import RefTable
+from ....storage.sql.hosts.passes import PassTable
 from ...errors import BadFields
 from ...model.hosts.entries import Method, Origin, RefDraft, RefEntry
-from ...model.hosts.passes import Link, Merge
+from ...model.hosts.passes import Inputs, Link, Merge
 from ...model.hosts.runs import Run
 from ...model.hosts.subjects import subjects
 from ...model.memory import MemoryId
 from ...model.space import MemoryRef
 from ...ports.engine import Transaction
-from ...ports.passes import Inputs
 from ..changes import added
 from ..commitment_changes import arm, conditions_of, meet
 from ..rules import MemoryChanged
@@ -33,7 +34,7 @@ def screened_entry(entry: RefEntry, screen: Screen) -> RefEntry:
 def merged_entries(tx: Transaction, ref: MemoryRef, merges: Sequence[Merge]) -> Sequence[RefEntry]:
     """What a host wants merged, as far as it is there."""
     ids = (id_ for merge in merges for id_ in merge.ids)
-    return [found for id_ in ids if (found := tx.refs.get(ref, id_))]
+    return [found for id_ in ids if (found := tx[RefTable].get(ref, id_))]
 
 
 def with_secrets(entries: Sequence[RefEntry], screen: Screen) -> Collection[MemoryId]:
@@ -43,12 +44,12 @@ def with_secrets(entries: Sequence[RefEntry], screen: Screen) -> Collection[Memo
 
 def merge_sources(tx: Transaction, ref: MemoryRef, place: int, merge: Merge) -> Sequence[RefEntry]:
     """What a host wants merged; MemoryChanged for what is not there, BadFields for what may not."""
-    found = [it for id_ in merge.ids if (it := tx.refs.get(ref, id_))]
+    found = [it for id_ in merge.ids if (it := tx[RefTable].get(ref, id_))]
     memories = [it.memory for it in found]
-    if len(found) < len(merge.ids) or not tx.passes.are_inputs(memories, Inputs(archives=True)):
+    if len(found) < len(merge.ids) or not tx[PassTable].are_inputs(memories, Inputs(archives=True)):
         raise MemoryChanged
     field_ = f"merges[{place}].ids"
-    if not tx.passes.are_inputs(memories, REPLACEABLE):
+    if not tx[PassTable].are_inputs(memories, REPLACEABLE):
         raise BadFields([(field_, "name an archive, or an entry that is pinned or awaited")])
     if len({frozenset(subjects(it.tags)) for it in found}) > 1:
         raise BadFields([(field_, "name entries of different subjects")])
@@ -69,7 +70,7 @@ def merge_entries(
     draft = RefDraft(ref=ref, content=merge.content, tags=tags, origin=origin)
     conditions = conditions_of(tags, tx.now)
     entry = added(tx, draft, ends=first_end(sources))
-    tx.passes.link(run, [Link(entry.memory, it.memory) for it in sources], counts=True)
+    tx[PassTable].link(run, [Link(entry.memory, it.memory) for it in sources], counts=True)
     meet(tx, ref, entry)
     arm(tx, entry.memory, conditions)
     return entry

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from ....storage.sql.hosts.passes import PassTable
 from ...errors import BadFields, Refusal
 from ...memories.idempotency import IdempotentRequest, idempotent, is_due
 from ...memories.redactor import Redaction
@@ -17,6 +18,7 @@ from ...model.hosts.passes import (
     ArchiveDraft,
     ArchiveIndex,
     Distilled,
+    Inputs,
     Merge,
     PassDone,
     PassKind,
@@ -27,7 +29,6 @@ from ...model.hosts.runs import RunId
 from ...model.space import MemoryRef
 from ...ports.callbacks import Audit, noop
 from ...ports.engine import Engine, Transaction
-from ...ports.passes import Inputs
 from ...text.instants import whole_milliseconds
 from ..changes import ScreenOutdated
 from ..rules import MemoryChanged, is_readable, require_ref
@@ -292,8 +293,8 @@ def instant_of(tx: Transaction) -> datetime:
 
 
 def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
-    return tx.passes.changed(after, MOST_CHANGED)
+    return tx[PassTable].changed(after, MOST_CHANGED)
 
 
 def read_index(tx: Transaction, ref: MemoryRef) -> ArchiveIndex:
-    return tx.passes.index(ref, MOST_INDEXED)
+    return tx[PassTable].index(ref, MOST_INDEXED)

@@ -1,10 +1,12 @@
 """The undo of a pass: all of it, or nothing."""
 
+from ....storage.sql.hosts.passes import PassTable
+from ....storage.sql.hosts.runs import RunTable
 from ...memories.idempotency import IdempotentRequest, is_due
+from ...model.hosts.entries import Recorded
 from ...model.hosts.passes import Pass, Undone
 from ...model.hosts.runs import RunEventType, RunId
 from ...ports.engine import Ids, Transaction
-from ...ports.refs import Recorded
 from ..changes import removed
 from ..run_rules import known_run
 from .rules import PassNotUndoable
@@ -14,18 +16,18 @@ def undo_pass(tx: Transaction, run: RunId) -> Undone:
     """Bring back what a pass has replaced, and take away what it has written."""
     tx.caller.require_refs()
     done = undoable(tx, run)
-    tx.passes.undo(done)
+    tx[PassTable].undo(done)
     for memory in done.written:
         removed(tx, memory)
-    tx.runs.record(RunEventType.UNDONE, [Recorded({"runId": run}, (done.ref,))])
-    return Undone(run=run, restored=tx.passes.restored(done), removed=len(done.written))
+    tx[RunTable].record(RunEventType.UNDONE, [Recorded({"runId": run}, (done.ref,))])
+    return Undone(run=run, restored=tx[PassTable].restored(done), removed=len(done.written))
 
 
 def undoable(tx: Transaction, run: RunId) -> Pass:
     """The pass that the run is; PassNotUndoable."""
     known = known_run(tx, run)
-    done = None if known.is_open else tx.passes.get(known)
-    if done is None or done.is_undone or not tx.passes.is_whole(done):
+    done = None if known.is_open else tx[PassTable].get(known)
+    if done is None or done.is_undone or not tx[PassTable].is_whole(done):
         raise PassNotUndoable
     return done
 

@@ -5,9 +5,12 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+from ....storage.sql.hosts.proposals import ProposalTable
+from ....storage.sql.hosts.runs import RunTable
 from ...errors import NotFound
 from ...memories.idempotency import IdempotentRequest, is_due
 from ...memories.limits import require_margin, require_room
+from ...model.hosts.entries import Recorded
 from ...model.hosts.proposals import (
     ArtifactKind,
     InstalledArtifact,
@@ -23,7 +26,6 @@ from ...model.hosts.proposals import (
 )
 from ...model.hosts.runs import JsonObject, RunEventType
 from ...ports.engine import Ids, Transaction
-from ...ports.refs import Recorded
 from ...text.instants import EPOCH, MICROSECOND
 from ..changes import ScreenOutdated
 from ..paging import fitting
@@ -55,8 +57,8 @@ class Unrecorded(Exception):
 def create_proposal(tx: Transaction, draft: ProposalDraft, is_current: IsCurrent) -> Proposal:
     _require_current(tx, is_current)
     require_room(tx)
-    made = tx.proposals.add(draft, artifact_of(draft.artifact), tx.caller.key)
-    tx.runs.record(RunEventType.PROPOSED, [Recorded(_told(made))])
+    made = tx[ProposalTable].add(draft, artifact_of(draft.artifact), tx.caller.key)
+    tx[RunTable].record(RunEventType.PROPOSED, [Recorded(_told(made))])
     return made
 
 
@@ -75,7 +77,7 @@ def revise_proposal(
         rationale=found.rationale if change.rationale is None else change.rationale,
     )
     artifact = None if change.artifact is None else artifact_of(change.artifact)
-    return tx.proposals.revise(after, artifact)
+    return tx[ProposalTable].revise(after, artifact)
 
 
 def planned(
@@ -101,9 +103,9 @@ def move_proposal(tx: Transaction, id_: ProposalId, move: Move, seen: Proposal |
         return known_proposal(tx, id_)
     if seen is None or (seen.state, seen.checksum) != (found.state, found.checksum):
         raise Unrecorded
-    moved = tx.proposals.move(found, move.value)
+    moved = tx[ProposalTable].move(found, move.value)
     if move is Move.APPLY:
-        tx.runs.record(RunEventType.ACTIVATED, [Recorded(_activated(moved))])
+        tx[RunTable].record(RunEventType.ACTIVATED, [Recorded(_activated(moved))])
     return moved
 
 
@@ -133,13 +135,13 @@ def answered_again(tx: Transaction, ids: Ids, *_: Any) -> Proposal:
 
 def list_proposals(tx: Transaction, query: ProposalQuery) -> ProposalPage:
     tx.caller.require_refs()
-    listed = tx.proposals.listed(query)
+    listed = tx[ProposalTable].listed(query)
     if listed is None:
         raise unknown_after()
     chosen, has_more = fitting(
         listed, limit=query.limit, budget=None, size=lambda it: it.size, length=lambda _: 0
     )
-    proposals = tx.proposals.some([it.number for it in chosen])
+    proposals = tx[ProposalTable].some([it.number for it in chosen])
     return ProposalPage(proposals=proposals, has_more=has_more)
 
 
@@ -148,7 +150,7 @@ def list_artifacts(
 ) -> list[InstalledArtifact]:
     tx.caller.require_refs()
     since = None if after is None else proposal_of(after)
-    found = tx.proposals.installed(kind, since, limit)
+    found = tx[ProposalTable].installed(kind, since, limit)
     if found is None:
         raise unknown_after()
     return found
@@ -157,7 +159,7 @@ def list_artifacts(
 def get_artifact(tx: Transaction, ref: InstalledRef) -> str:
     """The text of what is applied under this name; NotFound also for what is damaged."""
     tx.caller.require_refs()
-    found = tx.proposals.get(proposal_of(ref))
+    found = tx[ProposalTable].get(proposal_of(ref))
     is_installed = found is not None and found.state is ProposalState.APPLIED
     if found is None or not is_installed or found.installed != ref or not found.is_intact:
         raise NotFound(NO_ARTIFACT)

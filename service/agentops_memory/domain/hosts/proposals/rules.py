@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ....storage.sql.hosts.proposals import ProposalTable
 from ...errors import BadFields, Conflict, NotFound, Refusal
 from ...model.hosts.proposals import (
     ArtifactKind,
@@ -78,7 +79,7 @@ def redacted(screen: Screen, proposal: Proposal) -> Proposal:
 def known_proposal(tx: Transaction, id_: ProposalId) -> Proposal:
     """The proposal; NotFound."""
     tx.caller.require_refs()
-    found = tx.proposals.get(id_)
+    found = tx[ProposalTable].get(id_)
     if found is None:
         raise NotFound(NO_PROPOSAL)
     return found

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 from uuid import UUID
 
 from ..memory import NO_CHANGE, LifecycleChange, MemoryId
 from ..space import MemoryRef
-from .runs import RunId
+from .runs import JsonObject, RunId
 
 RefEntryId = NewType("RefEntryId", str)
 """The id that the host gave, or `mem_` and the digits of the stable id."""
@@ -131,3 +131,18 @@ def stable_id(entry: RefEntryId) -> str | None:
     """The stable id in a public one; None for a name that a host gave."""
     is_one = entry.startswith(_STABLE) and MADE.fullmatch(entry)
     return str(UUID(entry.removeprefix(_STABLE))) if is_one else None
+
+
+class Recorded(NamedTuple):
+    """An event that no run of a host has caused, and the refs that it is about."""
+
+    payload: JsonObject
+    refs: Sequence[str] = ()
+
+
+class ListedRef(NamedTuple):
+    """What is known of a listed entry before its content is read."""
+
+    memory: MemoryId
+    size: int  # bytes of its content
+    length: int  # code points

@@ -129,3 +129,19 @@ class Forgotten:
     restored: int = 0  # entries of others that stand for themselves again
     commitments: int = 0
     erasure: ErasureId | None = None
+
+
+class Inputs(NamedTuple):
+    """Which entries a pass reads, of those that a list shows."""
+
+    archives: bool = False  # also these
+    replaceable: bool = False  # those alone that another may stand for: no pinned or awaited ones
+
+
+class Found(NamedTuple):
+    """What is to be erased of a subject, and what comes of that."""
+
+    entries: Sequence[MemoryId]  # what was made of others before these
+    archives: int  # how many of them are archives
+    restored: int  # entries of others that stand for themselves then
+    commitments: int

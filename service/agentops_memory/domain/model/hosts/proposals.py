@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import NewType
+from typing import NamedTuple, NewType
 
 ProposalId = NewType("ProposalId", str)
 """`prop_` and the digits of a stable id."""
@@ -136,3 +136,10 @@ def installed_ref(kind: ArtifactKind, id_: ProposalId, checksum: bytes) -> Insta
 def proposal_of(ref: str) -> ProposalId:
     """The proposal that an installed one names; of what is no such name, none that there is."""
     return ProposalId(ref.removeprefix("installed:").partition(":")[2].partition(":")[0])
+
+
+class ListedProposal(NamedTuple):
+    """What is known of a listed proposal before its artifact is read."""
+
+    number: int
+    size: int  # bytes of its texts

@@ -6,24 +6,27 @@ of whose methods claims what it names until the commit; what is not here makes i
 the lock to itself. So no claim can be forgotten.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
-from typing import NoReturn
+from typing import NoReturn, TypeVar, cast
 
 from ....domain.model.access import TenantId
 from ....domain.model.memory import Links, Memory, MemoryId, Session, SessionId, Text
 from ....domain.model.space import GLOBAL_SCOPE, Project, Space
 from ....domain.ports.engine import IdempotencyRecord
 from ....domain.text.summary import Transcript
-from ...sql.idempotency_records import IdempotencyRecords
-from ...sql.lifecycles import Lifecycles
-from ...sql.memories import Memories
-from ...sql.sessions import Sessions, Transcripts
-from ...sql.supersessions import Supersessions
+from ...sql.idempotency_records import IdempotencyTable
+from ...sql.lifecycles import LifecycleTable
+from ...sql.memories import MemoryTable
+from ...sql.revisions import RevisionTable
+from ...sql.sessions import SessionTable, TranscriptTable
+from ...sql.supersessions import SupersessionTable
 from ..base.connection import PostgresConnection
 from .transaction import PostgresTransaction
+
+T = TypeVar("T")
 
 
 class NeedsToBeAlone(Exception):
@@ -101,7 +104,7 @@ class Claimed:
 
 
 class ClaimedKeys(Claimed):
-    def __init__(self, records: IdempotencyRecords, claims: Claims) -> None:
+    def __init__(self, records: IdempotencyTable, claims: Claims) -> None:
         self._records = records
         self._claims = claims
 
@@ -115,7 +118,7 @@ class ClaimedKeys(Claimed):
 
 
 class ClaimedSessions(Claimed):
-    def __init__(self, sessions: Sessions, claims: Claims) -> None:
+    def __init__(self, sessions: SessionTable, claims: Claims) -> None:
         self._sessions = sessions
         self._claims = claims
 
@@ -137,7 +140,7 @@ class ClaimedSessions(Claimed):
 
 
 class ClaimedTranscripts(Claimed):
-    def __init__(self, transcripts: Transcripts, claims: Claims) -> None:
+    def __init__(self, transcripts: TranscriptTable, claims: Claims) -> None:
         self._transcripts = transcripts
         self._claims = claims
 
@@ -155,7 +158,7 @@ class ClaimedTranscripts(Claimed):
 
 
 class ClaimedMemories(Claimed):
-    def __init__(self, memories: Memories, claims: Claims) -> None:
+    def __init__(self, memories: MemoryTable, claims: Claims) -> None:
         self._memories = memories
         self._claims = claims
 
@@ -199,7 +202,7 @@ class ClaimedMemories(Claimed):
 
 
 class ClaimedLifecycles(Claimed):
-    def __init__(self, lifecycles: Lifecycles, claims: Claims) -> None:
+    def __init__(self, lifecycles: LifecycleTable, claims: Claims) -> None:
         self._lifecycles = lifecycles
         self._claims = claims
 
@@ -211,7 +214,7 @@ class ClaimedLifecycles(Claimed):
 class ClaimedSupersessions(Claimed):
     """What is linked is of one project: that of a memory which was claimed."""
 
-    def __init__(self, supersessions: Supersessions) -> None:
+    def __init__(self, supersessions: SupersessionTable) -> None:
         self._supersessions = supersessions
 
     def of(self, memories: Collection[MemoryId]) -> dict[MemoryId, Links]:
@@ -226,14 +229,21 @@ class WithinOneProject(Claimed):
         self.caller = tx.caller
         self.retention = tx.retention
         self.new_uid = tx.new_uid
-        self.idempotency_records = ClaimedKeys(tx.idempotency_records, claims)
-        self.sessions = ClaimedSessions(tx.sessions, claims)
-        self.transcripts = ClaimedTranscripts(tx.transcripts, claims)
-        self.memories = ClaimedMemories(tx.memories, claims)
-        self.lifecycles = ClaimedLifecycles(tx.lifecycles, claims)
-        self.supersessions = ClaimedSupersessions(tx.supersessions)
-        self.revisions = tx.revisions  # of memories, which were claimed
         self._tx = tx
+        self._tables: Mapping[type, object] = {
+            IdempotencyTable: ClaimedKeys(tx[IdempotencyTable], claims),
+            SessionTable: ClaimedSessions(tx[SessionTable], claims),
+            TranscriptTable: ClaimedTranscripts(tx[TranscriptTable], claims),
+            MemoryTable: ClaimedMemories(tx[MemoryTable], claims),
+            LifecycleTable: ClaimedLifecycles(tx[LifecycleTable], claims),
+            SupersessionTable: ClaimedSupersessions(tx[SupersessionTable]),
+            RevisionTable: tx[RevisionTable],  # of memories, which were claimed
+        }
+
+    def __getitem__(self, table: type[T], /) -> T:
+        if table not in self._tables:
+            raise NeedsToBeAlone(table.__name__)
+        return cast("T", self._tables[table])
 
     @property
     def room(self) -> int | None:

@@ -15,6 +15,8 @@ from ....domain.ports.callbacks import Progress, noop
 from ....domain.ports.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
 from ....domain.text.instants import EPOCH
 from ...known_values import KnownValues, Value
+from ...sql.projects import ProjectTable
+from ...sql.receipts import ReceiptTable
 from ...sql.rows import instant, micros
 from ..base.values import damaged
 from ..words.upkeep import FIRST, Portion
@@ -105,7 +107,7 @@ class PostgresMaintenance:
         return await self.engine.read(caller, _sizes)
 
     async def count(self, caller: Caller) -> RowCounts:
-        return await self.engine.read(caller, lambda tx: tx.projects.rows())
+        return await self.engine.read(caller, lambda tx: tx[ProjectTable].rows())
 
     def copies(self, caller: Caller) -> Sequence[str]:  # noqa: ARG002
         return COPIES
@@ -134,7 +136,7 @@ def _damaged(tx: PostgresTransaction) -> list[Value]:
 def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:
     """How many erasures are settled now."""
     gone = _gone(tx, kept)
-    tx.receipts.settle(gone)
+    tx[ReceiptTable].settle(gone)
     return len(gone)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from ....domain.model.agent_memory import Tier
 from ....domain.model.agents import AgentExtent, AgentId, ListedAgent
 from ....domain.model.memory import MemoryId
-from ....domain.model.retention import LARGEST_CAPACITY
-from ....domain.ports.retention import MAX_STEP
+from ....domain.model.retention import LARGEST_CAPACITY, MAX_STEP
 from ..rows import StrictRow, count, micros, optional_instant, portion
 from ..table import Table
 from .sizes import sum_of
@@ -31,12 +30,13 @@ EMPTY = "agent_spaces p WHERE NOT EXISTS (SELECT 1 FROM memories WHERE space_id 
 
 
 @dataclass(eq=False)
-class Agents(Table):
-    """The agents of one transaction."""
+class AgentDirectory(Table):
+    """Whole agents: what each has, and what an operator has said of it."""
 
     _now: datetime
 
     def all(self) -> list[ListedAgent]:
+        """Every agent of which something is stored, by name."""
         rows = self._execute(
             f"""SELECT k.name,
                        count(m.id) FILTER (WHERE a.tier = '{Tier.WORKING}'),
@@ -55,6 +55,7 @@ class Agents(Table):
         return list(map(_listed, rows))
 
     def exists(self, agent: AgentId) -> bool:
+        """Whether anything is stored of the agent."""
         return self._exists(
             """SELECT 1 FROM agent_spaces WHERE agent = :agent
                 UNION ALL
@@ -65,11 +66,13 @@ class Agents(Table):
         )
 
     def extent(self, agent: AgentId) -> AgentExtent:
+        """The counts of what the agent has."""
         events = self._number("SELECT count(*) FROM agent_events WHERE agent = :agent", agent=agent)
         entries = self._counted(f"tier IN {OWNED} AND agent = :agent", agent=agent)
         return entries.plus(AgentExtent(events=events))
 
     def capacity(self, agent: AgentId) -> int | None:
+        """How many episodic entries it may hold; None if nothing was said of that."""
         return self._first(
             lambda row: _strict_capacity(StrictRow("agents", row[0]), row[1]),
             f"SELECT {self._sql.row}, episodic_capacity FROM agents WHERE name = :agent",
@@ -77,11 +80,13 @@ class Agents(Table):
         )
 
     def set_capacity(self, agent: AgentId, capacity: int | None) -> None:
+        """Say how many episodic entries it may hold; None takes back what was said."""
         self._execute("DELETE FROM agents WHERE name = :agent", agent=agent)
         if capacity is not None:
             self._insert("agents", name=agent, episodic_capacity=capacity)
 
     def some(self, agent: AgentId, limit: int) -> list[MemoryId]:
+        """A batch of entries to erase, expired ones too; fewer than the limit if they are long."""
         rows = self._execute(
             f"""SELECT memory_id, size
                   FROM agent_memories
@@ -93,6 +98,7 @@ class Agents(Table):
         return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: count(row[1]))]
 
     def some_events(self, agent: AgentId, limit: int) -> list[int]:
+        """The sequences of a batch of the agent's stream."""
         return self._scalars(
             """SELECT event_id
                  FROM agent_events
@@ -104,20 +110,24 @@ class Agents(Table):
         )
 
     def counted(self, entries: Sequence[MemoryId]) -> AgentExtent:
+        """The counts of some entries."""
         given = f"(SELECT value FROM {self._sql.ids('given')})"
         return self._counted(f"memory_id IN {given}", ids=json.dumps(entries))
 
     def remove(self, agent: AgentId) -> None:
         # A space stays with an entry of which a damaged row does not tell whose it is.
+        """Remove what is left of an agent without entries: its spaces, and what was said of it."""
         self.drop_spaces(
             self._scalars("SELECT space_id FROM agent_spaces WHERE agent = :agent", agent=agent)
         )
         self._execute("DELETE FROM agents WHERE name = :agent", agent=agent)
 
     def empty_spaces(self, most: int) -> list[int]:
+        """Spaces in which there is nothing any more, but for their names."""
         return self._scalars(f"SELECT space_id FROM {EMPTY} LIMIT :most", most=most)
 
     def drop_spaces(self, spaces: Sequence[int]) -> int:
+        """Remove those of the spaces that are empty still; how many."""
         given, ids = f"(SELECT value FROM {self._sql.ids('given')})", json.dumps(spaces)
         empty = self._scalars(f"SELECT space_id FROM {EMPTY} AND space_id IN {given}", ids=ids)
         ids = json.dumps(empty)

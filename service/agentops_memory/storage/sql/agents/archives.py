@@ -14,7 +14,7 @@ from ..rows import count, micros
 from ..table import Table
 from .bound import OF_TASK, UNEXPIRED
 from .rows import ENTRIES, ENTRY, entry_of
-from .seals import Seals
+from .seals import SealTable
 
 # Of other tiers, what lives as long as a task.
 WITH_TASK = f"""a.task = :task AND a.intent = :intent AND a.binding = {Binding.TASK:d}
@@ -23,13 +23,14 @@ PENDING = "event_id, task, attempt, agent, first, last, size"
 
 
 @dataclass(eq=False)
-class Archives(Table):
-    """The archives of one transaction."""
+class ArchiveTable(Table):
+    """What ends with tasks."""
 
     _now: datetime
-    _seals: Seals
+    _seals: SealTable
 
     def ending(self, task: Task) -> list[EndingEntry]:
+        """The working entries of a task, by agent, the first first."""
         rows = self._execute(
             f"""SELECT a.agent, a.memory_id, a.size
                   FROM agent_memories a
@@ -45,6 +46,7 @@ class Archives(Table):
         ]
 
     def ending_with(self, task: Task, ttl: str, most: int) -> list[AgentEntry]:
+        """Entries of other tiers that are bound to a task, and have this lifetime alone."""
         return self._entries(
             f"{WITH_TASK} AND {live('m')}",
             most=most,
@@ -55,6 +57,7 @@ class Archives(Table):
         )
 
     def expire_with(self, task: Task, ttl: str) -> None:
+        """Let all of these have expired now."""
         self._execute(
             f"""INSERT INTO lifecycles (memory_id, space_id, expires_at)
                 SELECT m.id, m.space_id, :now FROM {ENTRIES} WHERE {WITH_TASK}
@@ -66,6 +69,7 @@ class Archives(Table):
         )
 
     def expired(self, task: Task) -> list[AgentEntry]:
+        """Working entries of a task that have expired, and were not removed yet."""
         return self._entries(
             f"{OF_TASK} AND NOT {UNEXPIRED}",
             task=task.id,
@@ -74,6 +78,7 @@ class Archives(Table):
         )
 
     def add(self, pending: PendingArchive) -> None:
+        """Let the entries of an archive be seen in its event alone."""
         self._insert(
             "pending_archives",
             event_id=pending.event,
@@ -86,6 +91,7 @@ class Archives(Table):
         )
 
     def next(self, task: TaskId | None = None) -> PendingArchive | None:
+        """The first that is pending, of a task if one is given."""
         of_task = "" if task is None else " WHERE task = :task"
         return self._first(
             _pending,
@@ -94,11 +100,13 @@ class Archives(Table):
         )
 
     def of_event(self, event: int) -> PendingArchive | None:
+        """The one whose event has this sequence, if it is pending."""
         return self._first(
             _pending, f"SELECT {PENDING} FROM pending_archives WHERE event_id = :id", id=event
         )
 
     def holding(self, entry: AgentEntry) -> PendingArchive | None:
+        """The one that an entry lies in, if it is pending."""
         return self._first(
             _pending,
             f"""SELECT {PENDING}
@@ -112,6 +120,7 @@ class Archives(Table):
         )
 
     def entries(self, pending: PendingArchive) -> list[AgentEntry]:
+        """The entries that lie in one, the first first."""
         return self._entries(
             f"{OF_TASK} AND a.agent = :agent AND a.memory_id BETWEEN :first AND :last",
             task=pending.task,
@@ -123,6 +132,7 @@ class Archives(Table):
         )
 
     def settled(self, pending: PendingArchive) -> None:
+        """Note that its entries have been moved."""
         self._execute("DELETE FROM pending_archives WHERE event_id = :id", id=pending.event)
 
     def _entries(

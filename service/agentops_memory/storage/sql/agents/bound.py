@@ -17,12 +17,13 @@ UNEXPIRED = f"(NOT {expired('a.memory_id')})"
 
 
 @dataclass(eq=False)
-class Bound(Table):
-    """What is bound, in one transaction."""
+class BoundTable(Table):
+    """How much is bound to tasks and intents; what has expired does not count."""
 
     _now: datetime
 
     def count_of(self, task: Task) -> int:
+        """The working entries of a task, of all agents."""
         return self._number(
             f"SELECT count(*) FROM agent_memories a WHERE {OF_TASK} AND {UNEXPIRED}",
             task=task.id,
@@ -31,6 +32,7 @@ class Bound(Table):
         )
 
     def size_of(self, task: Task) -> int:
+        """The bytes of their values."""
         size = self._number(
             f"""SELECT {sum_of("a.size")}
                   FROM agent_memories a
@@ -42,6 +44,7 @@ class Bound(Table):
         return count(size)
 
     def count_outside(self, agent: AgentId) -> int:
+        """The working entries of an agent that are bound to no task."""
         return self._number(  # along indexes: there are many more than are bound, or expired
             f"""SELECT (SELECT count(*)
                           FROM agent_memories
@@ -57,6 +60,7 @@ class Bound(Table):
         )
 
     def size_outside(self, agent: AgentId) -> int:
+        """The bytes of their values."""
         size = self._number(
             f"""SELECT {sum_of("a.size")}
                   FROM agent_memories a
@@ -68,6 +72,7 @@ class Bound(Table):
         return count(size)
 
     def episodic_of(self, intent: IntentId, agent: AgentId) -> int:
+        """The episodic entries of an agent that are bound to an intent."""
         return self._number(
             f"""SELECT count(*)
                   FROM agent_memories a
@@ -79,6 +84,7 @@ class Bound(Table):
         )
 
     def bind(self, task: Task) -> None:
+        """Bind what its agent has under the id of a task."""
         self._execute(  # nothing that is of another intent: the entry says which
             f"""UPDATE agent_memories
                    SET binding = {Binding.TASK:d}, intent = :intent, attempt = :attempt

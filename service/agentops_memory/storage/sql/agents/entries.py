@@ -24,25 +24,25 @@ from ....domain.model.space import Space
 from ....domain.text.ids import Uids
 from ....domain.text.normalization import REPLACEMENT
 from ..liveness import ENDED, live, undeleted
-from ..memories import Spaces
+from ..memories import SpaceTable
 from ..rows import count, micros
 from ..table import Table
 from . import visibility
 from .filters import conditions
 from .rows import ENTRIES, ENTRY, entry_of, handled
-from .seals import Seals
+from .seals import SealTable
 from .summaries import Summaries
 from .visibility import HAS_ENDED, HERE, Visibility
 
 
 @dataclass(eq=False)
-class AgentEntries(Table):
-    """The entries of one transaction."""
+class AgentTable(Table):
+    """Entries, whose text and revision lie in the memories; what has expired is not there."""
 
     _now: datetime
-    _spaces: Spaces
+    _spaces: SpaceTable
     _uids: Uids
-    _seals: Seals
+    _seals: SealTable
     _known: dict[AgentSpace, Space] = field(default_factory=dict, init=False)
 
     @property
@@ -59,19 +59,23 @@ class AgentEntries(Table):
                    LEFT JOIN lifecycles l ON l.memory_id = m.id"""
 
     def space(self, space: AgentSpace) -> Space:
+        """The space of the record, made with its first entry."""
         if space not in self._known:
             scope = self._scope(space)
             self._known[space] = self._made(space) if scope is None else space.within(scope)
         return self._known[space]
 
     def get(self, entry: AgentEntryId, eyes: Eyes) -> AgentEntry | None:
+        """The entry, if these eyes may see it."""
         found = self._seen(entry, visibility.own(eyes))
         return found or self._seen(entry, visibility.readable(self._connection, eyes, self._now))
 
     def one(self, memory: MemoryId) -> AgentEntry | None:
+        """The entry that a memory is, whoever may see it; None if it is none."""
         return self._one(f"m.id = :id AND {undeleted('m')}", id=memory)
 
     def at(self, place: Place) -> AgentEntry | None:
+        """The entry at a place, whoever may see it, also one that has expired."""
         return self._one(
             f"""p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace
                 AND m.key = :key AND {undeleted("m")}""",
@@ -80,6 +84,7 @@ class AgentEntries(Table):
         )
 
     def add(self, entry: AgentEntry) -> None:
+        """Insert what lies beside the memory of a new entry."""
         space, labels = entry.place.space, entry.labels
         self._insert(
             "agent_memories",
@@ -99,6 +104,7 @@ class AgentEntries(Table):
             self._seals.put(entry.memory, entry.place, entry.value)
 
     def replace(self, entry: AgentEntry) -> None:
+        """Update what lies beside its memory."""
         self._execute(
             """UPDATE agent_memories
                   SET is_pinned = :is_pinned, priority = :priority, sensitivity = :sensitivity,
@@ -118,9 +124,11 @@ class AgentEntries(Table):
     def listed(
         self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
     ) -> list[tuple[MemoryId, int]]:
+        """Those that these eyes may see, newest first, with the bytes of their values."""
         return self._listed(filter_, self._readable(eyes), limit, offset)
 
     def some(self, memories: Sequence[MemoryId], eyes: Eyes) -> list[AgentEntry]:
+        """Those of these that the eyes may see still, in their order."""
         seen = self._readable(eyes)
         rows = self._execute(
             f"""SELECT {ENTRY}
@@ -140,17 +148,21 @@ class AgentEntries(Table):
     def writable(
         self, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
     ) -> list[AgentEntry]:
+        """Those that the asking agent may change, newest first; guardrails are not asked."""
         found = self._listed(filter_, visibility.writable(eyes), limit, offset)
         return self.some([id_ for id_, _ in found], eyes)
 
     def summary(self, agent: AgentId, eyes: Eyes) -> AgentSummary:
+        """What these eyes may read of an agent's; its capacity is left out: no table knows it."""
         return Summaries(self._connection, self._sql, self._now).of(agent, eyes)
 
     def total(self, filter_: AgentFilter, eyes: Eyes) -> int:
+        """How many these eyes may see."""
         condition, values = self._asked(filter_, self._readable(eyes))
         return self._number(f"SELECT count(*) FROM {self._of_spaces} WHERE {condition}", **values)
 
     def count(self, tier: Tier, agent: AgentId) -> int:
+        """How many entries of a tier an agent has."""
         return self._number(
             f"""SELECT (SELECT count(*)
                           FROM agent_memories
@@ -167,6 +179,7 @@ class AgentEntries(Table):
     def expired(
         self, limit: int, *, agent: AgentId | None = None, until: datetime | None = None
     ) -> list[AgentEntry]:
+        """Entries that have expired, by then or by now, of any agent or of one; the first first."""
         whose = "" if agent is None else " AND a.agent = :agent"
         rows = self._execute(
             f"""SELECT {ENTRY}
@@ -186,6 +199,11 @@ class AgentEntries(Table):
     def victim(
         self, agent: AgentId, but: Collection[MemoryId], intent: IntentId | None = None
     ) -> AgentEntry | None:
+        """The episodic entry that is evicted next (RFC-0015 §2.2): none if all are pinned.
+
+        The lowest priority, then the longest not accessed, then the earliest updated; of
+        those that are bound to an intent, if one is given.
+        """
         of_intent = f" AND a.intent = :intent AND a.binding > {Binding.NONE:d}"
         found = self._scalars(  # along the index of victims: the first is one of few
             f"""SELECT m.id
@@ -204,6 +222,7 @@ class AgentEntries(Table):
         return self.one(found[0]) if found else None
 
     def touch(self, accesses: Mapping[MemoryId, datetime]) -> None:
+        """Note when entries were last accessed; what is gone is left out."""
         self._connection.executemany(
             """UPDATE agent_memories
                   SET accessed_at = :at

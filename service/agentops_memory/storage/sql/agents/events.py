@@ -25,8 +25,8 @@ KNOWN = LOGGED | {*EventType}
 
 
 @dataclass(eq=False)
-class AgentEvents(Table):
-    """The events of one transaction."""
+class AgentEventTable(Table):
+    """Events: the streams of agents, and the logs of intents."""
 
     _now: datetime
     _uids: Uids
@@ -40,6 +40,10 @@ class AgentEvents(Table):
         agent: AgentId | None,
         actor: AgentId | None,
     ) -> int:
+        """Add an event, in the transaction of what it tells, to an agent's stream; its sequence.
+
+        It stands in the log of the intent that the labels name.
+        """
         event = self._inserted(
             "events",
             uid=self._uids.make(self._now),
@@ -59,6 +63,7 @@ class AgentEvents(Table):
         return event
 
     def listed(self, filter_: EventFilter, limit: int) -> list[tuple[int, int]]:
+        """The sequences of events, with their bytes: newest first, or oldest after a sequence."""
         said = {
             "a.agent = :agent": filter_.agent,
             f"{IS_BOUND} AND a.intent = :intent": filter_.intent,
@@ -81,6 +86,7 @@ class AgentEvents(Table):
         return [(id_, size) for id_, size in rows]
 
     def some(self, sequences: Sequence[int]) -> list[AgentEvent]:
+        """The events of these sequences that there are, in their order."""
         rows = self._execute(
             f"""SELECT {EVENT}
                   FROM {self._sql.ids("given")}
@@ -92,6 +98,7 @@ class AgentEvents(Table):
         return list(map(_event, rows))
 
     def fill(self, sequence: int, payload: Mapping[str, object]) -> None:
+        """Let an event tell this."""
         self._execute(
             "UPDATE events SET payload = :payload WHERE id = :id",
             id=sequence,
@@ -99,6 +106,7 @@ class AgentEvents(Table):
         )
 
     def past(self, until: datetime, most: int, *, of_log: bool = False) -> list[int]:
+        """Sequences of that time or earlier, oldest first: of memory's events, or of the rest."""
         return self._scalars(
             f"""SELECT id
                   FROM events
@@ -111,6 +119,7 @@ class AgentEvents(Table):
         )
 
     def forget(self, sequences: Sequence[int]) -> int:
+        """Remove events; how many were there."""
         return self._execute(
             f"DELETE FROM events WHERE id IN (SELECT value FROM {self._sql.ids('given')})",
             ids=json.dumps(sequences),

@@ -31,12 +31,13 @@ GRANT = "id, intent, agent, permission, reason, granted_by, granted_at, expires_
 
 
 @dataclass(eq=False)
-class Intents(Table):
-    """The intents of one transaction."""
+class IntentTable(Table):
+    """Intents, and who takes part in them."""
 
     _now: datetime
 
     def add(self, intent: Intent) -> None:
+        """Insert an intent."""
         self._insert(
             "intents",
             id=intent.id,
@@ -46,6 +47,7 @@ class Intents(Table):
         )
 
     def get(self, intent: IntentId) -> Intent | None:
+        """The intent, whoever may see it."""
         return self._first(
             _intent,
             "SELECT id, created_by, details, created_at FROM intents WHERE id = :id",
@@ -53,6 +55,7 @@ class Intents(Table):
         )
 
     def standing(self, intent: IntentId, eyes: Eyes) -> Standing:
+        """What an agent is to an intent; nothing to one that there is not."""
         row = self._execute(
             f"""SELECT created_by = :agent,
                        EXISTS (SELECT 1
@@ -80,6 +83,7 @@ class Intents(Table):
         )
 
     def coordinates(self, eyes: Eyes, agent: AgentId) -> bool:
+        """Whether it coordinates an intent in which another agent has an unfinished task."""
         return self._exists(
             f"""SELECT 1
                   FROM (SELECT intent FROM coordinators WHERE agent = :eyes AND {ACTIVE}) c
@@ -91,6 +95,7 @@ class Intents(Table):
         )
 
     def add_coordinator(self, coordinator: Coordinator) -> None:
+        """Insert a coordinator."""
         self._insert(
             "coordinators",
             id=coordinator.id,
@@ -104,6 +109,7 @@ class Intents(Table):
         )
 
     def coordinator(self, coordinator: CoordinatorId) -> Coordinator | None:
+        """The coordinator, ended or not."""
         return self._first(
             _coordinator,
             f"SELECT {self._sql.row}, {COORDINATOR} FROM coordinators WHERE id = :id",
@@ -111,6 +117,7 @@ class Intents(Table):
         )
 
     def coordinators(self, intent: IntentId) -> list[Coordinator]:
+        """All that an intent has had, the first first."""
         rows = self._execute(
             f"""SELECT {self._sql.row}, {COORDINATOR}
                   FROM coordinators
@@ -121,6 +128,7 @@ class Intents(Table):
         return list(self._intact(rows, _coordinator))
 
     def guardrails(self, intent: IntentId) -> list[Guardrails]:
+        """What bounds the memory of an intent: of each who coordinates it now."""
         rows = self._execute(  # those too of which nobody can tell whether they are over
             f"""SELECT {self._sql.row}, {COORDINATOR}
                   FROM coordinators
@@ -131,12 +139,14 @@ class Intents(Table):
         return [_bounds(row) for row in rows]
 
     def end_coordinator(self, coordinator: CoordinatorId) -> None:
+        """Let it coordinate no more."""
         self._execute(
             "UPDATE coordinators SET is_ended = TRUE, version = version + 1 WHERE id = :id",
             id=coordinator,
         )
 
     def add_grant(self, grant: Grant) -> None:
+        """Insert a grant."""
         self._insert(
             "grants",
             id=grant.id,
@@ -150,6 +160,7 @@ class Intents(Table):
         )
 
     def grants(self, intent: IntentId) -> list[Grant]:
+        """Those on an intent, the first first."""
         rows = self._execute(
             f"""SELECT {self._sql.row}, {GRANT}
                   FROM grants
@@ -160,6 +171,7 @@ class Intents(Table):
         return list(self._intact(rows, _grant))
 
     def remove_grant(self, grant: GrantId) -> None:
+        """Remove a grant."""
         self._execute("DELETE FROM grants WHERE id = :id", id=grant)
 
 

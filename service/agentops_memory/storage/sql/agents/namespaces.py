@@ -24,27 +24,31 @@ KNOWN = f"""(SELECT p.namespace AS name
 
 
 @dataclass(eq=False)
-class Namespaces(Table):
-    """The namespaces of one transaction."""
+class NamespaceTable(Table):
+    """Semantic namespaces."""
 
     _now: datetime
 
     def page(self, eyes: Eyes, limit: int, offset: int) -> list[Namespace]:
+        """Those that these eyes may read, by name."""
         return self._read("TRUE", eyes, limit=limit, offset=offset)
 
     def total(self, eyes: Eyes) -> int:
+        """How many these eyes may read."""
         return self._number(
             f"SELECT count(*) FROM {KNOWN} WHERE {access_in('k.name')} >= {Access.READ:d}",
             **self._seen(eyes),
         )
 
     def get(self, namespace: str, eyes: Eyes) -> Namespace | None:
+        """The namespace, if these eyes may read it and there is something of it."""
         found = self._read("k.name = :name", eyes, name=namespace, limit=1, offset=0)
         if not found:
             list(self._intact([namespace], self.permissions))  # damaged, it opens nothing
         return found[0] if found else None
 
     def permissions(self, namespace: str) -> Permissions:
+        """Who may do what in a namespace; what holds for all where nothing was said of it."""
         default = self._first(
             lambda row: StrictRow("namespaces", row[0]).member("default_access", Access, row[1]),
             f"SELECT {self._sql.row}, default_access FROM namespaces WHERE name = :name",
@@ -64,6 +68,7 @@ class Namespaces(Table):
         return Permissions(default=Access.READ if default is None else default, allow=allow)
 
     def permit(self, namespace: str, permissions: Permissions) -> None:
+        """Say who may do what in a namespace."""
         self._execute(
             """INSERT INTO namespaces (name, default_access, version, created_at, updated_at)
                VALUES (:name, :access, 1, :now, :now)

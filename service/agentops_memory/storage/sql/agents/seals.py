@@ -16,7 +16,7 @@ _SEALED = tuple(sorted(map(str, SEALED)))
 
 
 @dataclass(eq=False)
-class Seals(Table):
+class SealTable(Table):
     """The sealed values of one transaction, each bound to its tenant and its place."""
 
     _sealer: Sealer | None

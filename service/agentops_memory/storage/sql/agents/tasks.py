@@ -18,20 +18,23 @@ TASK = """t.id, t.intent, t.parent, t.agent, t.status, t.policy, t.details, t.ve
 
 
 @dataclass(eq=False)
-class Tasks(Table):
-    """The tasks of one transaction."""
+class TaskTable(Table):
+    """Tasks."""
 
     _now: datetime
 
     def add(self, task: Task) -> None:
+        """Insert a task."""
         self._insert("tasks", **_row(task))
 
     def get(self, task: TaskId) -> Task | None:
+        """The task, whoever may see it."""
         return self._first(
             _task, f"SELECT t.{self._sql.row}, {TASK} FROM tasks t WHERE t.id = :id", id=task
         )
 
     def replace(self, task: Task) -> None:
+        """Update a task."""
         row = _row(task)
         said = ", ".join(f"{column} = :{column}" for column in row if column != "id")
         self._execute(f"UPDATE tasks SET {said} WHERE id = :id", **row)
@@ -39,6 +42,7 @@ class Tasks(Table):
     def listed(
         self, intent: IntentId, limit: int, offset: int, status: TaskStatus | None = None
     ) -> list[tuple[TaskId, int]]:
+        """Those of an intent, the first first, with their bytes."""
         of_status = "" if status is None else " AND status = :status"
         rows = self._execute(
             f"""SELECT id, length(details)
@@ -54,6 +58,7 @@ class Tasks(Table):
         return [(TaskId(id_), size) for id_, size in rows]
 
     def some(self, tasks: Sequence[TaskId]) -> list[Task]:
+        """Those of these that there are, in their order."""
         rows = self._execute(
             f"""SELECT t.{self._sql.row}, {TASK}
                   FROM {self._sql.texts("given")}
@@ -64,6 +69,7 @@ class Tasks(Table):
         return list(self._intact(rows, _task))
 
     def past(self, until: datetime, most: int) -> list[TaskId]:
+        """Those that were finished by then, and of which nothing is left to archive."""
         return self._scalars(
             f"""SELECT id
                   FROM tasks
@@ -76,6 +82,7 @@ class Tasks(Table):
         )
 
     def forget(self, tasks: Sequence[TaskId], until: datetime) -> int:
+        """Remove those that were finished by then; how many."""
         return self._execute(
             f"""DELETE FROM tasks
                  WHERE id IN (SELECT value FROM {self._sql.texts("given")})

@@ -33,8 +33,8 @@ _IS_DUE = f"state = 'armed' AND due_at BETWEEN {EARLIEST} AND :now"
 
 
 @dataclass(eq=False)
-class Commitments(Table):
-    """The commitments of one transaction."""
+class CommitmentTable(Table):
+    """Commitments of entries. One whose source is not live and current is shown as cancelled."""
 
     _now: datetime
     _uids: Uids
@@ -44,6 +44,7 @@ class Commitments(Table):
         return MetTags(self._connection, self._sql, self._now)
 
     def get(self, uid: str) -> Commitment | None:
+        """The commitment."""
         return self._first(
             _commitment,
             f"SELECT {_COMMITMENT} FROM commitments c {_SOURCE} WHERE c.uid = :uid",
@@ -52,6 +53,7 @@ class Commitments(Table):
         )
 
     def listed(self, query: CommitmentQuery) -> list[Commitment]:
+        """The commitments that a query asks for, in the order of their ids."""
         conditions = ["c.uid > :after"]
         if query.ref is not None:
             conditions.append(f"c.space_id = {SPACE}")
@@ -67,6 +69,7 @@ class Commitments(Table):
         )
 
     def has_source(self, memory: MemoryId) -> bool:
+        """Whether an entry is live, and no live one supersedes it."""
         return self._exists(
             f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",
             memory=memory,
@@ -74,6 +77,7 @@ class Commitments(Table):
         )
 
     def armed(self, source: MemoryId, condition: Condition) -> Commitment | None:
+        """The armed commitment of an entry with just this condition."""
         row = _row(condition)
         same = " AND ".join(
             f"c.{column} IS NULL" if value is None else f"c.{column} = :{column}"
@@ -90,6 +94,7 @@ class Commitments(Table):
     def has_room(
         self, source: MemoryId, conditions: Sequence[Condition], *, of_tag: int, in_all: int
     ) -> bool:
+        """Whether the ref of an entry then has at most so many armed of each tag, and in all."""
         armed = f"""SELECT 1
                       FROM commitments {self._sql.hint("commitments_by_tag")}
                      WHERE space_id = (SELECT space_id FROM ref_entries WHERE memory_id = :source)
@@ -109,6 +114,7 @@ class Commitments(Table):
         )
 
     def arm(self, source: MemoryId, conditions: Sequence[Condition]) -> list[Commitment]:
+        """Make commitments of an entry."""
         uids = [self._uids.make(self._now) for _ in conditions]
         self._connection.executemany(
             """INSERT INTO commitments (uid, memory_id, space_id, due_at, tag, state, created_at)
@@ -127,6 +133,7 @@ class Commitments(Table):
         )
 
     def has_due(self) -> bool:
+        """Whether a tag is noted that was met, or the time of an armed one has come."""
         return self._met_tags.exist or self._exists(
             f"""SELECT 1
                   FROM commitments {self._sql.hint("commitments_by_time")}
@@ -136,6 +143,7 @@ class Commitments(Table):
         )
 
     def due(self, most: int) -> list[Commitment]:
+        """Armed ones whose time has come, and which are to be fired or cancelled, in order."""
         return self._picked(
             self._scalars(
                 f"""SELECT id
@@ -149,15 +157,25 @@ class Commitments(Table):
         )
 
     def meet(self, ref: MemoryRef, memory: MemoryId, tags: Sequence[str]) -> int | None:
+        """Note the tags of a new entry that armed ones of the ref wait for; the first note.
+
+        Not where another live entry has the tag, unless that is the source itself. What is armed
+        later is not met.
+        """
         return self._met_tags.add(ref, memory, tags)
 
     def met(self, most: int, first: int = 0) -> list[Commitment]:
+        """Armed ones that notes tell of, from the first one on, and which are to be fired or
+        cancelled: by note, and then in order. The notes of what has no more are gone.
+        """
         return self._picked(self._met_tags.take(most, first))
 
     def has_orphans(self) -> bool:
+        """Whether the source of an armed one is gone."""
         return bool(self.orphans(1))
 
     def orphans(self, most: int) -> list[MemoryId]:
+        """Sources of armed ones that are gone."""
         return self._scalars(
             f"""SELECT DISTINCT c.memory_id
                   FROM commitments c {self._sql.hint("commitments_armed")}
@@ -170,12 +188,14 @@ class Commitments(Table):
         )
 
     def tags_of(self, source: MemoryId) -> list[str]:
+        """What the commitments of an entry wait for, or have waited for."""
         return self._scalars(
             "SELECT tag FROM commitments WHERE memory_id = :source AND tag IS NOT NULL ORDER BY id",
             source=source,
         )
 
     def retag(self, source: MemoryId, tag: str, clean: str) -> None:
+        """Replace a tag of the commitments of an entry."""
         self._execute(
             "UPDATE commitments SET tag = :clean WHERE memory_id = :source AND tag = :tag",
             source=source,
@@ -185,12 +205,15 @@ class Commitments(Table):
         self._met_tags.retag(source, tag, clean)
 
     def fire(self, commitments: Sequence[Commitment]) -> None:
+        """Note of armed ones that they have fired."""
         self._settle(commitments, "state = 'fired', fired_at = :now", **self._at)
 
     def cancel(self, commitments: Sequence[Commitment]) -> None:
+        """Cancel those that are armed."""
         self._settle(commitments, "state = 'cancelled'")
 
     def cancel_of(self, sources: Sequence[MemoryId]) -> int:
+        """Let the armed ones of these entries be cancelled; how many there were."""
         return self._execute(
             f"""UPDATE commitments {self._sql.hint("commitments_armed")}
                    SET state = 'cancelled'

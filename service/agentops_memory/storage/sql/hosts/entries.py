@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from ....domain.model.hosts.entries import (
+    ListedRef,
     Method,
     Origin,
     Provenance,
@@ -19,9 +20,8 @@ from ....domain.model.hosts.entries import (
 from ....domain.model.hosts.runs import Offset, RunId, Snapshot
 from ....domain.model.memory import Memory, MemoryId
 from ....domain.model.space import MemoryRef, Space
-from ....domain.ports.refs import ListedRef
 from ....domain.text.ids import Uids
-from ..memories import Spaces
+from ..memories import SpaceTable
 from ..rows import EARLIEST, LAST, count, instant, member, micros, optional_micros
 from ..table import Table
 from .rows import ENTRY, PROVENANCE, entry_of, measures, named, names
@@ -33,14 +33,18 @@ _IS_NO_END = f"e.ends_at NOT BETWEEN {EARLIEST} AND {LAST}"  # damaged, so that 
 
 
 @dataclass(eq=False)
-class Refs(Table):
-    """The refs of one transaction."""
+class RefTable(Table):
+    """Refs and their entries. With a snapshot, as they were then; without one, as they are.
+
+    What has expired is never there.
+    """
 
     _now: datetime
-    _spaces: Spaces
+    _spaces: SpaceTable
     _uids: Uids
 
     def space(self, ref: MemoryRef) -> Space | None:
+        """The ref's space, if anything was ever put there."""
         row = self._execute(
             """SELECT s.scope, s.id, s.area, s.partition
                  FROM refs f
@@ -56,20 +60,27 @@ class Refs(Table):
         return space
 
     def add(self, ref: MemoryRef) -> Space:
+        """Make a ref."""
         space = Space.of_ref(self._uids.make(self._now))
         id_, _ = self._spaces.placed(space)
         self._insert("refs", space_id=id_, ref=ref)
         return space
 
     def get(self, ref: MemoryRef, id_: RefEntryId, at: Snapshot | None = None) -> RefEntry | None:
+        """The entry, also one that others supersede."""
         return self._one(ENTRY, entry_of, ref, id_, at)
 
     def provenance(self, ref: MemoryRef, id_: RefEntryId) -> Provenance | None:
+        """Where the entry comes from."""
         return self._one(PROVENANCE, self._provenance, ref, id_, None)
 
     def listed(
         self, ref: MemoryRef, query: RefQuery, at: Snapshot | None
     ) -> Iterator[ListedRef] | None:
+        """The entries that a query asks for, newest first; None for an unknown `before`.
+
+        Its limit and its budget are the domain's.
+        """
         given: dict[str, object] = {"ref": ref, "tag": query.tag, **self._at(at)}
         condition = f"{there(at)} AND NOT {superseded(at)}"
         if query.before is not None:
@@ -84,6 +95,7 @@ class Refs(Table):
         )
 
     def some(self, memories: Sequence[MemoryId]) -> list[RefEntry]:
+        """The entries that these memories are, in their order."""
         rows = self._execute(
             f"""SELECT {ENTRY}
                   FROM {self._sql.ids("given")}
@@ -96,6 +108,7 @@ class Refs(Table):
         return list(self._intact(rows, entry_of))
 
     def put(self, memory: Memory, name: RefEntryId | None, origin: Origin) -> None:
+        """Insert what lies beside the memory of a new entry."""
         space, _ = self._spaces.placed(memory.space)
         self._insert(
             "ref_entries",
@@ -113,6 +126,7 @@ class Refs(Table):
         self._tag(memory, space)
 
     def supersede(self, newer: MemoryId, older: Sequence[MemoryId]) -> None:
+        """Let an entry that is new supersede others."""
         if not older:
             return
         last = self._number("SELECT coalesce(max(id), 0) FROM run_events")
@@ -120,6 +134,7 @@ class Refs(Table):
             self._insert("ref_supersessions", newer_id=newer, older_id=it, made_after=last)
 
     def delete(self, memory: MemoryId, after: Offset) -> None:
+        """Note after which event the entry's memory was deleted."""
         self._execute(
             "UPDATE ref_entries SET deleted_after = :after WHERE memory_id = :id",
             id=memory,
@@ -127,6 +142,7 @@ class Refs(Table):
         )
 
     def measure(self, memory: Memory) -> None:
+        """Update what lies beside a memory whose text was redacted."""
         self._execute(
             "UPDATE ref_entries SET size = :size, length = :length WHERE memory_id = :id",
             id=memory.id,
@@ -137,6 +153,7 @@ class Refs(Table):
         self._tag(memory, space)
 
     def extents(self, after: MemoryRef, limit: int) -> list[RefExtent]:
+        """Refs that hold entries, in code point order, after one."""
         rows = self._execute(
             """SELECT ref, entries, size
                  FROM refs
@@ -154,6 +171,10 @@ class Refs(Table):
     def has_lost(
         self, ref: MemoryRef, at: Snapshot, until: datetime, since: Offset | None = None
     ) -> bool:
+        """Whether something of a snapshot had expired by then, or was erased.
+
+        What was still there after the event `since`, and has expired by now, is no loss.
+        """
         return self._exists(
             f"""SELECT 1
                   FROM refs f

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from ....domain.model.hosts.entries import Recorded
 from ....domain.model.hosts.runs import Run, RunEvent, RunId
-from ....domain.ports.refs import Recorded
 from ....domain.text.ids import Uids
 from ..rows import micros, tag_array
 from ..table import Table

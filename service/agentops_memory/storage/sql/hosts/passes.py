@@ -5,12 +5,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from ....domain.model.hosts.passes import Archive, ArchiveIndex, Pass
+from ....domain.model.hosts.entries import ListedRef
+from ....domain.model.hosts.passes import Archive, ArchiveIndex, Inputs, Pass
 from ....domain.model.hosts.runs import Run, RunKind
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import MemoryRef
-from ....domain.ports.passes import Inputs
-from ....domain.ports.refs import ListedRef
 from ..rows import count, instant, tag_array, tag_tuple
 from ..table import Dialect
 from .links import Links
@@ -22,10 +21,11 @@ _CURRENT = f"{there(None)} AND NOT {superseded(None)}"
 
 
 @dataclass(eq=False)
-class Passes(Links):
-    """The passes of one transaction."""
+class PassTable(Links):
+    """Passes, what they made, and of what."""
 
     def inputs(self, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef]:
+        """The entries that a pass reads, oldest first."""
         rows = self._stream(
             f"""SELECT e.memory_id, e.size, e.length
                   FROM refs f
@@ -39,6 +39,7 @@ class Passes(Links):
         return (ListedRef(MemoryId(id_), count(size), count(length)) for id_, size, length in rows)
 
     def are_inputs(self, memories: Collection[MemoryId], which: Inputs) -> bool:
+        """Whether these entries are still what such a pass reads."""
         found = self._number(
             f"""SELECT count(*)
                   FROM {self._sql.ids("given")}
@@ -50,6 +51,7 @@ class Passes(Links):
         return found == len(memories)
 
     def put(self, done: Pass) -> None:
+        """Store a pass, or what has come to it since."""
         self._execute(
             """INSERT INTO passes (run, space_id, written, replaced)
                SELECT :run, space_id, :written, :replaced FROM refs WHERE ref = :ref
@@ -61,6 +63,7 @@ class Passes(Links):
         )
 
     def get(self, run: Run) -> Pass | None:
+        """The pass that the run is; None for another run."""
         return self._first(
             lambda row: Pass(
                 run=run,
@@ -77,6 +80,7 @@ class Passes(Links):
         )
 
     def unfinished(self, ref: MemoryRef) -> Sequence[Run]:
+        """Passes over the ref that were broken off."""
         rows = self._execute(
             f"""SELECT {RUN}
                   FROM runs
@@ -92,6 +96,7 @@ class Passes(Links):
         return list(map(run_of, rows))
 
     def is_whole(self, done: Pass) -> bool:
+        """Whether all that a pass has written and replaced is there."""
         of_pass: dict[str, object] = {"pass": done.run.number, **self._at}
         older = self._number(
             f"""SELECT count(DISTINCT e.memory_id)
@@ -111,6 +116,7 @@ class Passes(Links):
         return (older, written) == (done.replaced, len(done.written))
 
     def undo(self, done: Pass) -> None:
+        """End the links of a pass, with what they have counted."""
         of_pass: dict[str, object] = {"pass": done.run.number, **self._at}
         for statement in _uncounted(self._sql):
             self._execute(statement, **of_pass)
@@ -136,6 +142,7 @@ class Passes(Links):
         self._execute("UPDATE passes SET undone_at = :now WHERE run = :pass", **of_pass)
 
     def restored(self, done: Pass) -> int:
+        """How many of those that a pass has replaced stand for themselves again."""
         return self._number(
             f"""SELECT count(DISTINCT e.memory_id)
                   FROM ref_supersessions x
@@ -145,6 +152,7 @@ class Passes(Links):
         )
 
     def index(self, ref: MemoryRef, limit: int) -> ArchiveIndex:
+        """The live archives of the ref."""
         live = f"""FROM refs f
                   {self._sql.leads} archives a ON a.space_id = f.space_id
                   {self._sql.leads} ref_entries e ON e.memory_id = a.memory_id
@@ -176,6 +184,7 @@ class Passes(Links):
         return ArchiveIndex(archives=archives, total=total)
 
     def changed(self, after: MemoryRef, limit: int) -> Sequence[MemoryRef]:
+        """Refs to which something was put since a pass has looked at all of each."""
         return self._scalars(
             """SELECT ref
                  FROM refs
@@ -187,6 +196,7 @@ class Passes(Links):
         )
 
     def looked_at(self, ref: MemoryRef, newest: MemoryId) -> None:
+        """Note that a pass has looked at all of a ref, up to an entry."""
         self._execute(
             "UPDATE refs SET consolidated = :newest WHERE ref = :ref", ref=ref, newest=newest
         )

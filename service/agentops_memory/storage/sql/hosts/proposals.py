@@ -10,6 +10,7 @@ from ....domain.model.hosts.proposals import (
     Artifact,
     ArtifactKind,
     InstalledArtifact,
+    ListedProposal,
     Proposal,
     ProposalDraft,
     ProposalId,
@@ -17,7 +18,6 @@ from ....domain.model.hosts.proposals import (
     ProposalState,
     installed_ref,
 )
-from ....domain.ports.proposals import ListedProposal
 from ....domain.text.ids import Uids
 from ..rows import StrictRow, count, instant, micros, tag_array, tag_tuple
 from ..table import Table
@@ -37,13 +37,14 @@ _FIRST_EQUAL = """LEFT JOIN proposals d
 
 
 @dataclass(eq=False)
-class Proposals(Table):
-    """The proposals of one transaction."""
+class ProposalTable(Table):
+    """Proposals and what was applied of them. Nothing removes one."""
 
     _now: datetime
     _uids: Uids
 
     def add(self, draft: ProposalDraft, artifact: Artifact, principal: str | None) -> Proposal:
+        """Insert a new one, as a draft."""
         id_ = ProposalId(f"prop_{self._uids.make(self._now).replace('-', '')}")
         now = micros(self._now)
         self._inserted(
@@ -65,12 +66,17 @@ class Proposals(Table):
         return self._known(id_)
 
     def get(self, id_: ProposalId) -> Proposal | None:
+        """The proposal."""
         return self._first(
             _proposal, f"SELECT {_PROPOSAL} FROM proposals p {_FIRST_EQUAL} WHERE p.name = :name",
             name=id_,
         )  # fmt: skip
 
     def listed(self, query: ProposalQuery) -> Iterator[ListedProposal] | None:
+        """Those that a query asks for, the oldest first; None for an unknown `after`.
+
+        Its limit is the domain's.
+        """
         after = self._number_of(query.after)
         if after is None:
             return None
@@ -85,6 +91,7 @@ class Proposals(Table):
         return map(_listed, rows)
 
     def some(self, numbers: Sequence[int]) -> list[Proposal]:
+        """The proposals with these numbers, in their order."""
         rows = self._execute(
             f"""SELECT {_PROPOSAL}
                   FROM {self._sql.ids("given")}
@@ -96,6 +103,7 @@ class Proposals(Table):
         return list(self._intact(rows, _proposal))
 
     def move(self, proposal: Proposal, state: ProposalState) -> Proposal:
+        """Let a proposal be in another state from now on."""
         self._execute(
             "UPDATE proposals SET state = :state, updated_at = :now WHERE id = :id",
             id=proposal.number,
@@ -105,6 +113,10 @@ class Proposals(Table):
         return self._known(proposal.id)
 
     def revise(self, proposal: Proposal, artifact: Artifact | None) -> Proposal:
+        """Replace the texts, and the artifact where there is one, in the next revision.
+
+        The state is the proposal's; a new artifact comes after all that there are.
+        """
         if artifact is not None:
             self._execute(
                 """UPDATE proposals
@@ -125,6 +137,10 @@ class Proposals(Table):
         return self._known(proposal.id)
 
     def redact(self, proposal: Proposal, artifact: Artifact | None) -> None:
+        """Replace the texts in the next revision, that of the artifact, too.
+
+        Its sums are those of the artifact; without one they stay, and tell that it is damaged.
+        """
         self._execute(
             """UPDATE proposals
                   SET artifact = :artifact, checksum = coalesce(:checksum, checksum),
@@ -140,6 +156,7 @@ class Proposals(Table):
     def installed(
         self, kind: ArtifactKind | None, after: ProposalId | None, limit: int
     ) -> list[InstalledArtifact] | None:
+        """What is applied, in order of its proposals; None for an unknown `after`."""
         first = self._number_of(after)
         if first is None:
             return None
@@ -157,6 +174,7 @@ class Proposals(Table):
         return list(self._intact(rows, _installed))
 
     def every(self, after: int, most: int) -> list[ListedProposal]:
+        """Proposals after a number, in order."""
         rows = self._execute(
             "SELECT id, size FROM proposals WHERE id > :after ORDER BY id LIMIT :most",
             after=after,
@@ -165,6 +183,7 @@ class Proposals(Table):
         return list(map(_listed, rows))
 
     def total(self) -> int:
+        """How many there are."""
         return self._number("SELECT count(*) FROM proposals")
 
     def _known(self, id_: ProposalId) -> Proposal:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ....domain.errors import DamagedRow
+from ....domain.model.hosts.entries import Recorded
 from ....domain.model.hosts.runs import (
     ENDS,
     JsonObject,
@@ -21,7 +22,6 @@ from ....domain.model.hosts.runs import (
 )
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import MemoryRef
-from ....domain.ports.refs import Recorded
 from ....domain.text.ids import Uids
 from ..rows import micros, tag_array
 from ..table import Table
@@ -32,19 +32,24 @@ HEARD = timedelta(seconds=1)  # how exactly it is noted when something was done
 
 
 @dataclass(eq=False)
-class Runs(Table):
-    """The runs of one transaction."""
+class RunTable(Table):
+    """Runs and their events."""
 
     _now: datetime
     _uids: Uids
 
     def get(self, run: RunId) -> Run | None:
+        """The run."""
         found = self._first(run_of, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
         if found is not None and found.secrets is LOST:
             self._sql.note(self._connection, DamagedRow("runs", found.number, "secrets"))
         return found
 
     def open(self, draft: RunDraft, *, of: Run | None = None, kind: RunKind = RunKind.HOST) -> Run:
+        """Open a run, and begin its log. Its snapshot is memory as it is then.
+
+        A branch of another run has that one's snapshot and sequence.
+        """
         id_ = draft.id or self._new_id()
         kind = kind if of is None else RunKind.BRANCH
         number = self._add(
@@ -75,6 +80,7 @@ class Runs(Table):
         return self._known(id_)
 
     def copy(self, source: Run, from_sequence: int) -> Run:
+        """A run that has ended, with the snapshot of another one and its log."""
         id_ = self._new_id()
         number = self._add(
             name=id_,
@@ -105,10 +111,12 @@ class Runs(Table):
     def tell(
         self, run: Run, type_: RunEventType, payload: JsonObject, node: str | None = None
     ) -> None:
+        """Add an event to the log of a run."""
         last = self._number("SELECT max(sequence) FROM run_events WHERE run = :run", run=run.number)
         self._tell(run.number, last + 1, type_, payload, node)
 
     def end(self, run: Run, status: RunStatus) -> Run:
+        """End a run; the last event of its log says how."""
         self.tell(run, ENDS[status], {})
         self._execute(
             "UPDATE runs SET status = :status, ended_at = :now WHERE id = :number",
@@ -119,6 +127,10 @@ class Runs(Table):
         return self._known(run.id)
 
     def record(self, type_: RunEventType, events: Sequence[Recorded]) -> None:
+        """Make a run of the kind `pass` for each event, of which there is one at least.
+
+        Its log is complete: the run has started, the event, the run has completed.
+        """
         payload, refs = events[0]
         run = self.open(RunDraft(refs=tuple(refs)), kind=RunKind.PASS)
         self.tell(run, type_, payload)
@@ -128,6 +140,7 @@ class Runs(Table):
             more.add(run, self.log(run, -1, 3), others)
 
     def hear(self, run: Run, ref: MemoryRef | None = None) -> None:
+        """Note that something was done in a run, to a ref; the same is not noted each time."""
         wrote = run.wrote if ref is None or ref in run.wrote else (*run.wrote, ref)
         if wrote is not run.wrote or abs(self._now - run.heard_at) >= HEARD:
             self._execute(
@@ -138,6 +151,7 @@ class Runs(Table):
             )
 
     def count_secrets(self, run: Run, counts: Mapping[str, int]) -> None:
+        """Note how many values each id of a run has."""
         self._execute(
             "UPDATE runs SET secrets = :secrets WHERE id = :number",
             number=run.number,
@@ -145,15 +159,19 @@ class Runs(Table):
         )
 
     def event(self, run: Run, sequence: int) -> RunEvent | None:
+        """The event of a run."""
         return self._one("v.run = :run AND v.sequence = :sequence", run, sequence=sequence)
 
     def last(self, run: Run) -> RunEvent | None:
+        """The last event of a run so far; None if its events are gone."""
         return self._one("v.run = :run ORDER BY v.sequence DESC LIMIT 1", run)
 
     def count_events(self, run: Run) -> int:
+        """How many events of it are there."""
         return self._number("SELECT count(*) FROM run_events WHERE run = :run", run=run.number)
 
     def log(self, run: Run, after: int, limit: int) -> list[RunEvent]:
+        """The events of a run after a sequence, in order."""
         return self._some(
             "v.run = :run AND v.sequence > :after ORDER BY v.sequence LIMIT :limit",
             run=run.number,
@@ -162,6 +180,7 @@ class Runs(Table):
         )
 
     def events(self, after: Offset, limit: int, type_: str | None) -> list[RunEvent]:
+        """The events of all runs after an offset, in order."""
         of_type = "" if type_ is None else " AND v.type = :type"
         return self._some(
             f"v.id > :after{of_type} ORDER BY v.id LIMIT :limit",
@@ -171,9 +190,11 @@ class Runs(Table):
         )
 
     def newest(self) -> Offset:
+        """The offset of the newest event; 0 if there is none."""
         return Offset(self._number("SELECT coalesce(max(id), 0) FROM run_events"))
 
     def silent(self, until: datetime, most: int) -> list[RunId]:
+        """Open runs in which nothing was done since then."""
         rows = self._execute(
             f"""SELECT {RUN}
                   FROM runs
@@ -186,6 +207,7 @@ class Runs(Table):
         return [run.id for run in self._intact(rows, run_of)]
 
     def past(self, until: datetime, most: int, *, with_events: bool) -> list[int]:
+        """Runs that had ended by then, of which there are events still; or all of them."""
         told = "AND EXISTS (SELECT 1 FROM run_events WHERE run = runs.id)" if with_events else ""
         return self._scalars(
             f"SELECT id FROM runs WHERE ended_at <= :until {told} LIMIT :most",
@@ -194,6 +216,7 @@ class Runs(Table):
         )
 
     def forget_events(self, runs: Sequence[int], most: int) -> int:
+        """Remove events of runs, at most so many; how many were removed."""
         return self._execute(
             f"""DELETE FROM run_events
                  WHERE id IN (SELECT v.id
@@ -206,6 +229,7 @@ class Runs(Table):
         ).rowcount
 
     def forget(self, runs: Sequence[int]) -> int:
+        """Remove runs, with what events they have left; how many were removed."""
         given, ids = f"(SELECT value FROM {self._sql.ids('given')})", json.dumps(list(runs))
         self._execute(f"DELETE FROM run_events WHERE run IN {given}", ids=ids)
         gone = self._execute(f"DELETE FROM runs WHERE id IN {given}", ids=ids).rowcount

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from ....domain.model.hosts.entries import Method
+from ....domain.model.hosts.passes import Found
 from ....domain.model.hosts.runs import Offset, Snapshot
 from ....domain.model.hosts.subjects import SUBJECT, without
 from ....domain.model.memory import MemoryId
 from ....domain.model.space import MemoryRef
-from ....domain.ports.passes import Found
 from ....domain.text.ids import Uids
 from ....domain.text.json_words import stored_object
 from ..rows import micros, tag_array, tag_tuple
@@ -63,13 +63,14 @@ _GOING = f"""WITH RECURSIVE going (id) AS (
 
 
 @dataclass(eq=False)
-class Subjects(Table):
-    """The subjects of one transaction."""
+class SubjectTable(Table):
+    """Whom entries are about: by a tag, or by the ref that they are in."""
 
     _now: datetime
     _uids: Uids
 
     def found(self, subject: str, high: MemoryId) -> Found:
+        """The entries of a subject up to a memory, deleted ones too, and what was made of any."""
         given: dict[str, object] = {
             "subject": subject,
             "tag": SUBJECT + subject,
@@ -101,9 +102,14 @@ class Subjects(Table):
         return Found(entries, archives=archives, restored=restored, commitments=commitments)
 
     def newest(self) -> MemoryId:
+        """The newest memory of all."""
         return MemoryId(self._number("SELECT coalesce(max(id), 0) FROM memories"))
 
     def unname_ref(self, subject: str) -> str | None:
+        """What the ref that is the subject is called from now on, a name without a meaning.
+
+        None if something is in it.
+        """
         if self._exists(
             f"{_IN_REF.format('IS NULL')} UNION ALL {_IN_REF.format('IS NOT NULL')}",
             subject=subject,
@@ -115,6 +121,7 @@ class Subjects(Table):
         return alias
 
     def may_have_been(self, ref: MemoryRef, at: Snapshot) -> bool:
+        """Whether a ref of which nothing is known then may be one whose name is forgotten."""
         given: dict[str, object] = {"ref": ref, "high": at.high}
         is_known = self._exists(_KNOWN, **given)
         return not is_known and self._exists(
@@ -129,6 +136,7 @@ class Subjects(Table):
         )
 
     def naming(self, subject: str, after: Offset) -> Sequence[Offset]:
+        """Events after one that may tell of the subject, in order."""
         names = self._sql.contains("payload", ":said")
         return self._scalars(
             f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id",
@@ -137,6 +145,7 @@ class Subjects(Table):
         )
 
     def unname_events(self, events: Sequence[Offset], subject: str, alias: str | None) -> None:
+        """Take the subject out of these events."""
         rows: list[Any] = self._execute(
             f"""SELECT v.id, v.payload
                   FROM {self._sql.ids("given")}
@@ -153,6 +162,7 @@ class Subjects(Table):
                 )
 
     def unname_runs(self, subject: str, alias: str) -> None:
+        """Let runs that name the ref call it by its alias."""
         reads, wrote = (self._sql.contains(each, ":said") for each in ("refs", "wrote"))
         rows: list[Any] = self._execute(
             f"SELECT id, refs, wrote FROM runs WHERE {reads} OR {wrote}",

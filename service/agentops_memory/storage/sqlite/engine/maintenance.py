@@ -17,6 +17,8 @@ from ....domain.model.erasure import ErasureId
 from ....domain.model.space import RowCounts
 from ....domain.ports.callbacks import Progress, noop
 from ....domain.ports.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
+from ...sql.projects import ProjectTable
+from ...sql.receipts import ReceiptTable
 from ..base.copies import copies_of
 from ..base.errors import translated
 from ..fts.purges import Purge
@@ -100,7 +102,7 @@ class SqliteMaintenance:
         )
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
-        erasures = await self._read(caller, lambda tx: tx.receipts.pending())
+        erasures = await self._read(caller, lambda tx: tx[ReceiptTable].pending())
         if not erasures:
             return Scrubbed()
         notes = await self._read(caller, lambda tx: tx.purges.marked())
@@ -125,7 +127,7 @@ class SqliteMaintenance:
 
     async def count(self, caller: Caller) -> RowCounts:
         async with self.databases.used(caller, in_passing=True) as database:
-            return await database.read(caller, lambda tx: tx.projects.rows())
+            return await database.read(caller, lambda tx: tx[ProjectTable].rows())
 
     def copies(self, caller: Caller) -> list[str]:
         path = Path(os.path.realpath(self.databases.path_of(caller)))
@@ -227,7 +229,7 @@ def _purge(tx: SqliteTransaction, number: int, begun: Purge | None) -> Purge | N
 
 def _settle(tx: SqliteTransaction, erasures: Sequence[ErasureId], notes: dict[int, int]) -> None:
     tx.purges.unmark(notes)
-    tx.receipts.settle(erasures)
+    tx[ReceiptTable].settle(erasures)
 
 
 def _size(file: Path) -> int:

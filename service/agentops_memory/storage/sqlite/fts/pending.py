@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from ....domain.errors import Unavailable
 from ....domain.model.memory import Memory, MemoryId
-from ....domain.ports.retention import MAX_STEP
+from ....domain.model.retention import MAX_STEP
 from ....domain.text.columns import columns
 from ....domain.text.features import Feature, Features
 from ....domain.text.json_words import words_of

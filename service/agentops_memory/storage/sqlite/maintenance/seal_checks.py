@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ....domain.model.findings import Finding, ok, warn
 from ....domain.model.memory import UNSAVED
-from ...sql.agents.seals import Seals
+from ...sql.agents.seals import SealTable
 from ..base.checks import Subject
 from ..base.dialect import SQLITE
 
@@ -13,7 +13,7 @@ PAGE = 100  # entries that are opened at once
 
 
 def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    seals = Seals(database, SQLITE, subject.sealer, subject.tenant)
+    seals = SealTable(database, SQLITE, subject.sealer, subject.tenant)
     count, lost, after = 0, 0, UNSAVED
     while page := seals.page(after, PAGE):
         count, lost, after = (
