@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.model.space import project_name
-from agentops_memory.domain.recall.recall import context, search
-from agentops_memory.domain.text.query import Query, understood
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.model.space import project_name
+from agentops_memory.recall.recall import context, search
+from agentops_memory.recall.text.query import Query, understood
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
 from .seeding import START
 

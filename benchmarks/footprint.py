@@ -12,9 +12,9 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.storage.sql.projects import ProjectTable
-from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.sql.projects import ProjectTable
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
 from . import corpus, direct, saves
 from .agent import Agent

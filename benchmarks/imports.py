@@ -13,19 +13,19 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from agentops_memory.api.agentops.transfer import Document
-from agentops_memory.domain.memories.redactor import Redactor
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
-from agentops_memory.domain.text.ids import uid_of
-from agentops_memory.domain.text.instants import rendered
-from agentops_memory.domain.transfer.rows import import_rows
-from agentops_memory.domain.transfer.transfer import chunks_of
-from agentops_memory.storage.index_cache.rows import AREA
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.storage.sqlite.fts.tables import table
-from agentops_memory.storage.sqlite.schema.migrate import migrated
+from agentops_memory.agentops.transfer import Document
+from agentops_memory.agentops.transfers.rows import import_rows
+from agentops_memory.agentops.transfers.transfer import chunks_of
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.redactor import Redactor
+from agentops_memory.recall.index_cache.rows import AREA
+from agentops_memory.recall.text.ids import uid_of
+from agentops_memory.recall.text.instants import rendered
+from agentops_memory.secrets.redaction import DEFAULT_RULES
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.fts.tables import table
+from agentops_memory.sqlite.schema.migrate import migrated
 
 from .client import Client, post, with_body
 from .corpus import Piece, pieces

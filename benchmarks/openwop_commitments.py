@@ -21,9 +21,9 @@ from uuid import uuid4
 
 import psycopg
 
-from agentops_memory.storage.postgresql.base.connection import translated
-from agentops_memory.storage.postgresql.schema.migrate import schema_of
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.postgresql.base.connection import translated
+from agentops_memory.postgresql.schema.migrate import schema_of
+from agentops_memory.sqlite.base.connection import connect
 
 from .client import Client, Request, get, post
 from .figures import Figure, at_most, show

@@ -7,12 +7,12 @@ from datetime import timedelta
 from itertools import cycle, islice
 from pathlib import Path
 
-from agentops_memory.domain.hosts.changes import Screened, put_entry
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.hosts.entries import RefDraft, RefEntryId
-from agentops_memory.domain.model.space import MemoryRef
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.model.entries import RefDraft, RefEntryId
+from agentops_memory.openwop.rules.changes import Screened, put_entry
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
 from . import corpus
 from .seeding import BATCH, CACHE, START

@@ -6,7 +6,7 @@ import sys
 import time
 from itertools import islice
 
-from agentops_memory.domain.secrets.redaction import DEFAULT_RULES, Rules
+from agentops_memory.secrets.redaction import DEFAULT_RULES, Rules
 
 from . import corpus
 

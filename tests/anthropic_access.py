@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from agentops_memory.api.anthropic_stores.routes import operations
+from agentops_memory.stores.anthropic.routes import operations
 
 
 class Nothing:

@@ -8,8 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.backup.archive import COMMENT
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.operations.backup.archive import COMMENT
+from agentops_memory.sqlite.base.connection import connect
 
 from .engines import storage_at
 from .terminal import Terminal

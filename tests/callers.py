@@ -5,12 +5,12 @@ from pathlib import Path
 
 import httpx
 
-from agentops_memory.domain.model.access import KeyId, Role, TenantId, patterns
-from agentops_memory.domain.model.agents import agent_patterns
-from agentops_memory.domain.model.key_registry import KeyRegistry
-from agentops_memory.domain.model.keys import issued
-from agentops_memory.files.keys import KeyFile
-from agentops_memory.storage.postgresql.keys import PostgresKeys
+from agentops_memory.memory.model.access import KeyId, Role, TenantId, patterns
+from agentops_memory.memory.model.agents import agent_patterns
+from agentops_memory.memory.model.key_registry import KeyRegistry
+from agentops_memory.memory.model.keys import issued
+from agentops_memory.operations.files.keys import KeyFile
+from agentops_memory.postgresql.keys import PostgresKeys
 
 from .engines import DATABASE_URL, is_postgresql, rows, running, storage_at
 from .process import until

@@ -11,12 +11,10 @@ from typing import Any
 
 import httpx
 
-from agentops_memory.domain.model.agent_memory import (
-    Tier,
-)
-from agentops_memory.storage.columns import RESTRICTING, TABLES, Kind
-from agentops_memory.storage.sql.rows import micros
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.engine.shared.columns import RESTRICTING, TABLES, Kind
+from agentops_memory.memory.model.agent_memory import Tier
+from agentops_memory.memory.sql.rows import micros
+from agentops_memory.sqlite.base.connection import connect
 
 from .damaged_hosts import ERASED, KnownHosts, fill_hosts, host_changes, host_questions
 from .damaged_intents import (

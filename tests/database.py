@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.fts.partitions import Partitions
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.fts.partitions import Partitions
 
 from .engine import opened
 from .engines import is_postgresql, rows

@@ -12,22 +12,22 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from agentops_memory.domain.memories import saves
-from agentops_memory.domain.model.access import DEFAULT_TENANT, OPERATOR
-from agentops_memory.domain.model.memory import Draft, SessionId, Text
-from agentops_memory.domain.model.retention import Retentions, StorageStats
-from agentops_memory.domain.model.space import Project, Space
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.storage.postgresql.engine import admission, transactions
-from agentops_memory.storage.postgresql.engine.claims import number_of
-from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
-from agentops_memory.storage.postgresql.storage_stats import storage_stats as postgresql_stats
-from agentops_memory.storage.sql.memories import MemoryTable
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base import connection
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine import engine as sqlite
-from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats as sqlite_stats
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.memory import saves
+from agentops_memory.memory.model.access import DEFAULT_TENANT, OPERATOR
+from agentops_memory.memory.model.memory import Draft, SessionId, Text
+from agentops_memory.memory.model.retention import Retentions, StorageStats
+from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.postgresql.engine import admission, transactions
+from agentops_memory.postgresql.engine.claims import number_of
+from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql.storage_stats import storage_stats as postgresql_stats
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base import connection
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine import engine as sqlite
+from agentops_memory.sqlite.maintenance.storage_stats import storage_stats as sqlite_stats
 
 from .engines import DATABASE_URL, is_postgresql, rows, storage_at
 from .service import Clock

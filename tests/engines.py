@@ -15,10 +15,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agentops_memory.files.atomic import private_file
-from agentops_memory.files.seals import SealKeys, written
-from agentops_memory.storage.postgresql.base.connection import translated
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.operations.files.atomic import private_file
+from agentops_memory.operations.files.seals import SealKeys, written
+from agentops_memory.postgresql.base.connection import translated
+from agentops_memory.sqlite.base.connection import connect
 
 from . import MACHINE, postgres
 from .databases import Databases

@@ -11,12 +11,12 @@ from typing import TypeVar
 
 import pytest
 
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.recall.recall import Recall
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.schema.migrate import MIGRATIONS
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.recall.recall import Recall
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.schema.migrate import MIGRATIONS
 
 from .database import assert_index_is_whole
 from .engine import opened

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from agentops_memory.backup import restore as restores
-from agentops_memory.backup.backup import Scope
-from agentops_memory.files import atomic
+from agentops_memory.operations.backup import restore as restores
+from agentops_memory.operations.backup.backup import Scope
+from agentops_memory.operations.files import atomic
 from agentops_memory.settings.settings import settings
-from agentops_memory.storage.sqlite.base import copies
-from agentops_memory.storage.sqlite.maintenance import replacing
+from agentops_memory.sqlite.base import copies
+from agentops_memory.sqlite.maintenance import replacing
 
 from .archives import at
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from agentops_memory.domain.model.memory import MAX_PINNED
+from agentops_memory.memory.model.memory import MAX_PINNED
 
 WINDOW, SOON = timedelta(minutes=15), timedelta(days=7)
 Fields = dict[str, Any]

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from agentops_memory.files.atomic import private_file
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.schema.migrate import migrated
+from agentops_memory.operations.files.atomic import private_file
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.schema.migrate import migrated
 
 VERSIONS = range(2**60, 2**62)  # SQLite stores them in eight bytes each
 ANY_TIME = datetime(2030, 1, 1, tzinfo=UTC)  # a new file tells nothing of when it was made

@@ -8,9 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.domain.lifecycle.retention import RetentionSweep
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.retention import FOR_EVER, Retentions
+from agentops_memory.memory.lifecycle.retention import RetentionSweep
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.retention import FOR_EVER, Retentions
 
 from .engine import opened
 from .engines import rows

@@ -7,12 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.domain.memories import saves
-from agentops_memory.domain.model.access import Caller
-from agentops_memory.domain.model.space import Space, project_name
-from agentops_memory.domain.ports.maintenance import Tidied
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.engine.maintenance import SqliteMaintenance
+from agentops_memory.engine.maintenance import Tidied
+from agentops_memory.memory import saves
+from agentops_memory.memory.model.access import Caller
+from agentops_memory.memory.model.space import Space, project_name
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.engine.maintenance import SqliteMaintenance
 
 from .engine import Work, draft, run
 from .engines import rows

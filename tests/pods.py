@@ -14,9 +14,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.storage.postgresql.base.connection import translated
-from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.postgresql.base.connection import translated
+from agentops_memory.postgresql.engine.engine import PostgresEngine
 
 from .database import assert_areas_are_whole
 from .engines import DATABASE_URL

@@ -6,13 +6,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentops_memory.domain.lifecycle.projects import Projects
-from agentops_memory.domain.memories import saves, writes
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.memory import Draft, SessionId, Text
-from agentops_memory.domain.model.space import Project, Space
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.memory import saves, writes
+from agentops_memory.memory.lifecycle.projects import Projects
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import Draft, SessionId, Text
+from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.sqlite import SqliteEngine
 
 from .engine import run
 from .engines import rows

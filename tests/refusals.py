@@ -1,6 +1,6 @@
 """The codes of what is refused to whoever asks over HTTP."""
 
-from agentops_memory.domain.errors import Refusal
+from agentops_memory.errors import Refusal
 
 # Told at a terminal alone.
 OF_COMMANDS = {"start_refused", "backup_refused", "copy_refused", "restore_refused"}

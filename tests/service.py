@@ -11,9 +11,9 @@ from pathlib import Path
 
 import httpx
 
+from agentops_memory.postgresql.engine.engine import PostgresEngine
 from agentops_memory.server import running
 from agentops_memory.settings.settings import settings
-from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
 from agentops_memory.telemetry import Telemetry
 
 from . import engines

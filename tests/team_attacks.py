@@ -4,11 +4,9 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from agentops_memory.domain.agents.intents import AlreadyThere
-from agentops_memory.domain.agents.lifetime import BadField
-from agentops_memory.domain.errors import Denied, Invalid, NotFound
-from agentops_memory.domain.model.agent_events import EventType
-from agentops_memory.domain.model.agent_memory import (
+from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.model.agent_events import EventType
+from agentops_memory.memory.model.agent_memory import (
     AgentChange,
     AgentDraft,
     AgentSpace,
@@ -16,8 +14,8 @@ from agentops_memory.domain.model.agent_memory import (
     Place,
     Tier,
 )
-from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.intents import (
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.intents import (
     CoordinatorDraft,
     GrantDraft,
     IntentId,
@@ -27,6 +25,8 @@ from agentops_memory.domain.model.intents import (
     TaskChange,
     TaskDraft,
 )
+from agentops_memory.openintent.rules.intents import AlreadyThere
+from agentops_memory.openintent.rules.lifetime import BadField
 
 from .team_chance import LEAD
 from .team_memory import Memory

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from agentops_memory.domain.model.access import OPERATOR, Caller, Role
-from agentops_memory.domain.model.agent_memory import (
+from agentops_memory.memory.model.access import OPERATOR, Caller, Role
+from agentops_memory.memory.model.agent_memory import (
     KEPT,
     AgentChange,
     AgentDraft,
@@ -23,8 +23,8 @@ from agentops_memory.domain.model.agent_memory import (
     Sensitivity,
     Tier,
 )
-from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.intents import (
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.intents import (
     IntentId,
     MemoryPolicy,
     Task,

@@ -4,20 +4,20 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
-from agentops_memory.domain.agents.entries import AgentEntries
-from agentops_memory.domain.agents.events import Events
-from agentops_memory.domain.agents.intents import NO_INTENT, Intents
-from agentops_memory.domain.agents.participants import NO_COORDINATOR, NOT_YOURS, Participants
-from agentops_memory.domain.agents.rules import NO_ENTRY
-from agentops_memory.domain.agents.task_changes import NO_TASK
-from agentops_memory.domain.agents.tasks import Tasks
-from agentops_memory.domain.errors import Refusal
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.agent_events import AgentEvent, EventFilter
-from agentops_memory.domain.model.agent_memory import Access, AgentEntryId, AgentFilter, Eyes
-from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.intents import CoordinatorId, IntentId, TaskId
-from agentops_memory.domain.ports.engine import Engine, Transaction
+from agentops_memory.engine.engine import Engine, Transaction
+from agentops_memory.errors import Refusal
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.agent_events import AgentEvent, EventFilter
+from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, AgentFilter, Eyes
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.intents import CoordinatorId, IntentId, TaskId
+from agentops_memory.openintent.rules.entries import AgentEntries
+from agentops_memory.openintent.rules.events import Events
+from agentops_memory.openintent.rules.intents import NO_INTENT, Intents
+from agentops_memory.openintent.rules.participants import NO_COORDINATOR, NOT_YOURS, Participants
+from agentops_memory.openintent.rules.rules import NO_ENTRY
+from agentops_memory.openintent.rules.task_changes import NO_TASK
+from agentops_memory.openintent.rules.tasks import Tasks
 
 from .team_model import State, Told
 

@@ -4,17 +4,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from agentops_memory.domain.agents.entries import AgentEntries
-from agentops_memory.domain.agents.events import Events
-from agentops_memory.domain.agents.intents import Intents
-from agentops_memory.domain.agents.namespaces import Namespaces, PermissionsChange
-from agentops_memory.domain.agents.participants import Participants
-from agentops_memory.domain.agents.rules import AtItem
-from agentops_memory.domain.agents.tasks import Tasks
-from agentops_memory.domain.errors import Refusal
-from agentops_memory.domain.lifecycle.retention import RetentionSweep
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.agent_memory import (
+from agentops_memory.engine.engine import Engine
+from agentops_memory.errors import Refusal
+from agentops_memory.memory.lifecycle.retention import RetentionSweep
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.agent_memory import (
     Access,
     AgentDraft,
     AgentEntry,
@@ -24,13 +18,16 @@ from agentops_memory.domain.model.agent_memory import (
     Eyes,
     Permissions,
 )
-from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.intents import (
-    CoordinatorId,
-    TaskId,
-)
-from agentops_memory.domain.model.retention import Capacities, Kind
-from agentops_memory.domain.ports.engine import Engine
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.intents import CoordinatorId, TaskId
+from agentops_memory.memory.model.retention import Capacities, Kind
+from agentops_memory.openintent.rules.entries import AgentEntries
+from agentops_memory.openintent.rules.events import Events
+from agentops_memory.openintent.rules.intents import Intents
+from agentops_memory.openintent.rules.namespaces import Namespaces, PermissionsChange
+from agentops_memory.openintent.rules.participants import Participants
+from agentops_memory.openintent.rules.rules import AtItem
+from agentops_memory.openintent.rules.tasks import Tasks
 
 from .service import Clock
 from .team_chance import LEAD, NAMESPACES, TEAM, Chance

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentops_memory.domain.model.agent_memory import (
+from agentops_memory.memory.model.agent_memory import (
     Access,
     AgentEntry,
     AgentEntryId,
@@ -16,8 +16,8 @@ from agentops_memory.domain.model.agent_memory import (
     Place,
     Tier,
 )
-from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.intents import (
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.intents import (
     Coordinator,
     CoordinatorId,
     Grant,

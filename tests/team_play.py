@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.model.intents import (
+from agentops_memory.memory.model.intents import (
     Coordinator,
     CoordinatorDraft,
     CoordinatorId,

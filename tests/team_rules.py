@@ -5,11 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from agentops_memory.domain.agents.binding import OverCapacity, TaskFinished
-from agentops_memory.domain.agents.lifetime import BadField
-from agentops_memory.domain.agents.rules import Outdated, Taken
-from agentops_memory.domain.errors import Denied, Invalid, NotFound
-from agentops_memory.domain.model.agent_memory import (
+from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.model.agent_memory import (
     KEPT,
     AgentChange,
     AgentDraft,
@@ -23,9 +20,12 @@ from agentops_memory.domain.model.agent_memory import (
     Place,
     Tier,
 )
-from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.domain.model.retention import Capacities
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.model.retention import Capacities
+from agentops_memory.openintent.rules.binding import OverCapacity, TaskFinished
+from agentops_memory.openintent.rules.lifetime import BadField
+from agentops_memory.openintent.rules.rules import Outdated, Taken
 
 from .team_model import FINAL, State, Told, fits, is_bound_working
 

@@ -6,14 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from agentops_memory.domain.agents.binding import TaskFinished
-from agentops_memory.domain.agents.intents import AlreadyThere
-from agentops_memory.domain.agents.lifetime import BadField
-from agentops_memory.domain.agents.task_changes import OutdatedTask
-from agentops_memory.domain.errors import Denied, Invalid, NotFound
-from agentops_memory.domain.model.agent_memory import KEPT, AgentEntry, Binding, Labels, Tier
-from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.intents import (
+from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.model.agent_memory import KEPT, AgentEntry, Binding, Labels, Tier
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.intents import (
     Coordinator,
     CoordinatorId,
     Grant,
@@ -25,6 +21,10 @@ from agentops_memory.domain.model.intents import (
     TaskDraft,
     TaskId,
 )
+from agentops_memory.openintent.rules.binding import TaskFinished
+from agentops_memory.openintent.rules.intents import AlreadyThere
+from agentops_memory.openintent.rules.lifetime import BadField
+from agentops_memory.openintent.rules.task_changes import OutdatedTask
 
 from .team_model import FINAL, State, Told
 from .team_rules import LIFETIME, Entries

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentops_memory.domain.memories import sessions
-from agentops_memory.domain.model.access import NOT_YOUR_PROJECT, Patterns, Role
-from agentops_memory.domain.model.space import Project, project_name
-from agentops_memory.domain.text.summary import Transcript, transcript
+from agentops_memory.memory import sessions
+from agentops_memory.memory.model.access import NOT_YOUR_PROJECT, Patterns, Role
+from agentops_memory.memory.model.space import Project, project_name
+from agentops_memory.recall.text.summary import Transcript, transcript
 
 from .callers import calling, made_key, revoke
 from .raw import request, wire

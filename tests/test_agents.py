@@ -10,17 +10,11 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.agents.binding import OverCapacity
-from agentops_memory.domain.agents.entries import AgentEntries
-from agentops_memory.domain.agents.events import Events
-from agentops_memory.domain.agents.lifetime import lifetime
-from agentops_memory.domain.agents.namespaces import Namespaces, PermissionsChange
-from agentops_memory.domain.agents.rules import Outdated, Taken
-from agentops_memory.domain.errors import Denied, Invalid, NotFound
-from agentops_memory.domain.lifecycle.retention import RetentionSweep
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.agent_events import AgentEvent, EventFilter
-from agentops_memory.domain.model.agent_memory import (
+from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.lifecycle.retention import RetentionSweep
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.agent_events import AgentEvent, EventFilter
+from agentops_memory.memory.model.agent_memory import (
     Access,
     AgentChange,
     AgentDraft,
@@ -35,9 +29,15 @@ from agentops_memory.domain.model.agent_memory import (
     Priority,
     Tier,
 )
-from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.retention import Capacities, Kind
-from agentops_memory.domain.model.stores import Written
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.retention import Capacities, Kind
+from agentops_memory.memory.model.stores import Written
+from agentops_memory.openintent.rules.binding import OverCapacity
+from agentops_memory.openintent.rules.entries import AgentEntries
+from agentops_memory.openintent.rules.events import Events
+from agentops_memory.openintent.rules.lifetime import lifetime
+from agentops_memory.openintent.rules.namespaces import Namespaces, PermissionsChange
+from agentops_memory.openintent.rules.rules import Outdated, Taken
 
 from .engine import opened
 from .samples import sampled

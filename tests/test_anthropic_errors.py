@@ -8,11 +8,11 @@ from typing import Any
 import anthropic
 import pytest
 
-from agentops_memory.api.anthropic_stores.routes import REFUSALS, refused
-from agentops_memory.api.kit import http
-from agentops_memory.api.kit.refusals import STATUS
-from agentops_memory.domain.errors import Busy, Full, Refusal, TimedOut, TooMany, Unavailable
-from agentops_memory.domain.stores.stores import Stores
+from agentops_memory.errors import Busy, Full, Refusal, TimedOut, TooMany, Unavailable
+from agentops_memory.http import requests as http
+from agentops_memory.http.refusals import STATUS
+from agentops_memory.stores.anthropic.routes import REFUSALS, refused
+from agentops_memory.stores.rules.stores import Stores
 
 from .anthropic_sdk import ANY, NOWHERE, STORES, client, memory, refusal, sdk, store
 from .callers import calling, made_key

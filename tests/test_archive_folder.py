@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.backup.backup import Scope, make_archive
-from agentops_memory.backup.schedule import newest, path_in, prune
-from agentops_memory.domain.model.access import DEFAULT_TENANT
+from agentops_memory.memory.model.access import DEFAULT_TENANT
+from agentops_memory.operations.backup.backup import Scope, make_archive
+from agentops_memory.operations.backup.schedule import newest, path_in, prune
 from agentops_memory.settings.settings import settings
 
 from .archives import repacked

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import Unavailable
-from agentops_memory.files.audit import measured, record, trim
+from agentops_memory.errors import Unavailable
+from agentops_memory.operations.files.audit import measured, record, trim
 
 from .process import until
 from .service import START, Clock, serving

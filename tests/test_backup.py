@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.backup.archive import ArchiveRefused
-from agentops_memory.backup.backup import Scope, make_archive
-from agentops_memory.domain.model.access import TenantId
-from agentops_memory.files import atomic
-from agentops_memory.files import keys as key_file
-from agentops_memory.files.audit import record
+from agentops_memory.memory.model.access import TenantId
+from agentops_memory.operations.backup.archive import ArchiveRefused
+from agentops_memory.operations.backup.backup import Scope, make_archive
+from agentops_memory.operations.files import atomic
+from agentops_memory.operations.files import keys as key_file
+from agentops_memory.operations.files.audit import record
 from agentops_memory.settings.settings import settings
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine.tenants import tenant_file
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.tenants import tenant_file
 
 from .archives import all_rows, at, backed_up
 from .callers import calling, made_key

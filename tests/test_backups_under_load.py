@@ -10,8 +10,8 @@ import httpx
 import pytest
 from benchmarks.seeding import Size, seeded
 
-from agentops_memory.backup.archive import Archive
 from agentops_memory.jobs.runner import HURRY
+from agentops_memory.operations.backup.archive import Archive
 
 from .files import assert_sound
 from .forks import PROGRAM

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.api.kit import http
+from agentops_memory.http import requests as http
 
 from .raw import NO_REQUEST, Wire, request
 from .service import Service, observation, serving

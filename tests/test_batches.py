@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import Unavailable
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base.errors import NeedsTransactionOfItsOwn
-from agentops_memory.storage.sqlite.engine import engine, writer
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Unavailable
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base.errors import NeedsTransactionOfItsOwn
+from agentops_memory.sqlite.engine import engine, writer
 
 from .engine import (
     SOON,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import Conflict, NotFound, Unavailable
-from agentops_memory.domain.memories import writes
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.engine import writer
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Conflict, NotFound, Unavailable
+from agentops_memory.memory import writes
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.secrets.redaction import DEFAULT_RULES
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.engine import writer
 
 from .engine import (
     Seen,

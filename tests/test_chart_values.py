@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import agentops_memory
-from agentops_memory.domain.text.features import Feature
+from agentops_memory.recall.text.features import Feature
 from agentops_memory.settings.parsing import ALL_TOOLS
 from agentops_memory.settings.settings import settings
 

@@ -34,7 +34,7 @@ from .callers import made_key
 from .forks import SOURCES
 from .process import environment
 from .service import Service, serving
-from .test_architecture import trees
+from .test_architecture import modules
 
 
 @pytest.fixture(scope="module")
@@ -172,8 +172,7 @@ def test_what_cannot_be_right_is_refused_at_once_and_not_repeated(
 
 def test_what_the_server_shares_with_the_client_loads_no_httpx(tmp_path: Path) -> None:
     (tmp_path / "httpx.py").write_text("raise ModuleNotFoundError('no', name='httpx')")
-    contract = [name for name in trees() if name.startswith("client.contract")]
-    shared = ", ".join(f"agentops_memory_{name}" for name in contract)
+    shared = ", ".join(it for it in modules() if it.startswith("agentops_memory_client.contract"))
 
     done = subprocess.run(
         [sys.executable, "-c", f"import {shared}"],

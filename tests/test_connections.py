@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from agentops_memory.web import http_limits as limits
-from agentops_memory.web.http_limits import LimitedProtocol
+from agentops_memory.http.edge import http_limits as limits
+from agentops_memory.http.edge.http_limits import LimitedProtocol
 
 from .process import until
 from .raw import HEALTH, LOOPS, NO_REQUEST, Wire, request, serving_on, wire

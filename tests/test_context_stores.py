@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.domain.errors import TimedOut
-from agentops_memory.domain.model.ranking import Scored
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.text.query import Query
-from agentops_memory.storage.postgresql.words.search import PostgresSearch
-from agentops_memory.storage.sqlite.fts.search import SqliteSearch
+from agentops_memory.errors import TimedOut
+from agentops_memory.memory.model.ranking import Scored
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.postgresql.words.search import PostgresSearch
+from agentops_memory.recall.text.query import Query
+from agentops_memory.sqlite.fts.search import SqliteSearch
 
 from .callers import calling, made_key
 from .engines import is_postgresql

@@ -14,19 +14,19 @@ from typing import Any
 import psycopg
 import pytest
 
-from agentops_memory.domain.errors import StartRefused
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.text.features import ALL
-from agentops_memory.files.keys import KeyFile
-from agentops_memory.storage.copying import database as database_rows
-from agentops_memory.storage.copying import tenants
-from agentops_memory.storage.copying.database import tables_of
-from agentops_memory.storage.copying.tables import TABLES, WORDS, Table
-from agentops_memory.storage.postgresql.engine import transactions
-from agentops_memory.storage.postgresql.engine.claims import number_of
-from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
-from agentops_memory.storage.postgresql.schema.migrate import brought_up_to_date, prepare
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.errors import StartRefused
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.operations.copying import database as database_rows
+from agentops_memory.operations.copying import tenants
+from agentops_memory.operations.copying.database import tables_of
+from agentops_memory.operations.copying.tables import TABLES, WORDS, Table
+from agentops_memory.operations.files.keys import KeyFile
+from agentops_memory.postgresql.engine import transactions
+from agentops_memory.postgresql.engine.claims import number_of
+from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql.schema.migrate import brought_up_to_date, prepare
+from agentops_memory.recall.text.features import ALL
+from agentops_memory.sqlite.base.connection import connect
 
 from . import planted
 from .database import assert_index_is_whole

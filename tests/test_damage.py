@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
-from agentops_memory.domain.errors import Damaged, StartRefused
-from agentops_memory.domain.model.access import OPERATOR, Caller
-from agentops_memory.domain.ports.maintenance import Condition, Maintenance, Repaired
+from agentops_memory.engine.maintenance import Condition, Maintenance, Repaired
+from agentops_memory.errors import Damaged, StartRefused
+from agentops_memory.http.edge import health
 from agentops_memory.jobs import index as jobs
 from agentops_memory.jobs.runner import WorkSignal
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base.checks import drop_statements
-from agentops_memory.web import health
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base.checks import drop_statements
 
 from .callers import calling, made_key
 from .database import assert_index_is_whole

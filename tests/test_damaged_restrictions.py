@@ -14,14 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.doctor.doctor import findings_of, fixed
-from agentops_memory.domain.model.access import DEFAULT_TENANT
-from agentops_memory.domain.model.findings import Finding, Status, has_failed
-from agentops_memory.storage.columns import RESTRICTING, TABLES, Kind
-from agentops_memory.storage.postgresql.examination import check_schema
-from agentops_memory.storage.sql.rows import micros
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.web import health
+from agentops_memory.engine.shared.columns import RESTRICTING, TABLES, Kind
+from agentops_memory.http.edge import health
+from agentops_memory.memory.model.access import DEFAULT_TENANT
+from agentops_memory.memory.model.findings import Finding, Status, has_failed
+from agentops_memory.memory.sql.rows import micros
+from agentops_memory.operations.doctor.doctor import findings_of, fixed
+from agentops_memory.postgresql.examination import check_schema
+from agentops_memory.sqlite.base.connection import connect
 
 from . import engines
 from .damaged_values import BAD, NO_TEXT, is_of_a_restriction

@@ -14,19 +14,19 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.doctor.doctor import DoctorContext, findings_of, fixed
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.findings import Finding, Status
-from agentops_memory.domain.model.kinds import SpaceKind
-from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.engine.shared.columns import DERIVED, RESTRICTING, TABLES, Kind
+from agentops_memory.engine.shared.known_values import MOST_TOLD
+from agentops_memory.http.edge import health
 from agentops_memory.jobs import index as jobs
-from agentops_memory.storage.columns import DERIVED, RESTRICTING, TABLES, Kind
-from agentops_memory.storage.known_values import MOST_TOLD
-from agentops_memory.storage.sql.memories import MemoryTable
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.maintenance import values
-from agentops_memory.storage.sqlite.schema.migrate import apply_migrations
-from agentops_memory.web import health
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.findings import Finding, Status
+from agentops_memory.memory.model.kinds import SpaceKind
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.operations.doctor.doctor import DoctorContext, findings_of, fixed
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.maintenance import values
+from agentops_memory.sqlite.schema.migrate import apply_migrations
 
 from .agents import agent
 from .archives import at

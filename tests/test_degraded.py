@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.errors import TimedOut
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.text.query import understood
-from agentops_memory.storage.postgresql.words import search as postgresql_search
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.fts import search as sqlite_search
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import TimedOut
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.postgresql.words import search as postgresql_search
+from agentops_memory.recall.text.query import understood
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.fts import search as sqlite_search
 
 from .database import imported
 from .engine import run, save, slow_words

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.api.anthropic_stores.routes import POLICY as ANTHROPIC
-from agentops_memory.api.memory_stores.routes import POLICY as SEED
-from agentops_memory.domain.stores.rules import Policy
+from agentops_memory.stores.anthropic.routes import POLICY as ANTHROPIC
+from agentops_memory.stores.memory_stores.routes import POLICY as SEED
+from agentops_memory.stores.rules.rules import Policy
 
 from .anthropic_sdk import STORES
 from .erasing import remains

@@ -16,9 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.domain.errors import Full
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.engine import writer
+from agentops_memory.errors import Full
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.engine import writer
 
 from . import engine
 from .files import assert_sound, beside, disk

@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.backup.backup import make_archive
-from agentops_memory.backup.schedule import path_in
-from agentops_memory.doctor.doctor import DoctorContext, findings_of, fixed
-from agentops_memory.doctor.settings import check_environment, settings_or_defaults
-from agentops_memory.domain.model.findings import CODES, Finding, Status
-from agentops_memory.domain.model.retention import USUAL
-from agentops_memory.domain.text.features import ALL
-from agentops_memory.files.atomic import drafts
-from agentops_memory.files.service_lock import service_lock
-from agentops_memory.storage.sqlite.base.checks import Subject
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.maintenance import examination
-from agentops_memory.storage.sqlite.maintenance.storage_stats import storage_stats
-from agentops_memory.storage.sqlite.schema.migrate import planned
+from agentops_memory.memory.model.findings import CODES, Finding, Status
+from agentops_memory.memory.model.retention import USUAL
+from agentops_memory.operations.backup.backup import make_archive
+from agentops_memory.operations.backup.schedule import path_in
+from agentops_memory.operations.doctor.doctor import DoctorContext, findings_of, fixed
+from agentops_memory.operations.doctor.settings import check_environment, settings_or_defaults
+from agentops_memory.operations.files.atomic import drafts
+from agentops_memory.operations.files.service_lock import service_lock
+from agentops_memory.recall.text.features import ALL
+from agentops_memory.sqlite.base.checks import Subject
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.maintenance import examination
+from agentops_memory.sqlite.maintenance.storage_stats import storage_stats
+from agentops_memory.sqlite.schema.migrate import planned
 
 from .damages import CASES, Case, beside, running
 from .engines import rows as stored

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.api.kit import json_reader as documents
-from agentops_memory.api.kit.json_reader import MAX_ITEM, entries, parsed
-from agentops_memory.domain.errors import Invalid
+from agentops_memory.errors import Invalid
+from agentops_memory.http import json_reader as documents
+from agentops_memory.http.json_reader import MAX_ITEM, entries, parsed
 
 NAMES = ("sessions", "observations")
 EXAMPLES = settings(

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agentops_memory.local import LocalService
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.connection import connect
 
 from .another import another
 from .engines import rows

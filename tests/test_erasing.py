@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import NotFound
-from agentops_memory.domain.lifecycle.receipts import Erasures
-from agentops_memory.domain.memories.memories import Memories
-from agentops_memory.domain.model.access import OPERATOR, Caller, Patterns
-from agentops_memory.domain.model.erasure import ErasureId
-from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.schema import upgrade
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.memories import Memories
+from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
+from agentops_memory.memory.model.erasure import ErasureId
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.schema import upgrade
 
 from . import engine as engines
 from .database import assert_index_is_whole

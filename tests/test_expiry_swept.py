@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agentops_memory.domain.lifecycle.retention import Removed, RetentionSweep
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.retention import FOR_EVER, Kind, Retentions
-from agentops_memory.storage.sql.lifecycles import LifecycleTable
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.memory.lifecycle.retention import Removed, RetentionSweep
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.retention import FOR_EVER, Kind, Retentions
+from agentops_memory.memory.sql.lifecycles import LifecycleTable
+from agentops_memory.sqlite import SqliteEngine
 
 from .database import assert_index_is_whole
 from .engine import opened, stats

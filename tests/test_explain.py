@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.model.ranking import WEIGHTS
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.stems import TOKENIZER
+from agentops_memory.engine.shared.stems import TOKENIZER
+from agentops_memory.memory.model.ranking import WEIGHTS
+from agentops_memory.sqlite.base.connection import connect
 
 from .explaining import assert_true, explained, plain_of
 from .service import Service, serving

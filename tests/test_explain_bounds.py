@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.api.agentops import recall
-from agentops_memory.api.kit import http
-from agentops_memory.domain.model.budget import Budget
-from agentops_memory.domain.model.search import (
-    Context,
-    Filter,
-    Found,
-)
-from agentops_memory.domain.recall import explanation
-from agentops_memory.domain.recall.budget import packed
-from agentops_memory.domain.text.query import understood
+from agentops_memory.agentops import recall
+from agentops_memory.http import requests as http
+from agentops_memory.memory.model.budget import Budget
+from agentops_memory.memory.model.search import Context, Filter, Found
+from agentops_memory.recall import explanation
+from agentops_memory.recall.budget import packed
+from agentops_memory.recall.text.query import understood
 
 from .engine import slow_words
 from .explaining import explained

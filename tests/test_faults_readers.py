@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.storage.sqlite.base import open_files as wal
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.sqlite.base import open_files as wal
+from agentops_memory.sqlite.base.connection import connect
 
 from .losses import Losses
 from .onlookers import looked_on

@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import StartRefused
-from agentops_memory.files import file_systems
-from agentops_memory.files.atomic import placed
-from agentops_memory.files.file_systems import file_system, is_network, kind_at, require_local
+from agentops_memory.errors import StartRefused
+from agentops_memory.operations.files import file_systems
+from agentops_memory.operations.files.atomic import placed
+from agentops_memory.operations.files.file_systems import (
+    file_system,
+    is_network,
+    kind_at,
+    require_local,
+)
 
 from .callers import calling, made_key
 from .process import program

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.text.query import STOPWORDS
-from agentops_memory.storage.sql import memory_lists, sessions
+from agentops_memory.memory.sql import memory_lists, sessions
+from agentops_memory.recall.text.query import STOPWORDS
 
 from .recall import context, search, titles
 from .requirements import requirement

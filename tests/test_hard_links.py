@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.storage.sqlite.base.copies import kept_name
-from agentops_memory.storage.sqlite.maintenance import replacing
+from agentops_memory.sqlite.base.copies import kept_name
+from agentops_memory.sqlite.maintenance import replacing
 
 from .archives import at, backed_up
 from .files import beside

@@ -15,14 +15,14 @@ import pytest
 from starlette.responses import JSONResponse
 
 from agentops_memory.compose import PROTOCOLS
-from agentops_memory.domain.model.access import Caller, TenantId
-from agentops_memory.domain.ports.engine import Storage
-from agentops_memory.domain.ports.maintenance import Condition, Sizes
-from agentops_memory.storage.sqlite.engine.tenants import tenant_file
+from agentops_memory.engine.engine import Storage
+from agentops_memory.engine.maintenance import Condition, Sizes
+from agentops_memory.http.edge import health
+from agentops_memory.http.edge.middleware import StartupGate
+from agentops_memory.memory.model.access import Caller, TenantId
+from agentops_memory.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.measures import INDEX_DRIFT
-from agentops_memory.web import health
-from agentops_memory.web.middleware import StartupGate
 
 from .callers import calling, made_key
 from .engine import locked

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.api.kit import http
-from agentops_memory.web import http_limits as limits
+from agentops_memory.http import requests as http
+from agentops_memory.http.edge import http_limits as limits
 
 from .engine import locked
 from .raw import HEALTH, LOOPS, Wire, request, serving_on, wire

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.api.kit.http import KEY_HEADERS
-from agentops_memory.domain.memories import limits
-from agentops_memory.domain.memories.idempotency import idempotent
-from agentops_memory.domain.memories.saves import ids_of_saved, save, saved_again
-from agentops_memory.domain.model.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
-from agentops_memory.domain.model.keys import Key, issued
+from agentops_memory.http.requests import KEY_HEADERS
+from agentops_memory.memory import limits
+from agentops_memory.memory.idempotency import idempotent
+from agentops_memory.memory.model.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
+from agentops_memory.memory.model.keys import Key, issued
+from agentops_memory.memory.saves import ids_of_saved, save, saved_again
 
 from .callers import OPERATOR, calling, heard, key_file, made_key
 from .engines import broken, quota, rows

@@ -18,20 +18,20 @@ from uuid import UUID
 
 import pytest
 
-from agentops_memory.api.agentops.transfer import Document
-from agentops_memory.domain.memories.redactor import Redactor
-from agentops_memory.domain.model.access import OPERATOR, Caller
-from agentops_memory.domain.model.memory import UNSAVED
-from agentops_memory.domain.ports.engine import Engine
-from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
-from agentops_memory.domain.text.instants import rendered
-from agentops_memory.domain.transfer.dry_run import dry_run
-from agentops_memory.domain.transfer.rows import import_rows
-from agentops_memory.domain.transfer.transfer import chunks_of
-from agentops_memory.storage.sql.memories import MemoryTable
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.storage.sqlite.schema.migrate import migrated
+from agentops_memory.agentops.transfer import Document
+from agentops_memory.agentops.transfers.dry_run import dry_run
+from agentops_memory.agentops.transfers.rows import import_rows
+from agentops_memory.agentops.transfers.transfer import chunks_of
+from agentops_memory.engine.engine import Engine
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.memory.model.memory import UNSAVED
+from agentops_memory.memory.redactor import Redactor
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.recall.text.instants import rendered
+from agentops_memory.secrets.redaction import DEFAULT_RULES
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.schema.migrate import migrated
 
 from .files import NOW
 from .samples import sampled

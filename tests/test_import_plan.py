@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.transfer.overlay import BloomFilter
+from agentops_memory.agentops.transfers.overlay import BloomFilter
 
 from .requirements import requirement
 from .service import Service, serving

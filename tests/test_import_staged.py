@@ -21,43 +21,36 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.api.agentops.transfer import Document, imported
-from agentops_memory.api.agentops.wire import json_bytes
-from agentops_memory.api.kit.http import IN_MEMORY, SWITCH_INTERVAL
-from agentops_memory.cli.errors import TERMINATED
-from agentops_memory.domain.errors import (
-    Conflict,
-    Denied,
-    Full,
-    NotFound,
-    OverQuota,
-    Unavailable,
-)
-from agentops_memory.domain.lifecycle.projects import Projects
-from agentops_memory.domain.lifecycle.receipts import Erasures
-from agentops_memory.domain.lifecycle.scan import Scan
-from agentops_memory.domain.memories import limits
-from agentops_memory.domain.memories.memories import Memories
-from agentops_memory.domain.memories.redactor import Redactor, default_rules
-from agentops_memory.domain.memories.sessions import Sessions
-from agentops_memory.domain.model.access import OPERATOR, Caller, Patterns, TenantId
-from agentops_memory.domain.model.imports import ImportId
-from agentops_memory.domain.model.memory import Draft, Imported, Memory, SessionId, Text
-from agentops_memory.domain.model.space import Project, Space
-from agentops_memory.domain.ports.engine import Engine
-from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
-from agentops_memory.domain.transfer import rows as importing
-from agentops_memory.domain.transfer import transfer
-from agentops_memory.domain.transfer.rows import (
+from agentops_memory.agentops.transfer import Document, imported
+from agentops_memory.agentops.transfers import rows as importing
+from agentops_memory.agentops.transfers import transfer
+from agentops_memory.agentops.transfers.rows import (
     STAGING_TIMEOUT,
     apply_rows,
     discard_rows,
     import_rows,
     stage_rows,
 )
-from agentops_memory.domain.transfer.transfer import STEP, Transfer, chunks_of
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.engine.tenants import tenant_file
+from agentops_memory.agentops.transfers.transfer import STEP, Transfer, chunks_of
+from agentops_memory.agentops.wire import json_bytes
+from agentops_memory.cli.errors import TERMINATED
+from agentops_memory.engine.engine import Engine
+from agentops_memory.errors import Conflict, Denied, Full, NotFound, OverQuota, Unavailable
+from agentops_memory.http.requests import IN_MEMORY, SWITCH_INTERVAL
+from agentops_memory.memory import limits
+from agentops_memory.memory.lifecycle.projects import Projects
+from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.lifecycle.scan import Scan
+from agentops_memory.memory.memories import Memories
+from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns, TenantId
+from agentops_memory.memory.model.imports import ImportId
+from agentops_memory.memory.model.memory import Draft, Imported, Memory, SessionId, Text
+from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.redactor import Redactor, default_rules
+from agentops_memory.memory.sessions import Sessions
+from agentops_memory.secrets.redaction import DEFAULT_RULES
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.engine.tenants import tenant_file
 from agentops_memory_client.contract import reading
 
 from . import raw

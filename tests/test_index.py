@@ -12,20 +12,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.memory import Memory, MemoryId
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.model.space import Space, project_name
-from agentops_memory.domain.text.query import understood
-from agentops_memory.storage.search import groups
-from agentops_memory.storage.search.visibility import PRIOR
-from agentops_memory.storage.sql.memories import MemoryTable
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine import writer
-from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.storage.sqlite.fts import documents, index, pending
-from agentops_memory.storage.sqlite.fts.partitions import Partitions
-from agentops_memory.storage.sqlite.fts.tables import table
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import Memory, MemoryId
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.model.space import Space, project_name
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.recall.search import groups
+from agentops_memory.recall.search.visibility import PRIOR
+from agentops_memory.recall.text.query import understood
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine import writer
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.fts import documents, index, pending
+from agentops_memory.sqlite.fts.partitions import Partitions
+from agentops_memory.sqlite.fts.tables import table
 
 from .database import assert_index_is_whole, imported
 from .requirements import requirement

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from agentops_memory.compose import opened_here
-from agentops_memory.domain.memories.writes import erase
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.model.space import Project
-from agentops_memory.domain.recall.recall import Recall
 from agentops_memory.local import LocalService
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.model.space import Project
+from agentops_memory.memory.writes import erase
+from agentops_memory.recall.index_cache import cache
+from agentops_memory.recall.index_cache.cache import IndexCache
+from agentops_memory.recall.recall import Recall
 from agentops_memory.settings.settings import settings
-from agentops_memory.storage.index_cache import cache
-from agentops_memory.storage.index_cache.cache import IndexCache
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client import AsyncMemoryClient
 

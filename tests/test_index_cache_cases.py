@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.lifecycle import projects
-from agentops_memory.domain.memories import saves, writes
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.bm25 import Totals
-from agentops_memory.domain.model.memory import Draft, MemoryId, SessionId, Text
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.model.space import Project, Space
-from agentops_memory.domain.recall.recall import Recall
-from agentops_memory.domain.text.columns import Columns
-from agentops_memory.domain.text.features import ALL, Feature
-from agentops_memory.storage.index_cache import cache as cache_module
-from agentops_memory.storage.index_cache import vectors
-from agentops_memory.storage.index_cache.area import Area, Codes, Entry
-from agentops_memory.storage.index_cache.cache import CachedGroups, IndexCache, Wanted
-from agentops_memory.storage.index_cache.writes import IndexWrites
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.memory import saves, writes
+from agentops_memory.memory.lifecycle import projects
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.bm25 import Totals
+from agentops_memory.memory.model.memory import Draft, MemoryId, SessionId, Text
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.recall.index_cache import cache as cache_module
+from agentops_memory.recall.index_cache import vectors
+from agentops_memory.recall.index_cache.area import Area, Codes, Entry
+from agentops_memory.recall.index_cache.cache import CachedGroups, IndexCache, Wanted
+from agentops_memory.recall.index_cache.writes import IndexWrites
+from agentops_memory.recall.recall import Recall
+from agentops_memory.recall.text.columns import Columns
+from agentops_memory.recall.text.features import ALL, Feature
+from agentops_memory.sqlite import SqliteEngine
 
 from .engines import rows
 from .service import Clock

@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.errors import Refusal
-from agentops_memory.domain.lifecycle import projects
-from agentops_memory.domain.lifecycle.retention import RetentionSweep
-from agentops_memory.domain.memories import saves, writes
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.bm25 import Postings, Totals, lowest, of_any
-from agentops_memory.domain.model.memory import (
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Refusal
+from agentops_memory.memory import saves, writes
+from agentops_memory.memory.lifecycle import projects
+from agentops_memory.memory.lifecycle.retention import RetentionSweep
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.bm25 import Postings, Totals, lowest, of_any
+from agentops_memory.memory.model.memory import (
     Change,
     Draft,
     LifecycleChange,
@@ -30,18 +31,17 @@ from agentops_memory.domain.model.memory import (
     SessionId,
     Text,
 )
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.model.space import Project, Space
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.recall.recall import Recall
-from agentops_memory.domain.text.columns import Columns
-from agentops_memory.storage.index_cache import area, vectors
-from agentops_memory.storage.index_cache import cache as cache_module
-from agentops_memory.storage.index_cache.area import Entry
-from agentops_memory.storage.index_cache.cache import PATIENCE, CachedGroups, IndexCache, Wanted
-from agentops_memory.storage.index_cache.rows import row_number
-from agentops_memory.storage.index_cache.writes import IndexWrites
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.recall.index_cache import area, vectors
+from agentops_memory.recall.index_cache import cache as cache_module
+from agentops_memory.recall.index_cache.area import Entry
+from agentops_memory.recall.index_cache.cache import PATIENCE, CachedGroups, IndexCache, Wanted
+from agentops_memory.recall.index_cache.rows import row_number
+from agentops_memory.recall.index_cache.writes import IndexWrites
+from agentops_memory.recall.recall import Recall
+from agentops_memory.recall.text.columns import Columns
+from agentops_memory.sqlite import SqliteEngine
 
 from .engine import Work, raising, save, statement, together
 from .service import Clock

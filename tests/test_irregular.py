@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.text.irregular import BASE_FORMS
-from agentops_memory.domain.text.normalization import indexed
-from agentops_memory.domain.text.query import STOPWORDS, understood
+from agentops_memory.recall.text.irregular import BASE_FORMS
+from agentops_memory.recall.text.normalization import indexed
+from agentops_memory.recall.text.query import STOPWORDS, understood
 
 from .recall import search
 from .service import Service, serving

@@ -18,12 +18,12 @@ from click.testing import CliRunner, Result
 
 from agentops_memory.cli import main
 from agentops_memory.cli.commands.keys import ROLES
-from agentops_memory.domain.errors import Unavailable
-from agentops_memory.domain.model.access import EVERYTHING, Role, TenantId
-from agentops_memory.domain.model.keys import Key, KeyRing, issued
-from agentops_memory.files import keys as key_file
-from agentops_memory.files.audit import record
-from agentops_memory.files.keys import KeyFile, KeyFileRefused, WatchedKeys
+from agentops_memory.errors import Unavailable
+from agentops_memory.memory.model.access import EVERYTHING, Role, TenantId
+from agentops_memory.memory.model.keys import Key, KeyRing, issued
+from agentops_memory.operations.files import keys as key_file
+from agentops_memory.operations.files.audit import record
+from agentops_memory.operations.files.keys import KeyFile, KeyFileRefused, WatchedKeys
 
 from .callers import made_key
 from .files import disk
@@ -723,7 +723,7 @@ def test_the_commands_load_nothing_until_they_run() -> None:
 
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
 
-    for module in (b"agentops_memory.domain.model.memory", b"sqlite3", b"starlette", b"fcntl"):
+    for module in (b"agentops_memory.memory.model.memory", b"sqlite3", b"starlette", b"fcntl"):
         assert module not in loaded.split()
 
 
@@ -734,4 +734,4 @@ def test_the_settings_compile_no_patterns_of_secrets() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
 
     assert b"agentops_memory.settings.settings" in loaded.split()
-    assert [it for it in loaded.split() if it.startswith(b"agentops_memory.domain.secrets")] == []
+    assert [it for it in loaded.split() if it.startswith(b"agentops_memory.secrets")] == []

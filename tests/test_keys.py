@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from agentops_memory.domain.errors import (
+from agentops_memory.errors import (
     Conflict,
     Invalid,
     NotFound,
@@ -20,7 +20,8 @@ from agentops_memory.domain.errors import (
     Unauthenticated,
     Unavailable,
 )
-from agentops_memory.domain.model.access import (
+from agentops_memory.http.edge.auth import Identity, is_open_allowed, must_have_keys
+from agentops_memory.memory.model.access import (
     EVERYTHING,
     NOTHING,
     Caller,
@@ -30,7 +31,7 @@ from agentops_memory.domain.model.access import (
     TenantId,
     tenant_id,
 )
-from agentops_memory.domain.model.keys import (
+from agentops_memory.memory.model.keys import (
     MOST_SECRETS,
     Key,
     KeyRing,
@@ -40,8 +41,7 @@ from agentops_memory.domain.model.keys import (
     revoked,
     rotated,
 )
-from agentops_memory.files.keys import KeyFile, WatchedKeys
-from agentops_memory.web.auth import Identity, is_open_allowed, must_have_keys
+from agentops_memory.operations.files.keys import KeyFile, WatchedKeys
 
 from .service import START, Clock
 

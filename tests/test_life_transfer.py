@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.space import Project
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.space import Project
 
 from .database import assert_index_is_whole
 from .erasing import remains

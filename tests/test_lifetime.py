@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from agentops_memory import server
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.connection import connect
 
 from .engine import locked
 from .files import assert_sound

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.compose import opened_here
-from agentops_memory.domain.errors import Denied
-from agentops_memory.domain.model.access import OPERATOR, Caller
+from agentops_memory.errors import Denied
+from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.settings.settings import settings
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client.contract.errors import Denied as NotAllowed
 from agentops_memory_client.contract.errors import Invalid

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.storage.sqlite.base import connection
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine import engine, readers
+from agentops_memory.sqlite.base import connection
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine import engine, readers
 
 from .engines import rows
 from .files import assert_sound

@@ -22,9 +22,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
-from agentops_memory.api.kit.protocol import Handler
-from agentops_memory.domain.errors import Unavailable
-from agentops_memory.domain.ports.engine import Engine
+from agentops_memory.engine.engine import Engine
+from agentops_memory.errors import Unavailable
+from agentops_memory.http.protocol import Handler
 from agentops_memory.telemetry import Metrics, Requests, Telemetry, configure_logging
 from agentops_memory.telemetry.logs import JsonFormatter
 
@@ -217,7 +217,7 @@ FAILURES: dict[Callable[[], object], list[str]] = {
     group: ["ExceptionGroup", "ValueError", "ExceptionGroup", "KeyError"],
     chain: [
         "sqlite3.OperationalError: Could not decode to UTF-8",
-        "agentops_memory.domain.errors.Unavailable: It is away.",
+        "agentops_memory.errors.Unavailable: It is away.",
     ],
     without_context: ["ValueError"],
     again_and_again: ["ValueError"],

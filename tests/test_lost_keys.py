@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import Refusal
-from agentops_memory.domain.model.access import TenantId
-from agentops_memory.files.audit import record, trim
-from agentops_memory.files.keys import KeysLost
+from agentops_memory.errors import Refusal
+from agentops_memory.memory.model.access import TenantId
+from agentops_memory.operations.files.audit import record, trim
+from agentops_memory.operations.files.keys import KeysLost
 
 from .archives import at, backed_up
 from .callers import OPERATOR, audit, calling, key_file, made_key, revoke

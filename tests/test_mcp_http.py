@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from agentops_memory.api.kit.http import SHORT
+from agentops_memory.http.edge.middleware import FOREIGN
+from agentops_memory.http.requests import SHORT
 from agentops_memory.mcp.connection import MOST_NAMED, SessionNames
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.web.middleware import FOREIGN
 
 from .agents import BARE, MODES, agent
 from .callers import calling, made_key, revoke

@@ -21,14 +21,14 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.errors import Denied
-from agentops_memory.domain.memories.redactor import Redactor
-from agentops_memory.domain.memories.sessions import AT_ONCE, Sessions, append_messages
-from agentops_memory.domain.model.access import OPERATOR, Caller, Role, TenantId
-from agentops_memory.domain.model.memory import Session, SessionId
-from agentops_memory.domain.model.space import Project
-from agentops_memory.domain.secrets.redaction import Rules, redacted
-from agentops_memory.domain.text.summary import (
+from agentops_memory.errors import Denied
+from agentops_memory.jobs.schedule import end_idle
+from agentops_memory.memory.model.access import OPERATOR, Caller, Role, TenantId
+from agentops_memory.memory.model.memory import Session, SessionId
+from agentops_memory.memory.model.space import Project
+from agentops_memory.memory.redactor import Redactor
+from agentops_memory.memory.sessions import AT_ONCE, Sessions, append_messages
+from agentops_memory.recall.text.summary import (
     ENDED,
     Message,
     Transcript,
@@ -37,8 +37,8 @@ from agentops_memory.domain.text.summary import (
     summary,
     transcript,
 )
-from agentops_memory.jobs.schedule import end_idle
-from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
+from agentops_memory.secrets.redaction import Rules, redacted
+from agentops_memory.sqlite import SqliteEngine, TenantsEngine
 from agentops_memory_client.contract import models
 
 from .another import another

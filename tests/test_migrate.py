@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.text.features import ALL
-from agentops_memory.files.service_lock import service_lock
-from agentops_memory.storage.sqlite.schema.migrate import planned
+from agentops_memory.operations.files.service_lock import service_lock
+from agentops_memory.recall.text.features import ALL
+from agentops_memory.sqlite.schema.migrate import planned
 
 from .damages import running
 from .engines import rows

@@ -11,19 +11,14 @@ from typing import Any
 import pytest
 
 from agentops_memory import __version__
-from agentops_memory.domain.errors import StartRefused
-from agentops_memory.domain.text.features import ALL
-from agentops_memory.domain.text.normalization import content_hash
-from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID, connect
-from agentops_memory.storage.sqlite.fts.partitions import Partitions
-from agentops_memory.storage.sqlite.schema import migrate
-from agentops_memory.storage.sqlite.schema.migrate import (
-    MIGRATIONS,
-    apply_migrations,
-    migrated,
-    statements,
-)
-from agentops_memory.storage.stems import rules
+from agentops_memory.engine.shared.stems import rules
+from agentops_memory.errors import StartRefused
+from agentops_memory.recall.text.features import ALL
+from agentops_memory.recall.text.normalization import content_hash
+from agentops_memory.sqlite.base.connection import APPLICATION_ID, connect
+from agentops_memory.sqlite.fts.partitions import Partitions
+from agentops_memory.sqlite.schema import migrate
+from agentops_memory.sqlite.schema.migrate import MIGRATIONS, apply_migrations, migrated, statements
 
 from .engines import rows
 from .files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, schema
@@ -39,7 +34,7 @@ WAIT_AND_START = """
 import signal, sys
 from datetime import datetime
 from pathlib import Path
-from agentops_memory.storage.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite.schema.migrate import migrated
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 print("ready", flush=True)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.domain.model.space import project_name
-from agentops_memory.domain.text.visible import invisible, printable
+from agentops_memory.memory.model.space import project_name
+from agentops_memory.recall.text.visible import invisible, printable
 
 from .agents import agent
 from .callers import calling, made_key

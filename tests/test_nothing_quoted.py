@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.connection import connect
 
 from . import planted, unreadable
 from .files import disk

@@ -13,14 +13,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.domain.errors import Unavailable
-from agentops_memory.domain.model.access import TenantId
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base import connection as transactions
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.base.open_files import GONE, LINKED, LOG_GONE
-from agentops_memory.storage.sqlite.engine.tenants import tenant_file
-from agentops_memory.web import health
+from agentops_memory.errors import Unavailable
+from agentops_memory.http.edge import health
+from agentops_memory.memory.model.access import TenantId
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base import connection as transactions
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.open_files import GONE, LINKED, LOG_GONE
+from agentops_memory.sqlite.engine.tenants import tenant_file
 
 from . import engine
 from .callers import calling, made_key

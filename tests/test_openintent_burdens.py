@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from agentops_memory.domain.model.intents import Guardrails
-from agentops_memory.storage.sql.agents.entries import AgentTable
-from agentops_memory.storage.sql.agents.intents import IntentTable
-from agentops_memory.storage.sql.agents.visibility import OPENS
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.memory.model.intents import Guardrails
+from agentops_memory.openintent.sql.entries import AgentTable
+from agentops_memory.openintent.sql.intents import IntentTable
+from agentops_memory.openintent.sql.visibility import OPENS
+from agentops_memory.sqlite.base.connection import connect
 
 from .engines import quota
 from .openintent_agents import BATCH, Agent, ok, refused

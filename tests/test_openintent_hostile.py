@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.agents.entries import AgentEntries
-from agentops_memory.domain.agents.events import Events
-from agentops_memory.domain.agents.intents import Intents
-from agentops_memory.domain.agents.tasks import Tasks
-from agentops_memory.domain.errors import Conflict, Unauthenticated
-from agentops_memory.domain.model.access import OPERATOR, Caller
-from agentops_memory.domain.model.agent_events import EventFilter
-from agentops_memory.domain.model.agent_memory import (
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Conflict, Unauthenticated
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.memory.model.agent_events import EventFilter
+from agentops_memory.memory.model.agent_memory import (
     AgentDraft,
     AgentEntryId,
     AgentFilter,
@@ -23,13 +20,16 @@ from agentops_memory.domain.model.agent_memory import (
     Place,
     Tier,
 )
-from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.erasure import ErasureId
-from agentops_memory.domain.model.intents import TaskDraft
-from agentops_memory.domain.model.retention import Capacities
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.storage.sql.receipts import ReceiptTable
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.erasure import ErasureId
+from agentops_memory.memory.model.intents import TaskDraft
+from agentops_memory.memory.model.retention import Capacities
+from agentops_memory.memory.sql.receipts import ReceiptTable
+from agentops_memory.openintent.rules.entries import AgentEntries
+from agentops_memory.openintent.rules.events import Events
+from agentops_memory.openintent.rules.intents import Intents
+from agentops_memory.openintent.rules.tasks import Tasks
+from agentops_memory.sqlite import SqliteEngine
 
 from .callers import audit
 from .engines import rows, storage_at

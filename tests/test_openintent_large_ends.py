@@ -8,15 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.agents import archive
-from agentops_memory.domain.agents.entries import AgentEntries
-from agentops_memory.domain.agents.events import Events
-from agentops_memory.domain.agents.intents import Intents
-from agentops_memory.domain.agents.tasks import Tasks
-from agentops_memory.domain.errors import NotFound
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.agent_events import EventFilter
-from agentops_memory.domain.model.agent_memory import (
+from agentops_memory.engine.engine import Engine, Transaction
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.agent_events import EventFilter
+from agentops_memory.memory.model.agent_memory import (
     AgentDraft,
     AgentEntry,
     AgentFilter,
@@ -29,8 +25,8 @@ from agentops_memory.domain.model.agent_memory import (
     Sensitivity,
     Tier,
 )
-from agentops_memory.domain.model.agents import AgentId
-from agentops_memory.domain.model.intents import (
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.intents import (
     Intent,
     MemoryPolicy,
     Task,
@@ -38,10 +34,14 @@ from agentops_memory.domain.model.intents import (
     TaskDraft,
     TaskStatus,
 )
-from agentops_memory.domain.ports.engine import Engine, Transaction
-from agentops_memory.files.seals import SealFile
-from agentops_memory.storage.sql.agents.events import AgentEventTable
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.openintent.rules import archive
+from agentops_memory.openintent.rules.entries import AgentEntries
+from agentops_memory.openintent.rules.events import Events
+from agentops_memory.openintent.rules.intents import Intents
+from agentops_memory.openintent.rules.tasks import Tasks
+from agentops_memory.openintent.sql.events import AgentEventTable
+from agentops_memory.operations.files.seals import SealFile
+from agentops_memory.sqlite import SqliteEngine
 
 from .requirements import requirement
 from .service import Clock

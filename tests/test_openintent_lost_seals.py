@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.files.seals import SealFile
+from agentops_memory.operations.files.seals import SealFile
 
 from .archives import at
 from .engines import rows

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import StartRefused
-from agentops_memory.files.seals import SealFile, SealFileRefused, SealKeys
+from agentops_memory.errors import StartRefused
+from agentops_memory.operations.files.seals import SealFile, SealFileRefused, SealKeys
 
 from .archives import at, backed_up
 from .callers import audit

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.files.seals import SealFile
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.operations.files.seals import SealFile
+from agentops_memory.sqlite import SqliteEngine
 
 from .openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
 from .openintent_team import COORDINATORS, INTENTS, TASKS, Team, report, team, working

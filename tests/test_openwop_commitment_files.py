@@ -9,9 +9,9 @@ from threading import Barrier, Thread
 import httpx
 import pytest
 
-from agentops_memory.domain.errors import NotFound
-from agentops_memory.domain.hosts.commitments import Firing
-from agentops_memory.domain.model.access import Caller, TenantId
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.model.access import Caller, TenantId
+from agentops_memory.openwop.rules.commitments import Firing
 
 from .engines import rows
 from .openwop_commitments import Intents

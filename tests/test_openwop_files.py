@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import StartRefused
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.schema import migrate
-from agentops_memory.storage.sqlite.schema.migrate import MIGRATIONS, migrated
+from agentops_memory.errors import StartRefused
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.schema import migrate
+from agentops_memory.sqlite.schema.migrate import MIGRATIONS, migrated
 
 from .archives import at, backed_up
 from .callers import calling, made_key

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import NotFound
-from agentops_memory.domain.hosts.changes import delete_entry
-from agentops_memory.domain.hosts.reads import get_entry, provenance_of
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.openwop.rules.changes import delete_entry
+from agentops_memory.openwop.rules.reads import get_entry, provenance_of
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
 from .engines import rows
 from .openwop_hosts import REF, H, Host, Json, ok, refused

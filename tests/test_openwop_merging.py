@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.hosts.passes.merging import plan
-from agentops_memory.domain.hosts.passes.units import units
-from agentops_memory.domain.model.hosts.entries import RefEntry, RefEntryId
-from agentops_memory.domain.model.hosts.passes import Link
-from agentops_memory.domain.model.memory import MemoryId
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.openwop.model.entries import RefEntry, RefEntryId
+from agentops_memory.openwop.model.passes import Link
+from agentops_memory.openwop.rules.passes.merging import plan
+from agentops_memory.openwop.rules.passes.units import units
 
 from .requirements import requirement
 

@@ -8,23 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from agentops_memory.api.openwop.seams.fixtures import ACROSS, OWN
-from agentops_memory.api.openwop.seams.stage import FixtureFailed, Stage
-from agentops_memory.domain.errors import NotFound
-from agentops_memory.domain.hosts.paging import fitting
-from agentops_memory.domain.hosts.seeding import Seed
-from agentops_memory.domain.model.access import Caller
-from agentops_memory.domain.model.hosts.entries import (
-    RefDraft,
-    RefEntry,
-    RefEntryId,
-    RefPage,
-    RefQuery,
-)
-from agentops_memory.domain.model.hosts.runs import RunId
-from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.domain.model.space import MemoryRef
-from agentops_memory.domain.model.stores import Written
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.model.access import Caller
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.memory.model.stores import Written
+from agentops_memory.openwop.model.entries import RefDraft, RefEntry, RefEntryId, RefPage, RefQuery
+from agentops_memory.openwop.model.runs import RunId
+from agentops_memory.openwop.rules.paging import fitting
+from agentops_memory.openwop.rules.seeding import Seed
+from agentops_memory.openwop.seams.fixtures import ACROSS, OWN
+from agentops_memory.openwop.seams.stage import FixtureFailed, Stage
 
 from .openwop_hosts import Json
 from .requirements import requirement

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import SettingRefused
+from agentops_memory.errors import SettingRefused
 
 from .callers import audit, calling, key_file, made_key
 from .openwop_hosts import DISCOVERY, ok, refused

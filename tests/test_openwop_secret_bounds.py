@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.domain.errors import OverQuota, TooMany
-from agentops_memory.domain.memories.redactor import Redaction, Registry, RunKey, default_rules
-from agentops_memory.domain.model.access import DEFAULT_TENANT, Caller
+from agentops_memory.errors import OverQuota, TooMany
+from agentops_memory.memory.model.access import DEFAULT_TENANT, Caller
+from agentops_memory.memory.redactor import Redaction, Registry, RunKey, default_rules
 
 from .engines import rows
 from .openwop_hosts import Host, faults, ok, refused

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentops_memory.http.edge.auth import is_loopback
+from agentops_memory.http.edge.middleware import FOREIGN, RENAMED, host_of, is_welcome
 from agentops_memory.settings.parsing import allowed_origins
-from agentops_memory.web.auth import is_loopback
-from agentops_memory.web.middleware import FOREIGN, RENAMED, host_of, is_welcome
 
 from .anthropic_sdk import STORES, client, store
 from .process import served, until

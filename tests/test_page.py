@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.api.docs_page.page import page
+from agentops_memory.http.docs_page.page import page
 
 from .service import Service, serving
 from .shown import Shown

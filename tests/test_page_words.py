@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.api.docs_page.markup import prose, tag, told
+from agentops_memory.http.docs_page.markup import prose, tag, told
 
 from .shown import Shown
 from .test_page import PAIRS

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.memories import saves
-from agentops_memory.domain.model import kinds
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.kinds import IndexGroup
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.storage.search import groups
-from agentops_memory.storage.search.visibility import PRIOR
-from agentops_memory.storage.sql.memories import MemoryTable
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.fts import index, pending
-from agentops_memory.storage.sqlite.fts.tables import table
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.memory import saves
+from agentops_memory.memory.model import kinds
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.kinds import IndexGroup
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.recall.search import groups
+from agentops_memory.recall.search.visibility import PRIOR
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.fts import index, pending
+from agentops_memory.sqlite.fts.tables import table
 
 from .another import another
 from .database import assert_index_is_whole, imported

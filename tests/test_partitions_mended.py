@@ -6,17 +6,17 @@ from datetime import timedelta
 
 import pytest
 
-from agentops_memory.domain.memories import saves, writes
-from agentops_memory.domain.model import kinds
-from agentops_memory.domain.model.access import OPERATOR, Caller
-from agentops_memory.domain.model.kinds import IndexGroup
-from agentops_memory.domain.model.memory import Change, MemoryId
-from agentops_memory.domain.ports.maintenance import Tidied
-from agentops_memory.storage.search import groups
-from agentops_memory.storage.search.visibility import PRIOR
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine.maintenance import SqliteMaintenance
-from agentops_memory.storage.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.engine.maintenance import Tidied
+from agentops_memory.memory import saves, writes
+from agentops_memory.memory.model import kinds
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.memory.model.kinds import IndexGroup
+from agentops_memory.memory.model.memory import Change, MemoryId
+from agentops_memory.recall.search import groups
+from agentops_memory.recall.search.visibility import PRIOR
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.maintenance import SqliteMaintenance
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
 from .database import assert_index_is_whole
 from .engine import draft

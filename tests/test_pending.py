@@ -13,21 +13,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.errors import NotFound, Refusal
-from agentops_memory.domain.memories import saves, writes
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.memory import Change, Draft, MemoryId, SessionId, Text
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.model.space import Project, Space
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.text.columns import columns
-from agentops_memory.domain.text.features import ALL, Feature
-from agentops_memory.domain.text.query import understood
-from agentops_memory.storage.search import groups
-from agentops_memory.storage.sql.projects import ProjectTable
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.fts.tables import table
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import NotFound, Refusal
+from agentops_memory.memory import saves, writes
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import Change, Draft, MemoryId, SessionId, Text
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.sql.projects import ProjectTable
+from agentops_memory.recall.search import groups
+from agentops_memory.recall.text.columns import columns
+from agentops_memory.recall.text.features import ALL, Feature
+from agentops_memory.recall.text.query import understood
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.fts.tables import table
 
 from .database import assert_index_is_whole
 from .engine import Seen, Work, raising, run, save, saving, together

@@ -12,11 +12,11 @@ import httpx
 import psycopg
 import pytest
 
-from agentops_memory import domain
-from agentops_memory.domain.model.access import DEFAULT_TENANT
-from agentops_memory.domain.ports.engine import is_within_one_project
-from agentops_memory.storage.postgresql.engine import claims
-from agentops_memory.storage.postgresql.schema.migrate import schema_of
+from agentops_memory import memory
+from agentops_memory.engine.engine import is_within_one_project
+from agentops_memory.memory.model.access import DEFAULT_TENANT
+from agentops_memory.postgresql.engine import claims
+from agentops_memory.postgresql.schema.migrate import schema_of
 
 from .databases import Databases
 from .pods import Pods, pods
@@ -133,9 +133,9 @@ def test_what_is_not_claimed_cannot_be_touched() -> None:
 
 
 def declared() -> list[Callable[..., object]]:
-    """The functions of the domain that are declared to lie within one project."""
+    """The functions of the memory core that are declared to lie within one project."""
     found = dict[str, Callable[..., object]]()
-    for it in pkgutil.walk_packages(domain.__path__, f"{domain.__name__}."):
+    for it in pkgutil.walk_packages(memory.__path__, f"{memory.__name__}."):
         for name, member in vars(import_module(it.name)).items():
             if inspect.isfunction(member) and is_within_one_project(member):
                 found[f"{member.__module__}.{name}"] = member

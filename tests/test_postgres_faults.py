@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.domain.model.hosts.commitments import CommitmentId, commitment_uid
+from agentops_memory.openwop.model.commitments import CommitmentId, commitment_uid
 
 from .clusters import Server, of_both, pair, server
 from .files import disk
@@ -36,7 +36,7 @@ NO_ROOM = "No space is left in the database; nothing was stored."
 
 # A release with one migration more.
 NEWER = f"""
-from agentops_memory.storage.postgresql.schema import migrate
+from agentops_memory.postgresql.schema import migrate
 known = migrate._migrations()
 more = (known[-1][0] + 1, b"ALTER TABLE memories ADD COLUMN of_the_newer TEXT; "
                           b"ALTER TABLE sessions ADD COLUMN of_the_newer TEXT")

@@ -11,10 +11,10 @@ import httpx
 import psycopg
 import pytest
 
-from agentops_memory.domain.model.access import DEFAULT_TENANT
-from agentops_memory.storage.postgresql.engine import admission, group_commit, transactions
-from agentops_memory.storage.postgresql.engine.claims import number_of
-from agentops_memory.storage.postgresql.schema.migrate import schema_of
+from agentops_memory.memory.model.access import DEFAULT_TENANT
+from agentops_memory.postgresql.engine import admission, group_commit, transactions
+from agentops_memory.postgresql.engine.claims import number_of
+from agentops_memory.postgresql.schema.migrate import schema_of
 
 from .cutting import Cut, way
 from .measures import key, measured

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.model.access import DEFAULT_TENANT
-from agentops_memory.storage.postgresql.engine.claims import number_of
-from agentops_memory.storage.postgresql.schema.migrate import schema_of
-from agentops_memory.web import health
+from agentops_memory.http.edge import health
+from agentops_memory.memory.model.access import DEFAULT_TENANT
+from agentops_memory.postgresql.engine.claims import number_of
+from agentops_memory.postgresql.schema.migrate import schema_of
 
 from .clusters import server
 from .pods import Pods, pods

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agentops_memory.compose import opened_here
+from agentops_memory.recall.index_cache import cache
+from agentops_memory.recall.index_cache.group import Group
 from agentops_memory.settings.settings import settings
-from agentops_memory.storage.index_cache import cache
-from agentops_memory.storage.index_cache.group import Group
 from agentops_memory.telemetry import Telemetry
 
 from .pods import looked

@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.ports.maintenance import Tidied
-from agentops_memory.domain.text.features import ALL, Feature, Features
+from agentops_memory.engine.maintenance import Tidied
+from agentops_memory.engine.shared.stems import rules
 from agentops_memory.jobs import index
-from agentops_memory.storage.postgresql.base.errors import OTHER_RULES
-from agentops_memory.storage.postgresql.engine import engine as engines
-from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
-from agentops_memory.storage.postgresql.engine.maintenance import PostgresMaintenance
-from agentops_memory.storage.postgresql.words import upkeep
-from agentops_memory.storage.stems import rules
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.postgresql.base.errors import OTHER_RULES
+from agentops_memory.postgresql.engine import engine as engines
+from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql.engine.maintenance import PostgresMaintenance
+from agentops_memory.postgresql.words import upkeep
+from agentops_memory.recall.text.features import ALL, Feature, Features
 
 from .database import assert_areas_are_whole
 from .pods import looked

@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from agentops_memory.domain.errors import Busy
-from agentops_memory.domain.model.access import OPERATOR, Caller, TenantId
-from agentops_memory.domain.model.imports import ImportId
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.storage.postgresql.engine import admission, group_commit
-from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
-from agentops_memory.storage.sql.imports import ImportTable
-from agentops_memory.storage.sql.memories import MemoryTable
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Busy
+from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
+from agentops_memory.memory.model.imports import ImportId
+from agentops_memory.memory.sql.imports import ImportTable
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.postgresql.engine import admission, group_commit
+from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.sqlite import SqliteEngine
 
 from .engine import SOON, cancel, saving, together, turns
 from .service import Clock

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.domain.errors import Refusal
-from agentops_memory.domain.model.access import Role, TenantId, patterns
-from agentops_memory.domain.model.keys import issued
-from agentops_memory.storage.postgresql.keys import PostgresKeys
+from agentops_memory.errors import Refusal
+from agentops_memory.memory.model.access import Role, TenantId, patterns
+from agentops_memory.memory.model.keys import issued
+from agentops_memory.postgresql.keys import PostgresKeys
 
 from .callers import OPERATOR
 from .openintent_agents import NAMESPACES, Agent

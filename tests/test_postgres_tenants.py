@@ -7,13 +7,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from agentops_memory.domain.errors import NotFound, StartRefused
-from agentops_memory.domain.model.access import DEFAULT_TENANT, Caller, Role, TenantId, patterns
-from agentops_memory.domain.model.keys import issued
+from agentops_memory.errors import NotFound, StartRefused
 from agentops_memory.jobs import gauges
-from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
-from agentops_memory.storage.postgresql.keys import PostgresKeys
-from agentops_memory.storage.postgresql.schema.migrate import brought_up_to_date, newest, tenants
+from agentops_memory.memory.model.access import DEFAULT_TENANT, Caller, Role, TenantId, patterns
+from agentops_memory.memory.model.keys import issued
+from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql.keys import PostgresKeys
+from agentops_memory.postgresql.schema.migrate import brought_up_to_date, newest, tenants
 
 from .callers import OPERATOR, calling
 from .measures import key, measured

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agentops_memory.domain.model.access import DEFAULT_TENANT, Role, patterns
-from agentops_memory.domain.model.keys import issued
-from agentops_memory.storage.postgresql.engine.claims import number_of
-from agentops_memory.storage.postgresql.keys import PostgresKeys
-from agentops_memory.storage.postgresql.schema.migrate import schema_of
+from agentops_memory.memory.model.access import DEFAULT_TENANT, Role, patterns
+from agentops_memory.memory.model.keys import issued
+from agentops_memory.postgresql.engine.claims import number_of
+from agentops_memory.postgresql.keys import PostgresKeys
+from agentops_memory.postgresql.schema.migrate import schema_of
 
 from .callers import OPERATOR, calling
 from .openwop_hosts import H

@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.ports.maintenance import Scrubbed
-from agentops_memory.storage.postgresql import examination, tenants
-from agentops_memory.storage.postgresql.engine.claims import number_of
-from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
+from agentops_memory.engine.maintenance import Scrubbed
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.postgresql import examination, tenants
+from agentops_memory.postgresql.engine.claims import number_of
+from agentops_memory.postgresql.engine.engine import PostgresEngine
 
 from . import postgres
 from .engine import impatient

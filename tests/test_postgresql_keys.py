@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from agentops_memory.domain.errors import Unavailable
-from agentops_memory.storage.postgresql.schema.migrate import LOCK
+from agentops_memory.errors import Unavailable
+from agentops_memory.postgresql.schema.migrate import LOCK
 
 from . import postgres
 from .process import until

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from agentops_memory.domain.errors import Refusal
+from agentops_memory.errors import Refusal
 
 from . import postgres
 from .process import run

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.memories.preconditions import Stale, require_state
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.memory import ANY_STATE, Expected, Memory, MemoryId
-from agentops_memory.domain.model.stores import EntryChange, EntryDraft, EntryId
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.stores.entries import Entries
-from agentops_memory.domain.text.normalization import sha256_of
-from agentops_memory.storage.sql.memories import MemoryTable
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import ANY_STATE, Expected, Memory, MemoryId
+from agentops_memory.memory.model.stores import EntryChange, EntryDraft, EntryId
+from agentops_memory.memory.preconditions import Stale, require_state
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.recall.text.normalization import sha256_of
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.stores.rules.entries import Entries
 
 from . import engine as engines
 from .test_stores_domain import POLICY, new_store

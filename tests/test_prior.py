@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.text.normalization import indexed
-from agentops_memory.domain.text.query import understood
-from agentops_memory.storage.search.visibility import PRIOR
-from agentops_memory.storage.sqlite.base.dialect import PRIOR_TEXT
-from agentops_memory.storage.sqlite.schema.migrate import migrated
-from agentops_memory.storage.stems import rules
+from agentops_memory.engine.shared.stems import rules
+from agentops_memory.recall.search.visibility import PRIOR
+from agentops_memory.recall.text.normalization import indexed
+from agentops_memory.recall.text.query import understood
+from agentops_memory.sqlite.base.dialect import PRIOR_TEXT
+from agentops_memory.sqlite.schema.migrate import migrated
 
 from .database import assert_index_is_whole
 from .engines import rows

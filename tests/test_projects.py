@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.model.space import project_name
-from agentops_memory.domain.text.visible import invisible
+from agentops_memory.memory.model.space import project_name
+from agentops_memory.recall.text.visible import invisible
 
 from .requirements import requirement
 from .service import Service, serving

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.errors import Refusal
-from agentops_memory.domain.memories.saves import save
-from agentops_memory.domain.model.access import OPERATOR, Caller, KeyId, TenantId
-from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
-from agentops_memory.storage.sqlite.engine.tenant_files import counted, make, remove, tenants_of
-from agentops_memory.storage.sqlite.engine.tenants import tenant_file
+from agentops_memory.errors import Refusal
+from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
+from agentops_memory.memory.saves import save
+from agentops_memory.sqlite import SqliteEngine, TenantsEngine
+from agentops_memory.sqlite.engine.tenant_files import counted, make, remove, tenants_of
+from agentops_memory.sqlite.engine.tenants import tenant_file
 
 from .callers import audit, calling, made_key
 from .database import assert_index_is_whole

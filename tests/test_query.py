@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.text.query import (
+from agentops_memory.recall.text.query import (
     CACHED,
     MAX_PROMPT,
     MAX_TERMS,

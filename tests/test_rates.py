@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.domain.errors import TooMany
+from agentops_memory.errors import TooMany
+from agentops_memory.http.edge.rate_limit import MOST_KEYS, RateLimiter
 from agentops_memory.settings.parsing import Rate, rate
-from agentops_memory.web.rate_limit import MOST_KEYS, RateLimiter
 
 from .callers import calling, made_key
 from .service import Service, observation, serving

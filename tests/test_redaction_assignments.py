@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.secrets.redaction import Redacted, redacted
+from agentops_memory.secrets.redaction import Redacted, redacted
 
 from .test_redaction_rules import FALSE_FRIENDS, SAMPLES, UUID, hexed, mixed, plain
 

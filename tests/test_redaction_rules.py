@@ -13,16 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.errors import Invalid, OverQuota
-from agentops_memory.domain.memories.redactor import (
-    LONGEST_ID,
-    MOST_RUNS,
-    MOST_VALUES,
-    Registry,
-    RunKey,
-)
-from agentops_memory.domain.secrets import shapes
-from agentops_memory.domain.secrets.redaction import (
+from agentops_memory.errors import Invalid, OverQuota
+from agentops_memory.memory.redactor import LONGEST_ID, MOST_RUNS, MOST_VALUES, Registry, RunKey
+from agentops_memory.secrets import shapes
+from agentops_memory.secrets.redaction import (
     DEFAULT_RULES,
     KINDS,
     LONGEST_VALUE,

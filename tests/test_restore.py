@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.backup import restore as restores
-from agentops_memory.backup.backup import Scope
-from agentops_memory.backup.plan import RestoreRefused
-from agentops_memory.domain.model.access import TenantId
-from agentops_memory.files.service_lock import service_lock
+from agentops_memory.memory.model.access import TenantId
+from agentops_memory.operations.backup import restore as restores
+from agentops_memory.operations.backup.backup import Scope
+from agentops_memory.operations.backup.plan import RestoreRefused
+from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.settings.settings import settings
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.base.copies import copies_of, kept_name
-from agentops_memory.storage.sqlite.engine.tenants import tenant_file
-from agentops_memory.storage.sqlite.maintenance import replacing
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.copies import copies_of, kept_name
+from agentops_memory.sqlite.engine.tenants import tenant_file
+from agentops_memory.sqlite.maintenance import replacing
 
 from .archives import all_rows, at, backed_up, repacked, told_truly
 from .callers import audit, key_file, made_key, revoke

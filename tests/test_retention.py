@@ -12,26 +12,26 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from agentops_memory.domain.errors import NotFound
-from agentops_memory.domain.lifecycle.receipts import Erasures
-from agentops_memory.domain.lifecycle.retention import Removed, RetentionSweep
-from agentops_memory.domain.lifecycle.retention_steps import (
+from agentops_memory.errors import NotFound
+from agentops_memory.jobs.retention import RetentionJob, TrustedClock, enforcing
+from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.memory import writes
+from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.lifecycle.retention import Removed, RetentionSweep
+from agentops_memory.memory.lifecycle.retention_steps import (
     memories_past_retention,
     records_past_retention,
     remove_memories,
     remove_records,
 )
-from agentops_memory.domain.memories import writes
-from agentops_memory.domain.model.access import OPERATOR, Caller
-from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.domain.model.retention import FOR_EVER, WHAT, Kind, Retentions
-from agentops_memory.domain.model.space import StoreId
-from agentops_memory.domain.stores.stores import delete_store
-from agentops_memory.jobs.retention import RetentionJob, TrustedClock, enforcing
-from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.model.retention import FOR_EVER, WHAT, Kind, Retentions
+from agentops_memory.memory.model.space import StoreId
+from agentops_memory.memory.sql import past_retention
 from agentops_memory.settings.settings import VARIABLES
-from agentops_memory.storage.sql import past_retention
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.stores.rules.stores import delete_store
 from agentops_memory.telemetry import Telemetry
 
 from .callers import calling, made_key

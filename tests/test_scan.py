@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.lifecycle import scan_findings as scanning
-from agentops_memory.domain.lifecycle.scan import Scan, redact
-from agentops_memory.domain.memories.redactor import default_rules
-from agentops_memory.domain.memories.writes import erase
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.domain.secrets.redaction import DEFAULT_RULES
+from agentops_memory.memory.lifecycle import scan_findings as scanning
+from agentops_memory.memory.lifecycle.scan import Scan, redact
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.redactor import default_rules
+from agentops_memory.memory.writes import erase
+from agentops_memory.secrets.redaction import DEFAULT_RULES
 
 from .callers import calling, made_key
 from .database import assert_index_is_whole

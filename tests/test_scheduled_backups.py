@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agentops_memory.backup.archive import Archive
-from agentops_memory.domain.errors import SettingRefused, Unavailable
+from agentops_memory.errors import SettingRefused, Unavailable
+from agentops_memory.http.edge import health
 from agentops_memory.jobs import backups as backing_up
 from agentops_memory.jobs.backups import Backups
+from agentops_memory.operations.backup.archive import Archive
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Metrics
-from agentops_memory.web import health
 
 from .damaged_values import NO_TEXT, damage
 from .files import disk

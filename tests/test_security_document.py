@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from agentops_memory.domain.model.access import Role
-from agentops_memory.domain.secrets.redaction import KINDS
-from agentops_memory.web.middleware import ALWAYS
+from agentops_memory.http.edge.middleware import ALWAYS
+from agentops_memory.memory.model.access import Role
+from agentops_memory.secrets.redaction import KINDS
 
 TEXT = (Path(__file__).parents[1] / "docs" / "security.md").read_text("utf-8")
 

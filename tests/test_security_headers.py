@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from agentops_memory.web.middleware import SecurityHeaders
+from agentops_memory.http.edge.middleware import SecurityHeaders
 
 from .process import served, until
 from .raw import request, wire

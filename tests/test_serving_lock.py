@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import StartRefused
-from agentops_memory.files import service_lock as serving_lock
-from agentops_memory.files.service_lock import (
+from agentops_memory.errors import StartRefused
+from agentops_memory.operations.files import service_lock as serving_lock
+from agentops_memory.operations.files.service_lock import (
     UNNAMED,
     InUse,
     holder,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import SettingRefused
-from agentops_memory.domain.model.retention import FOR_EVER, Retentions
-from agentops_memory.domain.text.features import ALL, Feature
+from agentops_memory.errors import SettingRefused
+from agentops_memory.memory.model.retention import FOR_EVER, Retentions
+from agentops_memory.recall.text.features import ALL, Feature
 from agentops_memory.settings.parsing import (
     Address,
     address,

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.errors import StartRefused
-from agentops_memory.domain.memories.saves import save
-from agentops_memory.domain.memories.writes import erase
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base.connection import connect, connection
-from agentops_memory.storage.sqlite.base.open_files import OpenFiles, file_in_use
-from agentops_memory.storage.sqlite.engine import opening
-from agentops_memory.storage.sqlite.engine.tenant_files import remove
-from agentops_memory.storage.sqlite.maintenance import scrub as slack
-from agentops_memory.storage.sqlite.maintenance.scrub import dirty_spans as unused_remains
+from agentops_memory.errors import StartRefused
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.saves import save
+from agentops_memory.memory.writes import erase
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base.connection import connect, connection
+from agentops_memory.sqlite.base.open_files import OpenFiles, file_in_use
+from agentops_memory.sqlite.engine import opening
+from agentops_memory.sqlite.engine.tenant_files import remove
+from agentops_memory.sqlite.maintenance import scrub as slack
+from agentops_memory.sqlite.maintenance.scrub import dirty_spans as unused_remains
 
 from .engine import draft, locked
 from .erasing import erased, gone, receipt, remains

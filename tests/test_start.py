@@ -15,7 +15,7 @@ import pytest
 
 from agentops_memory import __version__
 from agentops_memory.settings.parsing import default_db_path
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.connection import connect
 
 from .forks import PROGRAM
 from .process import ANEW, Program, free_port, program, run, served, until

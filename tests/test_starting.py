@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse
 from starlette.types import Message
 
 from agentops_memory.compose import PROTOCOLS
-from agentops_memory.storage.sqlite.base.connection import APPLICATION_ID
-from agentops_memory.web import middleware
-from agentops_memory.web.middleware import StartupGate
+from agentops_memory.http.edge import middleware
+from agentops_memory.http.edge.middleware import StartupGate
+from agentops_memory.sqlite.base.connection import APPLICATION_ID
 
 from .callers import made_key, revoke
 from .engine import turns
@@ -37,7 +37,10 @@ STATS = request("GET", "/stats")
 def limited(**limits: str) -> str:
     """The program with other limits of the gate."""
     values = [f"middleware.{name} = {value}" for name, value in limits.items()]
-    imported = ["from datetime import timedelta", "from agentops_memory.web import middleware"]
+    imported = [
+        "from datetime import timedelta",
+        "from agentops_memory.http.edge import middleware",
+    ]
     return "\n".join([*imported, *values, PROGRAM])
 
 

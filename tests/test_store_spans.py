@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import NotFound, Unavailable
-from agentops_memory.domain.memories.lookalikes import lookalikes
-from agentops_memory.domain.memories.saves import save
-from agentops_memory.domain.memories.sessions import Sessions
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.memory import Memory, MemoryId, SessionId
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.ports.engine import Engine, Transaction
-from agentops_memory.domain.ports.search import SearchTable
-from agentops_memory.domain.recall.recall import Recall
-from agentops_memory.domain.text.features import ALL
-from agentops_memory.domain.text.summary import Message
-from agentops_memory.storage.sql.memories import MemoryTable
+from agentops_memory.engine.engine import Engine, Transaction
+from agentops_memory.engine.search import SearchTable
+from agentops_memory.errors import NotFound, Unavailable
+from agentops_memory.memory.lookalikes import lookalikes
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import Memory, MemoryId, SessionId
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.saves import save
+from agentops_memory.memory.sessions import Sessions
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.recall.recall import Recall
+from agentops_memory.recall.text.features import ALL
+from agentops_memory.recall.text.summary import Message
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.step_spans import MOST_STEPS, SEARCHES, STEPS
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import Denied, Invalid, NotFound
-from agentops_memory.domain.model.access import OPERATOR, Caller, Patterns
-from agentops_memory.domain.model.search import Filter
-from agentops_memory.domain.model.space import NO_PROJECT, Project, StoreId
-from agentops_memory.domain.model.stores import (
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.model.space import NO_PROJECT, Project, StoreId
+from agentops_memory.memory.model.stores import (
     Entry,
     EntryChange,
     EntryDraft,
@@ -25,17 +26,16 @@ from agentops_memory.domain.model.stores import (
     VersionFilter,
     VersionId,
 )
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.domain.recall.recall import Recall
-from agentops_memory.domain.stores.entries import Entries
-from agentops_memory.domain.stores.listing import Branch
-from agentops_memory.domain.stores.rules import Policy
-from agentops_memory.domain.stores.stores import Stores
-from agentops_memory.domain.stores.versions import Versions
-from agentops_memory.storage.sql.memories import MemoryTable
-from agentops_memory.storage.sql.revisions import VersionTable
-from agentops_memory.storage.sql.stores import EntryTable, StoreTable
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.memory.sql.revisions import VersionTable
+from agentops_memory.memory.sql.stores import EntryTable, StoreTable
+from agentops_memory.recall.recall import Recall
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.stores.rules.entries import Entries
+from agentops_memory.stores.rules.listing import Branch
+from agentops_memory.stores.rules.rules import Policy
+from agentops_memory.stores.rules.stores import Stores
+from agentops_memory.stores.rules.versions import Versions
 
 from . import engine as engines
 from .database import assert_index_is_whole

@@ -7,9 +7,9 @@ from uuid import UUID
 import httpx
 import pytest
 
-from agentops_memory.api.kit import http as plumbing
-from agentops_memory.api.kit.refusals import STATUS
-from agentops_memory.web import http_limits as limits
+from agentops_memory.http import requests as plumbing
+from agentops_memory.http.edge import http_limits as limits
+from agentops_memory.http.refusals import STATUS
 
 from .callers import calling, made_key
 from .engine import impatient, locked

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.domain.text.ids import Uids
+from agentops_memory.recall.text.ids import Uids
 
 from .requirements import requirement
 from .service import START, Service, serving

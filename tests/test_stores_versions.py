@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from agentops_memory.api.memory_stores.routes import POLICY
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.space import StoreId
-from agentops_memory.domain.model.stores import VersionId
-from agentops_memory.domain.stores.versions import Versions
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.space import StoreId
+from agentops_memory.memory.model.stores import VersionId
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.stores.memory_stores.routes import POLICY
+from agentops_memory.stores.rules.versions import Versions
 
 from . import engine as engines
 from .requirements import requirement

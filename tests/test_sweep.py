@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.model.access import OPERATOR, Caller
-from agentops_memory.domain.ports.maintenance import Maintenance
+from agentops_memory.engine.maintenance import Maintenance
 from agentops_memory.jobs.index import tidy, tidying
 from agentops_memory.jobs.runner import WorkSignal
-from agentops_memory.storage.search import groups
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.fts import partitions
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.recall.search import groups
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.fts import partitions
 from agentops_memory.telemetry import Metrics, Telemetry
 
 from .database import assert_index_is_whole

@@ -8,18 +8,10 @@ import pytest
 from opentelemetry.trace import INVALID_SPAN, NoOpTracer, get_current_span
 
 from agentops_memory import __version__
-from agentops_memory.domain.errors import (
-    Busy,
-    Conflict,
-    Full,
-    Invalid,
-    InvalidFields,
-    NotFound,
-    Refusal,
-)
-from agentops_memory.domain.ports.engine import Engine
-from agentops_memory.domain.recall.recall import Recall
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.engine.engine import Engine
+from agentops_memory.errors import Busy, Conflict, Full, Invalid, InvalidFields, NotFound, Refusal
+from agentops_memory.recall.recall import Recall
+from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.telemetry import Telemetry, annotate, events, traced
 
 from .otlp import Collector, Event

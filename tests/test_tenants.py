@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.domain.errors import Busy, NotFound, Unavailable
-from agentops_memory.domain.lifecycle.receipts import Erasures
-from agentops_memory.domain.memories.saves import save
-from agentops_memory.domain.memories.writes import erase
-from agentops_memory.domain.model.access import OPERATOR, Caller, KeyId, TenantId
-from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.domain.ports.engine import Transaction
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Busy, NotFound, Unavailable
 from agentops_memory.jobs.gauges import counted
-from agentops_memory.storage.sql.memories import MemoryTable
-from agentops_memory.storage.sqlite import SqliteEngine, TenantsEngine
-from agentops_memory.storage.sqlite.engine import tenants
-from agentops_memory.storage.sqlite.engine.tenant_files import remove
-from agentops_memory.storage.sqlite.engine.tenants import Engines, tenant_file
+from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.saves import save
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.memory.writes import erase
+from agentops_memory.sqlite import SqliteEngine, TenantsEngine
+from agentops_memory.sqlite.engine import tenants
+from agentops_memory.sqlite.engine.tenant_files import remove
+from agentops_memory.sqlite.engine.tenants import Engines, tenant_file
 
 from .callers import calling, made_key
 from .engine import draft

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.model.space import project_name
-from agentops_memory.domain.text.normalization import (
+from agentops_memory.memory.model.space import project_name
+from agentops_memory.recall.text.normalization import (
     clean,
     content_hash,
     cut,

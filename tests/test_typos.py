@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.domain.text.spelling import is_one_edit
-from agentops_memory.storage import stems
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.stems import TOKENIZER, Stems
+from agentops_memory.engine.shared import stems
+from agentops_memory.engine.shared.stems import TOKENIZER, Stems
+from agentops_memory.recall.text.spelling import is_one_edit
+from agentops_memory.sqlite.base.connection import connect
 
 from .database import all_terms, assert_index_is_whole, imported, terms_afresh
 from .engines import rows

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from agentops_memory.api.kit import endpoint
-from agentops_memory.api.kit import large_answers as large
+from agentops_memory.http import endpoint
+from agentops_memory.http import large_answers as large
 from agentops_memory_client import MemoryClient
 from agentops_memory_client.transport.retries import Timing
 

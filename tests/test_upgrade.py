@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.model.memory import ChangeKind, Memory, MemoryId, Session, SessionId
-from agentops_memory.domain.model.space import project_name
-from agentops_memory.storage.sql.memories import MemoryTable
-from agentops_memory.storage.sql.revisions import RevisionTable
-from agentops_memory.storage.sql.sessions import SessionTable
-from agentops_memory.storage.sqlite.schema.migrate import migrated
+from agentops_memory.memory.model.memory import ChangeKind, Memory, MemoryId, Session, SessionId
+from agentops_memory.memory.model.space import project_name
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.memory.sql.revisions import RevisionTable
+from agentops_memory.memory.sql.sessions import SessionTable
+from agentops_memory.sqlite.schema.migrate import migrated
 
 from .engines import rows
 from .files import NOW, assert_sound, beside, found, reading, schema

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentops_memory.domain.errors import StartRefused
-from agentops_memory.storage.sqlite.schema import upgrade
-from agentops_memory.storage.sqlite.schema.migrate import migrated
+from agentops_memory.errors import StartRefused
+from agentops_memory.sqlite.schema import upgrade
+from agentops_memory.sqlite.schema.migrate import migrated
 
 from .engines import rows
 from .files import NOW, assert_sound, beside, copy_of, disk, found, old_texts
@@ -239,7 +239,7 @@ KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from agentops_memory.storage.sqlite.schema import migrate, upgrade
+from agentops_memory.sqlite.schema import migrate, upgrade
 
 def kill(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.errors import Busy
-from agentops_memory.domain.memories import saves
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine import engine, readers
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Busy
+from agentops_memory.memory import saves
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine import engine, readers
 
 from .engine import SOON, cancel, count, draft, held, locked, opened, run, save, turns
 from .process import until

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.ports.engine import Transaction
-from agentops_memory.storage.sqlite import SqliteEngine
-from agentops_memory.storage.sqlite.base import open_files as wal
-from agentops_memory.storage.sqlite.base.connection import connect
-from agentops_memory.storage.sqlite.engine.readers import READERS
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base import open_files as wal
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.readers import READERS
 
 from .engine import count, run, save, statement
 

@@ -5,16 +5,16 @@ from uuid import uuid4
 
 import pytest
 
-from agentops_memory.api.kit import http
-from agentops_memory.domain.model.memory import MemoryId
-from agentops_memory.domain.model.search import Filter, Found
-from agentops_memory.domain.model.space import Project
-from agentops_memory.domain.recall import explanation
-from agentops_memory.domain.recall.explanation import Answer, failed_filters
-from agentops_memory.storage.search import query as index_query
-from agentops_memory.storage.search import search
-from agentops_memory.storage.sql import memory_lists
-from agentops_memory.storage.sql.memories import MemoryTable
+from agentops_memory.http import requests as http
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.model.search import Filter, Found
+from agentops_memory.memory.model.space import Project
+from agentops_memory.memory.sql import memory_lists
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.recall import explanation
+from agentops_memory.recall.explanation import Answer, failed_filters
+from agentops_memory.recall.search import query as index_query
+from agentops_memory.recall.search import search
 
 from .files import reading
 from .service import Service

@@ -6,8 +6,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agentops_memory.storage.sql.rows import micros
-from agentops_memory.storage.sqlite.base.connection import connect
+from agentops_memory.memory.sql.rows import micros
+from agentops_memory.sqlite.base.connection import connect
 
 from .planted import MARK, text
 

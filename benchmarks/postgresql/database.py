@@ -14,9 +14,9 @@ from subprocess import DEVNULL
 import psycopg
 from tests import postgres
 
-from agentops_memory.domain.text.features import ALL
-from agentops_memory.files.keys import KeyFile
-from agentops_memory.storage.copying.tenants import Files, to_database
+from agentops_memory.operations.copying.tenants import Files, to_database
+from agentops_memory.operations.files.keys import KeyFile
+from agentops_memory.recall.text.features import ALL
 
 from .processor import children, parent
 

@@ -62,7 +62,7 @@ def _functions(lengths: Sequence[int]) -> Iterator[str]:
 
 def _architecture() -> Iterator[str]:
     yield _line("rows of the architecture table", architecture.rows())
-    yield from _list("upward imports", architecture.refused())
+    yield from _list("imports against the table", architecture.refused())
 
 
 def _list(name: str, entries: Iterable[str]) -> Iterator[str]:

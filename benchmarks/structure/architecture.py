@@ -1,17 +1,18 @@
-"""The architecture as tests/test_architecture.py has it: its table, and what that refuses."""
+"""The rooms as tests/test_architecture.py has them: its table, and the imports against it."""
 
 from collections.abc import Iterator
 
-from tests.test_architecture import ALLOWED, allowed, imported, is_allowed
+from tests.test_architecture import ALLOWED, crossings, modules
+
+from .imports import by_module
 
 
 def rows() -> int:
-    """The rows of the table, each a part and what it may import."""
+    """The rows of the table, each some rooms and what they may import."""
     return len(ALLOWED)
 
 
 def refused() -> Iterator[str]:
-    """Each import that goes up, against the table."""
-    for name, target, is_ours in imported():
-        if is_ours and not is_allowed(target, allowed(name)):
-            yield f"{name} imports {target}"
+    """Each import against the table."""
+    for importer, imported in crossings(by_module(list(modules().values()))):
+        yield f"{importer} imports {imported}"

@@ -38,13 +38,13 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (74_830, 46_000),
+    "lines": (74_743, 46_000),
     "files": (581, 180),
     "types of a noun": (11, 4),
     "places of an optional field": (23, 5),
     "protocols with one implementation": (12, 0),
     "modules imported by one other": (131, 30),
-    "percent of lines that import": (9.3, 5.0),
+    "percent of lines that import": (9.2, 5.0),
 }
 
 

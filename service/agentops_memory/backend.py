@@ -4,16 +4,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-from .domain.model.access import Caller, TenantId
-from .domain.model.key_registry import By, KeyRegistry
-from .domain.model.keys import KeyStore
-from .domain.ports.callbacks import AuditLog
-from .domain.ports.engine import Engine
-from .files.audit import AuditFile, by_key
-from .files.keys import KeyFile, WatchedKeys
-from .files.seals import SealFile
+from .engine.callbacks import AuditLog
+from .engine.engine import Engine
+from .memory.model.access import Caller, TenantId
+from .memory.model.key_registry import By, KeyRegistry
+from .memory.model.keys import KeyStore
+from .operations.files.audit import AuditFile, by_key
+from .operations.files.keys import KeyFile, WatchedKeys
+from .operations.files.seals import SealFile
+from .recall.index_cache.cache import IndexCache
 from .settings.settings import Settings
-from .storage.index_cache.cache import IndexCache
 
 
 @asynccontextmanager
@@ -28,7 +28,7 @@ async def opened_engine(
     quota = settings.tenant_quota if is_limited else None
     index_cache = IndexCache(settings.index_cache) if is_limited else None
     if settings.database_url:
-        from .storage.postgresql.engine.engine import PostgresEngine  # noqa: PLC0415 - an extra
+        from .postgresql.engine.engine import PostgresEngine  # noqa: PLC0415 - an extra
 
         async with PostgresEngine.opened(
             settings.database_url,
@@ -44,8 +44,8 @@ async def opened_engine(
         ) as database:
             yield database
         return
-    from .storage.sqlite import SqliteEngine  # noqa: PLC0415
-    from .storage.sqlite.engine.tenants import tenant_file  # noqa: PLC0415
+    from .sqlite import SqliteEngine  # noqa: PLC0415
+    from .sqlite.engine.tenants import tenant_file  # noqa: PLC0415
 
     async with SqliteEngine.opened(
         tenant_file(settings.db_path, tenant),
@@ -69,7 +69,7 @@ def audit_of(
 ) -> AuditLog:
     """The audit; `by` says who a caller is."""
     if settings.database_url:
-        from .storage.postgresql.audit import PostgresAudit  # noqa: PLC0415
+        from .postgresql.audit import PostgresAudit  # noqa: PLC0415
 
         return PostgresAudit(settings.database_url, clock, by)
     return AuditFile(settings.audit_file, clock, by)
@@ -78,7 +78,7 @@ def audit_of(
 def registry_of(settings: Settings) -> KeyRegistry:
     """The keys, to be changed."""
     if settings.database_url:
-        from .storage.postgresql.keys import PostgresKeys  # noqa: PLC0415
+        from .postgresql.keys import PostgresKeys  # noqa: PLC0415
 
         return PostgresKeys(settings.database_url)
     return KeyFile(settings.keys_file, settings.audit_file)
@@ -88,7 +88,7 @@ def registry_of(settings: Settings) -> KeyRegistry:
 async def watched_keys(settings: Settings) -> AsyncIterator[KeyStore]:
     """The keys that open a service, with every change of them."""
     if settings.database_url:
-        from .storage.postgresql.keys import WatchedPostgresKeys  # noqa: PLC0415
+        from .postgresql.keys import WatchedPostgresKeys  # noqa: PLC0415
 
         keys = WatchedPostgresKeys(settings.database_url)
         with keys.watching():

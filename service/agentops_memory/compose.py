@@ -10,44 +10,44 @@ from functools import partial
 
 from starlette.applications import Starlette
 
-from .api.agentops import routes as agentops
-from .api.anthropic_stores import routes as anthropic_stores
-from .api.kit.endpoint import Gate
-from .api.kit.protocol import Operation, Protocol, SeamServices
-from .api.memory_stores import routes as memory_stores
-from .api.openintent import routes as openintent
-from .api.openwop import routes as openwop
+from .agentops import routes as agentops
+from .agentops.transfers.transfer import Transfer
 from .backend import opened_engine, sealer_of, watched_keys
-from .domain.hosts.seeding import Seeding
-from .domain.model.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId
-from .domain.model.keys import KeyStore
-from .domain.ports.callbacks import noop
-from .domain.ports.engine import Engine, Storage
-from .domain.transfer.transfer import Transfer
-from .files.file_systems import require_local
-from .files.seals import SealFile, SealFileRefused, require_seal_file
-from .files.service_lock import OnWait, service_lock_within
-from .jobs.accesses import noting
-from .jobs.gauges import Figures, kept_fresh, watching_the_loop
-from .jobs.schedule import BackgroundJobs
-from .local import LocalService
-from .mcp import http as mcp
-from .mcp.connection import Connections
-from .settings.settings import Settings
-from .storage.index_cache.cache import IndexCache
-from .storage.sqlite import TenantsEngine
-from .storage.sqlite.schema.migrate import OnUpgrade
-from .telemetry import Telemetry, counted, traced
-from .web.app import Scrape, application
-from .web.auth import (
+from .engine.callbacks import noop
+from .engine.engine import Engine, Storage
+from .http.edge.app import Scrape, application
+from .http.edge.auth import (
     Identity,
     is_loopback,
     is_open_allowed,
     must_have_keys,
     must_have_keys_for_seams,
 )
-from .web.health import Probes
-from .web.rate_limit import RateLimiter
+from .http.edge.health import Probes
+from .http.edge.rate_limit import RateLimiter
+from .http.endpoint import Gate
+from .http.protocol import Operation, Protocol, SeamServices
+from .jobs.accesses import noting
+from .jobs.gauges import Figures, kept_fresh, watching_the_loop
+from .jobs.schedule import BackgroundJobs
+from .local import LocalService
+from .mcp import http as mcp
+from .mcp.connection import Connections
+from .memory.model.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId
+from .memory.model.keys import KeyStore
+from .openintent import routes as openintent
+from .openwop import routes as openwop
+from .openwop.rules.seeding import Seeding
+from .operations.files.file_systems import require_local
+from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
+from .operations.files.service_lock import OnWait, service_lock_within
+from .recall.index_cache.cache import IndexCache
+from .settings.settings import Settings
+from .sqlite import TenantsEngine
+from .sqlite.schema.migrate import OnUpgrade
+from .stores.anthropic import routes as anthropic_stores
+from .stores.memory_stores import routes as memory_stores
+from .telemetry import Telemetry, counted, traced
 from .wiring import Wiring
 
 log = logging.getLogger(__name__)

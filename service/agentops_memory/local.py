@@ -15,18 +15,18 @@ from agentops_memory_client.contract.errors import refused
 from agentops_memory_client.contract.models import Imported, ImportPlan, Progress
 from agentops_memory_client.contract.service import MemoryService
 
-from .api.agentops import bodies
-from .api.agentops.operations import AgentOps
-from .api.agentops.transfer import Document
-from .api.agentops.wire import Rows
-from .api.kit.http import Query
-from .api.kit.refusals import STATUS
-from .domain.errors import Refusal
-from .domain.memories.redactor import RulesOf
-from .domain.model.access import Caller
-from .domain.model.space import project_name
-from .domain.text.normalization import clean
-from .domain.text.summary import Message
+from .agentops import bodies
+from .agentops.operations import AgentOps
+from .agentops.transfer import Document
+from .agentops.wire import Rows
+from .errors import Refusal
+from .http.refusals import STATUS
+from .http.requests import Query
+from .memory.model.access import Caller
+from .memory.model.space import project_name
+from .memory.redactor import RulesOf
+from .recall.text.normalization import clean
+from .recall.text.summary import Message
 from .telemetry import Telemetry, hide_by
 
 T = TypeVar("T")

@@ -16,12 +16,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from . import __version__, compose
-from .domain.errors import SettingRefused
+from .errors import SettingRefused
+from .http.edge.http_limits import LimitedProtocol
+from .http.edge.middleware import StartupGate, guarded
 from .settings.parsing import Address
 from .settings.settings import Settings
 from .telemetry import Telemetry
-from .web.http_limits import LimitedProtocol
-from .web.middleware import StartupGate, guarded
 
 T = TypeVar("T")
 

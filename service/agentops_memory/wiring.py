@@ -6,41 +6,41 @@ from datetime import datetime
 from functools import partial
 from typing import Self
 
-from .api.agentops import routes as agentops
-from .api.kit.protocol import Services, StoreServices
+from .agentops import routes as agentops
+from .agentops.transfers.transfer import Transfer
 from .backend import audit_of
-from .domain.agents.entries import AgentEntries
-from .domain.agents.events import Events
-from .domain.agents.intents import Intents
-from .domain.agents.namespaces import Namespaces
-from .domain.agents.participants import Participants
-from .domain.agents.search import AgentSearch
-from .domain.agents.tasks import Tasks
-from .domain.hosts.commitments import Commitments, Firing
-from .domain.hosts.entries import RefEntries
-from .domain.hosts.forgetting import Forgetting
-from .domain.hosts.passes.passes import Passes
-from .domain.hosts.proposals.proposals import Proposals
-from .domain.hosts.runs import Runs
-from .domain.lifecycle.projects import Projects
-from .domain.lifecycle.receipts import Erasures
-from .domain.memories.memories import Memories
-from .domain.memories.redactor import Redaction, Registry, RulesOf
-from .domain.memories.reviews import Reviews
-from .domain.memories.sessions import Sessions
-from .domain.model.access import Caller
-from .domain.model.hosts.passes import PassKind
-from .domain.ports.callbacks import Audit, AuditLog, noop
-from .domain.ports.engine import Engine
-from .domain.recall.recall import Recall
-from .domain.stores.entries import Entries
-from .domain.stores.rules import Policy
-from .domain.stores.stores import Stores
-from .domain.stores.versions import Versions
-from .domain.transfer.transfer import Transfer
-from .files.redaction import RedactionFile
+from .engine.callbacks import Audit, AuditLog, noop
+from .engine.engine import Engine
+from .http.protocol import Services, StoreServices
 from .local import LocalService
+from .memory.lifecycle.projects import Projects
+from .memory.lifecycle.receipts import Erasures
+from .memory.memories import Memories
+from .memory.model.access import Caller
+from .memory.redactor import Redaction, Registry, RulesOf
+from .memory.reviews import Reviews
+from .memory.sessions import Sessions
+from .openintent.rules.entries import AgentEntries
+from .openintent.rules.events import Events
+from .openintent.rules.intents import Intents
+from .openintent.rules.namespaces import Namespaces
+from .openintent.rules.participants import Participants
+from .openintent.rules.search import AgentSearch
+from .openintent.rules.tasks import Tasks
+from .openwop.model.passes import PassKind
+from .openwop.rules.commitments import Commitments, Firing
+from .openwop.rules.entries import RefEntries
+from .openwop.rules.forgetting import Forgetting
+from .openwop.rules.passes.passes import Passes
+from .openwop.rules.proposals.proposals import Proposals
+from .openwop.rules.runs import Runs
+from .operations.files.redaction import RedactionFile
+from .recall.recall import Recall
 from .settings.settings import Settings
+from .stores.rules.entries import Entries
+from .stores.rules.rules import Policy
+from .stores.rules.stores import Stores
+from .stores.rules.versions import Versions
 from .telemetry import Telemetry, counted
 from .telemetry.measures import PASSES
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentops_memory.files.seals import SealFile
+from agentops_memory.operations.files.seals import SealFile
 
 from ..engines import DATABASE_URL
 from ..process import until

@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import psycopg
 
-from agentops_memory.domain.errors import Refusal
-from agentops_memory.domain.lifecycle.projects import Projects
-from agentops_memory.domain.model.access import OPERATOR
-from agentops_memory.domain.model.space import Project
-from agentops_memory.domain.ports.engine import Engine
-from agentops_memory.storage.postgresql.engine.engine import PostgresEngine
-from agentops_memory.storage.sqlite import SqliteEngine
+from agentops_memory.engine.engine import Engine
+from agentops_memory.errors import Refusal
+from agentops_memory.memory.lifecycle.projects import Projects
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.space import Project
+from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.sqlite import SqliteEngine
 
 from ..engines import rows
 from ..postgres import ordered

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 from uuid import UUID, uuid5
 
-from ..api.kit.json_reader import entries, members
-from ..domain.memories.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
-from ..domain.model.space import UNKNOWN_PROJECT
+from ..http.json_reader import entries, members
+from ..memory.model.space import UNKNOWN_PROJECT
+from ..memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 
 OF_ENGRAM = {"version", "prompts"}  # members that a document of ours does not have
 LISTS = {"sessions", "observations", "prompts"}

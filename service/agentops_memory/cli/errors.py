@@ -9,7 +9,7 @@ import click
 
 from agentops_memory_client.contract.errors import MemoryServiceError
 
-from ..domain.errors import Damaged, Refusal, SettingRefused
+from ..errors import Damaged, Refusal, SettingRefused
 from .output import one_line
 
 NAME = "agentops-memory"

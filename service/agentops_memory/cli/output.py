@@ -14,7 +14,7 @@ import click
 
 from agentops_memory_client.contract.models import Progress
 
-from ..domain.text.visible import printable
+from ..recall.text.visible import printable
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAB = 4

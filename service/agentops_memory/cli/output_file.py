@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from ..files.atomic import os_errors_as
+from ..operations.files.atomic import os_errors_as
 from ..settings.settings import Settings
 from .errors import FileRefused
 
 
 def refuse_own(to: str, settings: Settings) -> None:
     """Refuse to write over what the service itself lives on."""
-    from ..storage.sqlite.engine.tenants import tenants_folder  # noqa: PLC0415
+    from ..sqlite.engine.tenants import tenants_folder  # noqa: PLC0415
 
     target, database, *own = (
         Path(os.path.realpath(file))

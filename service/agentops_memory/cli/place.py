@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from ..backend import opened_engine
-from ..domain.lifecycle.receipts import Erasures
-from ..domain.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
-from ..domain.model.key_registry import KeyRegistry
-from ..domain.model.retention import Counted, StorageStats
-from ..domain.ports.callbacks import AuditLog, Progress
-from ..domain.ports.engine import Engine
+from ..engine.callbacks import AuditLog, Progress
+from ..engine.engine import Engine
+from ..memory.lifecycle.receipts import Erasures
+from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
+from ..memory.model.key_registry import KeyRegistry
+from ..memory.model.retention import Counted, StorageStats
 from ..settings.database import OF_FILES
 from ..settings.settings import Settings, settings
 from .errors import CommandRefused

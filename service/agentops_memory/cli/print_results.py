@@ -12,7 +12,7 @@ import click
 
 from agentops_memory_client.contract.models import Context, Explanation, Found, Revision, Saved
 
-from ..domain.text.instants import rendered
+from ..recall.text.instants import rendered
 from .output import Rows, counted, lines, one_line, print_table, say, show
 
 DONE = {

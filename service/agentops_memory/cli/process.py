@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import TextIO
 
-from ..domain.secrets.sanitizing import message_of, trace
+from ..secrets.sanitizing import message_of, trace
 from .errors import TERMINATED
 
 TIMEOUT = 5  # seconds for what SIGTERM undoes; a write that blocks could hold it up for ever

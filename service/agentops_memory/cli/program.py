@@ -11,15 +11,7 @@ import click
 from agentops_memory_client.contract.errors import MemoryServiceError
 
 from .. import __version__
-from .errors import (
-    FAILURES,
-    INTERRUPTED,
-    NAME,
-    READER_GONE,
-    TERMINATED,
-    CommandRefused,
-    fail,
-)
+from .errors import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
 from .process import (
     Terminated,
     drop_unwritten_output,

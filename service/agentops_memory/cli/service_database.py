@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from ..backend import audit_of, registry_of
-from ..domain.errors import Unavailable
-from ..domain.model.access import DEFAULT_TENANT, TenantId
-from ..domain.model.retention import Counted, StorageStats
+from ..errors import Unavailable
+from ..memory.model.access import DEFAULT_TENANT, TenantId
+from ..memory.model.retention import Counted, StorageStats
+from ..postgresql import tenants
+from ..postgresql.base.connecting import control
+from ..postgresql.schema.migrate import schema_of
+from ..postgresql.storage_stats import storage_stats
 from ..settings.settings import Settings
-from ..storage.postgresql import tenants
-from ..storage.postgresql.base.connecting import control
-from ..storage.postgresql.schema.migrate import schema_of
-from ..storage.postgresql.storage_stats import storage_stats
 from .errors import NoDatabase, NoTenant
 from .invocation import now, user
 

@@ -5,16 +5,16 @@ from datetime import datetime
 from pathlib import Path
 
 from ..backend import audit_of, registry_of
-from ..domain.errors import Unavailable
-from ..domain.model.access import DEFAULT_TENANT, OPERATOR, TenantId
-from ..domain.model.retention import Counted, StorageStats
-from ..files.atomic import make_folder, os_errors_as
-from ..files.file_systems import require_local
+from ..errors import Unavailable
+from ..memory.model.access import DEFAULT_TENANT, OPERATOR, TenantId
+from ..memory.model.retention import Counted, StorageStats
+from ..operations.files.atomic import make_folder, os_errors_as
+from ..operations.files.file_systems import require_local
 from ..settings.settings import Settings
-from ..storage.sqlite.engine import tenant_files
-from ..storage.sqlite.engine.tenants import tenant_file, tenants_folder
-from ..storage.sqlite.maintenance.storage_stats import storage_stats
-from ..storage.sqlite.schema.migrate import require_current
+from ..sqlite.engine import tenant_files
+from ..sqlite.engine.tenants import tenant_file, tenants_folder
+from ..sqlite.maintenance.storage_stats import storage_stats
+from ..sqlite.schema.migrate import require_current
 from .errors import FileRefused, NoDatabase, NoTenant
 from .invocation import now, user
 

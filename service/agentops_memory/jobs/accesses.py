@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from ..domain.agents.entries import AgentEntries
+from ..openintent.rules.entries import AgentEntries
 from .runner import attempted, repeating
 
 EVERY = timedelta(seconds=1)

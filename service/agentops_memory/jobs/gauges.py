@@ -6,10 +6,10 @@ import math
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 
-from ..domain.errors import NotFound
-from ..domain.model.space import RowCounts
-from ..domain.ports.engine import Storage
-from ..domain.ports.maintenance import Sizes
+from ..engine.engine import Storage
+from ..engine.maintenance import Sizes
+from ..errors import NotFound
+from ..memory.model.space import RowCounts
 from ..telemetry import Metrics
 from ..telemetry import measures as m
 from .runner import attempted, background

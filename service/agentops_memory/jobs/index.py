@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from functools import partial
 
-from ..domain.errors import Damaged
-from ..domain.model.access import Caller, TenantId
-from ..domain.ports.maintenance import Maintenance, Tidied
+from ..engine.maintenance import Maintenance, Tidied
+from ..errors import Damaged
+from ..memory.model.access import Caller, TenantId
 from ..telemetry import Metrics
 from ..telemetry.measures import INDEX_DRIFT, INDEX_PARTITIONS
 from .runner import Callers, Job, WorkSignal, background, repeating

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ..domain.lifecycle.retention import Removed, RetentionSweep
-from ..domain.model.access import Caller
-from ..domain.model.retention import BY_CLOCK, Kind, Retentions
+from ..memory.lifecycle.retention import Removed, RetentionSweep
+from ..memory.model.access import Caller
+from ..memory.model.retention import BY_CLOCK, Kind, Retentions
 from ..telemetry import Metrics
 from ..telemetry.measures import EXPIRED, SWEPT_ROWS
 from .runner import Callers, Job, WorkSignal, attempted, background, repeating

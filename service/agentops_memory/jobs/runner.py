@@ -12,9 +12,9 @@ from datetime import timedelta
 from logging import Logger
 from typing import Any, TypeVar
 
-from ..domain.errors import NotFound, Refusal
-from ..domain.model.access import Caller, TenantId
-from ..domain.secrets.sanitizing import code_of, is_operational, reason
+from ..errors import NotFound, Refusal
+from ..memory.model.access import Caller, TenantId
+from ..secrets.sanitizing import code_of, is_operational, reason
 
 T = TypeVar("T")
 

@@ -10,24 +10,24 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ..domain.agents.archive import settle_all
-from ..domain.hosts.commitments import Firing
-from ..domain.hosts.passes.passes import Passes
-from ..domain.hosts.runs import Runs
-from ..domain.lifecycle.receipts import Erasures
-from ..domain.lifecycle.retention import RetentionSweep
-from ..domain.memories.sessions import Sessions
-from ..domain.model.access import Caller, TenantId
-from ..domain.ports.callbacks import AuditLog, noop
-from ..domain.ports.engine import Engine, Storage
-from ..domain.ports.sealing import Sealer
-from ..domain.transfer.transfer import Transfer
-from ..files.file_systems import require_local
+from ..agentops.transfers.transfer import Transfer
+from ..engine.callbacks import AuditLog, noop
+from ..engine.engine import Engine, Storage
+from ..engine.sealing import Sealer
+from ..memory.lifecycle.receipts import Erasures
+from ..memory.lifecycle.retention import RetentionSweep
+from ..memory.model.access import Caller, TenantId
+from ..memory.sessions import Sessions
+from ..openintent.rules.archive import settle_all
+from ..openwop.rules.commitments import Firing
+from ..openwop.rules.passes.passes import Passes
+from ..openwop.rules.runs import Runs
+from ..operations.files.file_systems import require_local
+from ..recall.index_cache.cache import IndexCache
 from ..settings.settings import Settings
-from ..storage.index_cache.cache import IndexCache
-from ..storage.sqlite import SqliteEngine
-from ..storage.sqlite.engine.engine import Listener
-from ..storage.sqlite.schema.migrate import OnUpgrade
+from ..sqlite import SqliteEngine
+from ..sqlite.engine.engine import Listener
+from ..sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
 from .backups import Backups, backing_up
 from .index import adapting, checking, repairing, tidying
@@ -91,7 +91,7 @@ class BackgroundJobs:
         self, url: str, has_key: Callable[[TenantId], bool]
     ) -> AsyncIterator[Storage]:
         """The storage of all tenants in a PostgreSQL database."""
-        from ..storage.postgresql.engine.engine import PostgresEngine  # noqa: PLC0415
+        from ..postgresql.engine.engine import PostgresEngine  # noqa: PLC0415
 
         soon = asyncio.get_running_loop().call_soon_threadsafe
 

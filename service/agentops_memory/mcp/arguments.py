@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..domain.memories import redactor
-from ..domain.model.memory import MAX_SUPERSEDED, MAX_TTL
+from ..memory import redactor
+from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL
 
 TYPES = "decision, discovery, bugfix, pattern, architecture, config, learning or preference"
 MOST_HITS = 50

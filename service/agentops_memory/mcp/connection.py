@@ -12,8 +12,8 @@ from agentops_memory_client.contract.errors import Conflict, NotFound
 from agentops_memory_client.contract.models import Observation
 from agentops_memory_client.contract.service import MemoryService
 
-from ..api.kit.endpoint import current_caller
-from ..domain.model.access import Caller, KeyId, TenantId
+from ..http.endpoint import current_caller
+from ..memory.model.access import Caller, KeyId, TenantId
 from ..settings.parsing import Profile
 
 SESSION = "Mcp-Session-Id"

@@ -19,16 +19,16 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agentops_memory_client.contract.extras import SERVER, requirements_command
 
-from ..api.kit.endpoint import current_caller
-from ..api.kit.http import MAX_BODY, SHORT, whole_body
-from ..api.kit.json_reader import parsed, written
-from ..api.kit.protocol import READ, Operation, Protocol, Services
-from ..api.kit.refusals import NoPath, Refusals
-from ..domain.errors import Invalid, Refusal
-from ..domain.memories.redactor import MAX_PROJECT
-from ..domain.model.access import Role
-from ..domain.model.space import Project, project_name
-from ..domain.text.normalization import clean
+from ..errors import Invalid, Refusal
+from ..http.endpoint import current_caller
+from ..http.json_reader import parsed, written
+from ..http.protocol import READ, Operation, Protocol, Services
+from ..http.refusals import NoPath, Refusals
+from ..http.requests import MAX_BODY, SHORT, whole_body
+from ..memory.model.access import Role
+from ..memory.model.space import Project, project_name
+from ..memory.redactor import MAX_PROJECT
+from ..recall.text.normalization import clean
 from ..telemetry import annotate
 from .connection import SESSION, Connections
 

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from agentops_memory_client.contract.errors import MemoryServiceError, Refused, Unreachable
 
 from .. import __version__
-from ..api.kit.http import MAX_BODY
+from ..http.requests import MAX_BODY
 from ..settings.parsing import Profile
 from . import arguments as a
 from .connection import Connection, Connections

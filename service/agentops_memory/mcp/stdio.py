@@ -16,8 +16,8 @@ from mcp.shared.message import SessionMessage
 
 from agentops_memory_client.contract.service import MemoryService
 
-from ..api.kit.json_reader import parsed, written
-from ..domain.errors import Invalid
+from ..errors import Invalid
+from ..http.json_reader import parsed, written
 from ..settings.parsing import Profile
 from .connection import Connection, SessionNames
 from .server import MemoryServer

@@ -10,8 +10,8 @@ from typing import Any
 from agentops_memory_client.contract.errors import Conflict, Invalid
 from agentops_memory_client.contract.models import Message, Session
 
-from ..domain.memories.redactor import MAX_KEY
-from ..domain.text.query import MAX_PROMPT
+from ..memory.redactor import MAX_KEY
+from ..recall.text.query import MAX_PROMPT
 from ..settings.parsing import Profile
 from . import arguments as a
 from . import texts

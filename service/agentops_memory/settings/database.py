@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from ..domain.errors import SettingRefused
+from ..errors import SettingRefused
 from . import parsing
 from .variables import variable
 

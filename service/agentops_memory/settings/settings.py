@@ -7,9 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ..domain.errors import SettingRefused
-from ..domain.model.retention import LARGEST_CAPACITY, Capacities, Retentions
-from ..domain.text.features import Features
+from ..errors import SettingRefused
+from ..memory.model.retention import LARGEST_CAPACITY, Capacities, Retentions
+from ..recall.text.features import Features
 from . import parsing
 from .database import DatabaseSettings, require_backup_dir
 from .parsing import Address, Profile, Rate

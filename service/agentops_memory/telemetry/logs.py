@@ -13,8 +13,8 @@ from typing import TextIO
 from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..domain.secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Rules
-from ..domain.secrets.sanitizing import is_own, message_of, text_of, trace
+from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Rules
+from ..secrets.sanitizing import is_own, message_of, text_of, trace
 from .measures import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT
 from .metrics import Metrics, trace_ids
 

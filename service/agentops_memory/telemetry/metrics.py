@@ -19,15 +19,15 @@ from opentelemetry.trace import (
 )
 
 from .. import __version__
-from ..domain.agents.binding import OverCapacity
-from ..domain.agents.rules import AtItem
-from ..domain.errors import Refusal
-from ..domain.memories.idempotency import IdempotentRequest
-from ..domain.model.hosts.commitments import ConditionKind
-from ..domain.model.hosts.passes import Distilled, PassDone
-from ..domain.model.memory import Amended, Entered, Imported, Saved
-from ..domain.model.search import Context, Method
-from ..domain.model.stores import Written
+from ..errors import Refusal
+from ..memory.idempotency import IdempotentRequest
+from ..memory.model.memory import Amended, Entered, Imported, Saved
+from ..memory.model.search import Context, Method
+from ..memory.model.stores import Written
+from ..openintent.rules.binding import OverCapacity
+from ..openintent.rules.rules import AtItem
+from ..openwop.model.commitments import ConditionKind
+from ..openwop.model.passes import Distilled, PassDone
 from . import measures as m
 from .measures import MEASURES, Kind, Measure
 

@@ -22,9 +22,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AnyValue
 
 from .. import __version__
-from ..domain.agents.rules import AtItem
-from ..domain.errors import Conflict, Refusal
-from ..domain.secrets.sanitizing import safe_message, trace
+from ..errors import Conflict, Refusal
+from ..openintent.rules.rules import AtItem
+from ..secrets.sanitizing import safe_message, trace
 from .logs import OwnText, hidden, remember
 from .metrics import Metrics, Prometheus, instruments
 

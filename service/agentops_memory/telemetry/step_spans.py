@@ -8,18 +8,18 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from opentelemetry.trace import Tracer
 
-from ..domain.memories import saves
-from ..domain.model.access import Caller
-from ..domain.model.agent_memory import AgentEntry
-from ..domain.model.intents import PendingArchive
-from ..domain.model.memory import Memory, Session
-from ..domain.ports.engine import Engine, Transaction
-from ..domain.ports.maintenance import Maintenance
-from ..domain.recall import recall
-from ..storage.sql.agents.archives import ArchiveTable
-from ..storage.sql.agents.entries import AgentTable
-from ..storage.sql.memories import MemoryTable
-from ..storage.sql.sessions import SessionTable
+from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Maintenance
+from ..memory import saves
+from ..memory.model.access import Caller
+from ..memory.model.agent_memory import AgentEntry
+from ..memory.model.intents import PendingArchive
+from ..memory.model.memory import Memory, Session
+from ..memory.sql.memories import MemoryTable
+from ..memory.sql.sessions import SessionTable
+from ..openintent.sql.archives import ArchiveTable
+from ..openintent.sql.entries import AgentTable
+from ..recall import recall
 from .spans import Attributes, Telemetry, annotate, span
 
 P = ParamSpec("P")

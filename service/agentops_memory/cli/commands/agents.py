@@ -10,12 +10,12 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from ...domain.agents.agents import Agents
-from ...domain.model.access import Caller, tenant_id
-from ...domain.model.agents import AgentExtent, AgentId, ListedAgent, agent_id
-from ...domain.model.erasure import UNKNOWN_COPIES
-from ...domain.model.keys import Key
-from ...domain.text.instants import rendered
+from ...memory.model.access import Caller, tenant_id
+from ...memory.model.agents import AgentExtent, AgentId, ListedAgent, agent_id
+from ...memory.model.erasure import UNKNOWN_COPIES
+from ...memory.model.keys import Key
+from ...openintent.rules.agents import Agents
+from ...recall.text.instants import rendered
 from ..invocation import now, user
 from ..options import (
     Command,
@@ -141,8 +141,8 @@ def erase(agent: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str
 
 async def _export(agent: AgentId, file: BinaryIO, agents: Agents, caller: Caller) -> None:
     # Not at the top: the other commands would wait for the API.
-    from ...api.kit.bodies import written  # noqa: PLC0415
-    from ...api.openintent import wire  # noqa: PLC0415
+    from ...http.bodies import written  # noqa: PLC0415
+    from ...openintent import wire  # noqa: PLC0415
 
     lost = 0
     async for entries in agents.export(caller, agent):

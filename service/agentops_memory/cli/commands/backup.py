@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from ...backup.backup import Scope, archive_draft, make_archive
-from ...backup.manifest import Manifest, document
-from ...domain.model.access import tenant_id
-from ...domain.model.findings import some_of
+from ...memory.model.access import tenant_id
+from ...memory.model.findings import some_of
+from ...operations.backup.backup import Scope, archive_draft, make_archive
+from ...operations.backup.manifest import Manifest, document
 from ...settings.settings import Settings
 from ..errors import file_errors
 from ..invocation import now

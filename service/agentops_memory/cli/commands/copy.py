@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...domain.model.access import tenant_id
-from ...files.keys import KeyFile
+from ...memory.model.access import tenant_id
+from ...operations.copying.tables import CopyRefused
+from ...operations.files.keys import KeyFile
 from ...settings.settings import Settings, settings
-from ...storage.copying.tables import CopyRefused
 from ..errors import file_errors
 from ..invocation import now, user
 from ..options import json_option, scope_option, setting_options
@@ -19,7 +19,7 @@ from ..service_files import require_local_files
 from ..target import silent
 
 if TYPE_CHECKING:
-    from ...storage.copying.tenants import Copied
+    from ...operations.copying.tenants import Copied
 
 POSTGRESQL = "postgresql"
 URL_PARTS = ("://", "password=", "host=", "dbname=")
@@ -65,7 +65,7 @@ def _copied(settings: Settings, to: str, named: Sequence[Any]) -> Iterator["Copi
     if settings.database_url is None:
         raise CopyRefused("MEMORY_DATABASE_URL is unset: it names the database.")
     # Not at the top: the driver is an extra, and its absence is told of by the setting.
-    from ...storage.copying.tenants import Files, to_database, to_files  # noqa: PLC0415
+    from ...operations.copying.tenants import Files, to_database, to_files  # noqa: PLC0415
 
     require_local_files(settings)
     files = Files(

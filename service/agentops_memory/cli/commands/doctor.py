@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import click
 
-from ...doctor.doctor import DoctorContext, findings_of, fixed
-from ...doctor.settings import settings_or_defaults
-from ...domain.model.access import tenant_id
-from ...domain.model.findings import Finding, Status, has_failed, worst_first
+from ...memory.model.access import tenant_id
+from ...memory.model.findings import Finding, Status, has_failed, worst_first
+from ...operations.doctor.doctor import DoctorContext, findings_of, fixed
+from ...operations.doctor.settings import settings_or_defaults
 from ..invocation import now
 from ..options import json_option, setting_options
 from ..output import counted, one_line

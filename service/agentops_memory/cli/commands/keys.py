@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from ...domain.model.access import DEFAULT_TENANT, KeyId, Role, new_patterns, tenant_id
-from ...domain.model.agents import agent_patterns
-from ...domain.model.keys import Key, issued
-from ...domain.text.instants import rendered
-from ...domain.text.normalization import clean
-from ...domain.text.visible import printable
+from ...memory.model.access import DEFAULT_TENANT, KeyId, Role, new_patterns, tenant_id
+from ...memory.model.agents import agent_patterns
+from ...memory.model.keys import Key, issued
+from ...recall.text.instants import rendered
+from ...recall.text.normalization import clean
+from ...recall.text.visible import printable
 from ...settings.parsing import duration
 from ..invocation import now, user
 from ..options import Command, json_option, setting_options, tenant_option, without_route

@@ -6,15 +6,15 @@ from functools import partial
 
 import click
 
-from ...domain.errors import Refusal, Unavailable
-from ...domain.model.access import Caller, TenantId, tenant_id
-from ...domain.ports.engine import Engine
-from ...domain.ports.maintenance import Maintenance
-from ...files.service_lock import service_lock
+from ...engine.engine import Engine
+from ...engine.maintenance import Maintenance
+from ...errors import Refusal, Unavailable
+from ...memory.model.access import Caller, TenantId, tenant_id
+from ...operations.files.service_lock import service_lock
 from ...settings.settings import Settings
-from ...storage.sqlite.engine.tenant_files import tenants_of
-from ...storage.sqlite.engine.tenants import tenant_file
-from ...storage.sqlite.schema.migrate import Plan, migrated, planned, tried
+from ...sqlite.engine.tenant_files import tenants_of
+from ...sqlite.engine.tenants import tenant_file
+from ...sqlite.schema.migrate import Plan, migrated, planned, tried
 from ..invocation import now
 from ..options import setting_options, tenant_option
 from ..output import size

@@ -11,19 +11,13 @@ from agentops_memory_client.contract.extras import SERVER, install_command
 from agentops_memory_client.contract.service import MemoryService
 
 from ...compose import opened_here
-from ...domain.errors import Invalid
-from ...domain.model.space import project_name
-from ...domain.text.normalization import clean
+from ...errors import Invalid
+from ...memory.model.space import project_name
+from ...recall.text.normalization import clean
 from ...settings.settings import Settings
 from ...telemetry import Telemetry, configure_logging
 from ..errors import NoMcp, file_errors
-from ..options import (
-    PROJECT,
-    file_tenant_option,
-    key_file_option,
-    setting_options,
-    url_option,
-)
+from ..options import PROJECT, file_tenant_option, key_file_option, setting_options, url_option
 from ..place import chosen_settings, usable
 from ..target import Target, service_at
 

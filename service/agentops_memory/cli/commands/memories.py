@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ...domain.model.space import project_name
-from ...domain.text.instants import rendered
+from ...memory.model.space import project_name
+from ...recall.text.instants import rendered
 from ...settings.parsing import retention
 from ..options import json_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, show

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...domain.lifecycle.projects import Projects
-from ...domain.lifecycle.receipts import Erasures
-from ...domain.model.access import Caller, tenant_id
-from ...domain.model.erasure import Receipt
-from ...domain.model.space import Extent, Listed, Project, project_name
-from ...domain.text.instants import rendered
-from ...domain.text.normalization import clean
-from ...domain.text.visible import printable
+from ...memory.lifecycle.projects import Projects
+from ...memory.lifecycle.receipts import Erasures
+from ...memory.model.access import Caller, tenant_id
+from ...memory.model.erasure import Receipt
+from ...memory.model.space import Extent, Listed, Project, project_name
+from ...recall.text.instants import rendered
+from ...recall.text.normalization import clean
+from ...recall.text.visible import printable
 from ..options import (
     Command,
     dry_run_option,

@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from ...backup.plan import KeysPlan, Replacement, RestorePlan
-from ...backup.restore import prepared
-from ...domain.errors import Refusal
-from ...domain.model.erasure import Erasure
-from ...domain.text.instants import rendered
-from ...files.keys import KeyFile
+from ...errors import Refusal
+from ...memory.model.erasure import Erasure
+from ...operations.backup.plan import KeysPlan, Replacement, RestorePlan
+from ...operations.backup.restore import prepared
+from ...operations.files.keys import KeyFile
+from ...recall.text.instants import rendered
 from ...settings.settings import Settings
-from ...storage.sqlite.schema.contents import Contents
+from ...sqlite.schema.contents import Contents
 from ..errors import file_errors
 from ..invocation import now, user
 from ..options import dry_run_option, json_option, scope_option, setting_options

@@ -2,7 +2,7 @@
 
 import click
 
-from ...domain.text.instants import rendered
+from ...recall.text.instants import rendered
 from ..options import json_option, project_option, target_options
 from ..output import one_line, print_table, say, show
 from ..print_results import print_json

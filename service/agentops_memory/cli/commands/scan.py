@@ -7,16 +7,16 @@ from functools import partial
 
 import click
 
-from ...api.kit.ids import ENTRY, STORE, public_id
-from ...domain.lifecycle.scan import Scan
-from ...domain.lifecycle.scan_findings import SecretFinding
-from ...domain.memories.redactor import Redaction
-from ...domain.model.access import Caller, tenant_id
-from ...domain.ports.callbacks import noop
-from ...domain.ports.engine import Engine
-from ...domain.secrets.redaction import redacted
-from ...domain.text.visible import printable
-from ...files.redaction import RedactionFile
+from ...engine.callbacks import noop
+from ...engine.engine import Engine
+from ...http.ids import ENTRY, STORE, public_id
+from ...memory.lifecycle.scan import Scan
+from ...memory.lifecycle.scan_findings import SecretFinding
+from ...memory.model.access import Caller, tenant_id
+from ...memory.redactor import Redaction
+from ...operations.files.redaction import RedactionFile
+from ...recall.text.visible import printable
+from ...secrets.redaction import redacted
 from ..options import json_option, setting_options, tenant_option
 from ..output import say
 from ..place import Place, finish, on_tenant, place_of

@@ -4,9 +4,9 @@ import json
 
 import click
 
-from ...domain.model.access import OPERATOR
-from ...files.atomic import make_folder
-from ...files.seals import SealFile
+from ...memory.model.access import OPERATOR
+from ...operations.files.atomic import make_folder
+from ...operations.files.seals import SealFile
 from ..errors import file_errors
 from ..invocation import now
 from ..options import json_option, setting_options

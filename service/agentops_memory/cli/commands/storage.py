@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from ...domain.model.retention import WHAT, Held, Kind, Retentions, StorageStats
-from ...domain.text.instants import rendered
+from ...memory.model.retention import WHAT, Held, Kind, Retentions, StorageStats
+from ...recall.text.instants import rendered
 from ..errors import file_errors
 from ..invocation import now
 from ..output import print_table, show, size

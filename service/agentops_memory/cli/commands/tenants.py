@@ -9,10 +9,10 @@ from typing import Any, BinaryIO
 
 import click
 
-from ...domain.errors import NotFound, Refusal, Unavailable
-from ...domain.model.access import Caller, TenantId, tenant_id
-from ...domain.ports.engine import Engine
-from ...domain.transfer.transfer import Transfer
+from ...agentops.transfers.transfer import Transfer
+from ...engine.engine import Engine
+from ...errors import NotFound, Refusal, Unavailable
+from ...memory.model.access import Caller, TenantId, tenant_id
 from ..invocation import now, user
 from ..options import (
     Command,
@@ -183,7 +183,7 @@ def _counts(plan: Mapping[str, Any]) -> str:
 
 async def _export(file: BinaryIO, engine: Engine, caller: Caller) -> None:
     # Not at the top: the other commands would wait for the API.
-    from ...api.agentops.transfer import exported  # noqa: PLC0415
+    from ...agentops.transfer import exported  # noqa: PLC0415
 
     async for piece in exported(Transfer(engine=engine), caller, None, now()):
         await asyncio.to_thread(file.write, piece)

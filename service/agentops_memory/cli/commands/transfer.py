@@ -21,9 +21,9 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
 from agentops_memory_client.contract.service import MemoryService
 
-from ...api.agentops.foreign import recognized
-from ...domain.errors import Invalid
-from ...files.atomic import os_errors_as
+from ...agentops.foreign import recognized
+from ...errors import Invalid
+from ...operations.files.atomic import os_errors_as
 from ..engram import LEFT_OUT, converted, is_engram
 from ..errors import FileRefused, FileThere, NotWhole, file_errors
 from ..options import force_option, json_option, project_option, target_options

@@ -1,0 +1,286 @@
+"""What a body of AgentOps REST may hold, and how it is read: every fault is named."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from ..errors import InvalidFields
+from ..memory import redactor as limits
+from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL
+from ..memory.model.space import project_name
+from ..recall.text.instants import zoned
+from ..recall.text.normalization import clean
+
+Model = TypeVar("Model", bound=BaseModel)
+
+Given = ConfigDict(strict=True, extra="ignore")
+
+
+def _folded(name: Any) -> Any:
+    return project_name(name) if isinstance(name, str) else name
+
+
+def _instant(given: Any) -> datetime:
+    at = zoned(given) if isinstance(given, str) else None
+    if at is None:
+        raise PydanticCustomError("instant", "no instant")
+    return at
+
+
+def _reference(given: Any) -> int | str:
+    if isinstance(given, str) and 0 < len(given) <= MAX_UID:
+        return given
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 < given <= MAX_ID:
+        raise PydanticCustomError("reference", "no id")
+    return given
+
+
+MAX_ID = 1 << 53
+MAX_UID = 64  # characters; a stable id has 36
+_VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
+
+_SEEN = "A new one has no invisible characters{}, unless it is imported."
+
+SessionKey = Annotated[
+    str, Field(min_length=1, max_length=limits.MAX_SESSION_ID, description=_SEEN.format(""))
+]
+Type = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_TYPE)]
+Title = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_TITLE)]
+Content = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_CONTENT)]
+ProjectName = Annotated[
+    str,
+    Field(pattern=_VISIBLE, max_length=limits.MAX_PROJECT, description=_SEEN.format(" and no `*`")),
+    BeforeValidator(_folded),
+]  # the limit is that of the folded name, which is what an export holds
+Scope = Annotated[str, Field(max_length=limits.MAX_SCOPE)]
+Summary = Annotated[str, Field(max_length=limits.MAX_SUMMARY)]
+Promotion = Annotated[str, Field(max_length=limits.MAX_TITLE)]
+TopicKey = Annotated[str, Field(max_length=limits.MAX_KEY, description=_SEEN.format(""))]
+Tag = Annotated[str, Field(max_length=limits.MAX_TAG, description=_SEEN.format(""))]
+Tags = Annotated[list[Tag], Field(max_length=limits.MAX_TAGS)]
+Count = Annotated[int, Field(ge=0, le=(1 << 53))]
+Positive = Annotated[int, Field(ge=1, le=(1 << 53))]
+End = Annotated[
+    datetime,
+    BeforeValidator(_instant),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+Ttl = Annotated[int, Field(ge=1, le=MAX_TTL, description="Seconds from now.")]
+Referred = Annotated[
+    int | str,
+    BeforeValidator(_reference),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_ID},
+                {"type": "string", "minLength": 1, "maxLength": MAX_UID},
+            ]
+        }
+    ),
+]
+Superseded = Annotated[
+    list[Referred],
+    Field(max_length=MAX_SUPERSEDED, description="Ids, or stable ids, of the same project."),
+]
+Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+class SessionBody(BaseModel):
+    """POST /sessions."""
+
+    model_config = Given
+    id: SessionKey
+    project: ProjectName
+
+
+class NamedSession(BaseModel):
+    """The session that a path names, and the project of one not known yet."""
+
+    model_config = Given
+    id: SessionKey
+    project: ProjectName | None = None
+
+
+class MessageBody(BaseModel):
+    """One message of a transcript."""
+
+    model_config = Given
+    role: str | None = None
+    content: str | None = None
+
+
+class Messages(BaseModel):
+    """The messages of a body, each of which is read alone."""
+
+    model_config = Given
+    messages: list[Any]
+
+
+class AppendBody(BaseModel):
+    """POST /sessions/{id}/messages; `Messages` reads it, so this is its description."""
+
+    model_config = Given
+    messages: list[MessageBody]
+
+
+class EndBody(BaseModel):
+    """POST /sessions/{id}/end; read piece by piece, so this is its description."""
+
+    model_config = Given
+    messages: list[MessageBody] | None = None
+
+
+class LifecycleBody(BaseModel):
+    """How long an observation holds; what is not given stays."""
+
+    model_config = Given | ConfigDict(
+        json_schema_extra={"not": {"required": ["expires_at", "ttl"]}},
+    )
+    NULLABLE: ClassVar[frozenset[str]] = frozenset()
+    expires_at: End | None = None
+    ttl: Ttl | None = None
+    pinned: bool | None = None
+    supersedes: Superseded | None = None
+    review_at: End | None = None
+
+    @model_validator(mode="after")
+    def _has_one_end(self) -> Self:
+        if {"expires_at", "ttl"} <= self.model_fields_set:
+            raise PydanticCustomError("ends", "two ends")
+        return self
+
+
+class MemoryBody(BaseModel):
+    """What an observation says, and where it lies."""
+
+    model_config = Given
+    session_id: SessionKey
+    type: Type
+    title: Title
+    content: Content
+    project: ProjectName
+    tags: Tags | None = None
+    scope: Scope | None = None
+    topic_key: TopicKey | None = None
+
+
+class ObservationBody(MemoryBody, LifecycleBody):
+    """POST /observations."""
+
+
+class ChangeBody(LifecycleBody):
+    """PATCH /observations/{id}; `null` takes an end, or a review, away."""
+
+    NULLABLE = frozenset({"expires_at", "review_at"})
+    type: Type | None = None
+    title: Title | None = None
+    content: Content | None = None
+    tags: Tags | None = None
+
+
+class RestoreBody(BaseModel):
+    """POST /observations/{id}/restore."""
+
+    model_config = Given
+    revision: Positive
+
+
+class ImportedSession(BaseModel):
+    """A session in an import."""
+
+    model_config = Given
+    id: SessionKey
+    project: ProjectName
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    summary: Summary | None = None
+    message_count: Count | None = None
+
+
+class ImportedObservation(MemoryBody):
+    """An observation in an import."""
+
+    uid: str | None = None
+    revision_count: Count | None = None
+    duplicate_count: Count | None = None
+    last_seen_at: Instant | None = None
+    promoted_to: Promotion | None = None
+    created_at: Instant | None = None
+    updated_at: Instant | None = None
+    expires_at: Instant | None = None
+    pinned: bool | None = None
+    supersedes: list[str] | None = None
+    review_at: Instant | None = None
+    confirmed_at: Instant | None = None
+    pinned_at: Instant | None = None
+
+
+class ImportBody(BaseModel):
+    """POST /import; read piece by piece, so this is its description."""
+
+    model_config = Given
+    sessions: list[ImportedSession] | None = None
+    observations: list[ImportedObservation] | None = None
+
+
+def body(model: type[Model], given: object, place: str = "") -> Model:
+    """The body as the model has it; Invalid names every fault. `null` is absent."""
+    if not isinstance(given, Mapping):
+        raise InvalidFields(f"validation failed: {place or 'the body'} must be an object")
+    nullable = getattr(model, "NULLABLE", ())
+    told = {k: _value(v) for k, v in given.items() if v is not None or k in nullable}
+    try:
+        return model.model_validate(told)
+    except ValidationError as error:
+        faults = [_fault(fault, place) for fault in error.errors(include_url=False)]
+        raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
+
+
+def _value(value: object) -> object:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_value(item) for item in value if item is not None]
+    return value
+
+
+_FAULTS = {
+    "missing": "{name} is required",
+    "string_too_short": "{name} is required",
+    "string_pattern_mismatch": "{name} is required",
+    "string_too_long": "{name} exceeds {max_length} chars",
+    "string_type": "{name} must be a string",
+    "too_long": "{name} exceed {max_length} items",
+    "list_type": "{name} must be a list",
+    "bool_type": "{name} must be true or false",
+    "instant": "{name} must be an instant with a time zone, such as 2027-01-31T09:00:00Z",
+    "reference": "{name} must be the id of an observation",
+    "ends": "expires_at and ttl exclude each other",
+    "int_type": "{name} must be a whole number",
+    "greater_than_equal": "{name} must be {ge} or more",
+    "less_than_equal": "{name} must be {le} or less",
+}
+
+
+def _fault(fault: Mapping[str, object], place: str) -> str:
+    """One fault of a body as a phrase."""
+    location = fault["loc"]
+    assert isinstance(location, tuple)
+    name = place
+    for step in location:
+        name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else str(step)
+    context = fault.get("ctx")
+    details = context if isinstance(context, dict) else {}
+    phrase = _FAULTS.get(str(fault["type"]), "{name} is not valid: {msg}")
+    return phrase.format(name=name, msg=fault["msg"], **details)

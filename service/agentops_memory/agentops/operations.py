@@ -1,0 +1,234 @@
+"""Each operation of AgentOps REST, however it is asked: over HTTP, or in this process."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from agentops_memory_client.contract import models as c
+
+from ..engine.callbacks import noop
+from ..errors import Invalid
+from ..http.requests import amount, asks_for, is_true, parameter, row_count, whole_number
+from ..memory.lifecycle.projects import Projects
+from ..memory.lifecycle.receipts import Erasures
+from ..memory.lookalikes import MAX_SIMILAR
+from ..memory.memories import Memories
+from ..memory.model.access import Caller
+from ..memory.model.erasure import ErasureId
+from ..memory.model.memory import Memory, MemoryId, Session, SessionId
+from ..memory.model.space import Project, project_name
+from ..memory.sessions import Sessions
+from ..recall.text.normalization import clean
+from ..telemetry import annotate
+from ..telemetry.spans import Attributes
+from . import answers as a
+from . import bodies, wire
+from . import models as m
+from .recall import Question, RecallOperations, filter_of, project_of
+from .transfer import Document, exported, import_plan, imported
+from .transfers.decisions import RowOutcome
+from .transfers.dry_run import DryRun
+from .transfers.transfer import Progress, Transfer
+from .wire import Rows, held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOps(RecallOperations):
+    """The operations over the domain. Each answers a noun, and says in its span what it did."""
+
+    memories: Memories
+    sessions: Sessions
+    transfer: Transfer
+    projects: Projects
+    erasures: Erasures
+    clock: Callable[[], datetime]
+
+    async def create_session(self, asked: Question) -> c.Session:
+        given = m.body(m.SessionBody, await asked.body())
+        key = await asked.idempotency()
+        session, project = SessionId(given.id), project_name(given.project)
+        opened = await self.sessions.open(asked.caller(), session, project, idempotency=key)
+        annotate(_session_span(opened.session))
+        return wire.session_opened(opened)
+
+    async def append_messages(self, asked: Question) -> c.Appended:
+        session, project = _session(asked)
+        messages = bodies.messages(await asked.body())
+        said = await self.sessions.hear(asked.caller(), messages)
+        key = await asked.idempotency()
+        grown = await self.sessions.append(asked.caller(), session, said, project, idempotency=key)
+        annotate(_session_span(grown.session))
+        return c.Appended(redacted=grown.redacted, warning=grown.warning)
+
+    async def end_session(self, asked: Question) -> c.SessionEnd:
+        session, project = _session(asked)
+        async with asked.transcript() as messages:
+            said = await self.sessions.hear(asked.caller(), messages)
+        key = await asked.idempotency()
+        ended = await self.sessions.close(asked.caller(), session, said, project, idempotency=key)
+        annotate(_session_span(ended.session))
+        return wire.session_ended(ended)
+
+    async def recent_sessions(self, asked: Question) -> Rows[c.Session]:
+        before = parameter(asked.query, "before_id")
+        sessions = await self.sessions.recent(
+            asked.caller(),
+            project_of(asked),
+            row_count(asked.query, "limit", 5),
+            SessionId(before) if before else None,
+        )
+        annotate({"memory.project": project_of(asked)})
+        return held(list(map(wire.session, sessions)))
+
+    async def add_observation(self, asked: Question) -> c.Saved:
+        draft = bodies.draft(m.body(m.ObservationBody, await asked.body()))
+        key, similar = await asked.idempotency(), _similar(asked)
+        outcome = await self.memories.save(asked.caller(), draft, similar=similar, idempotency=key)
+        annotate(
+            {
+                **_observation_span(outcome.memory),
+                "memory.observation.action": outcome.action.value,
+                "memory.session.id": outcome.memory.session,
+            }
+        )
+        return wire.saved(outcome)
+
+    async def recent_observations(self, asked: Question) -> Rows[c.Observation]:
+        before = parameter(asked.query, "before_id")
+        memories = await self.memories.recent(
+            asked.caller(),
+            filter_of(asked),
+            row_count(asked.query, "limit", 20),
+            None if before is None else MemoryId(whole_number(before, "before_id")),
+        )
+        annotate({"memory.project": project_of(asked)})
+        return held(list(map(wire.observation, memories)))
+
+    async def get_observation(self, asked: Question) -> c.Observation:
+        memory = await self.memories.get(asked.caller(), _memory_id(asked))
+        annotate(_observation_span(memory))
+        return wire.observation(memory)
+
+    async def observation_history(self, asked: Question) -> Rows[c.Revision]:
+        revisions = await self.memories.history(asked.caller(), _memory_id(asked))
+        annotate({"memory.observation.id": _memory_id(asked)})
+        return held(list(map(wire.revision, revisions)))
+
+    async def restore_observation(self, asked: Question) -> c.Observation:
+        memory_id = _memory_id(asked)
+        given = m.body(m.RestoreBody, await asked.body())
+        key = await asked.idempotency()
+        restored = await self.memories.restore(
+            asked.caller(), memory_id, given.revision, idempotency=key
+        )
+        annotate(_observation_span(restored.memory))
+        return wire.observation(restored.memory, redacted=restored.redacted)
+
+    async def update_observation(self, asked: Question) -> c.Observation:
+        memory_id = _memory_id(asked)
+        change = bodies.change(m.body(m.ChangeBody, await asked.body()))
+        key = await asked.idempotency()
+        amended = await self.memories.amend(asked.caller(), memory_id, change, idempotency=key)
+        annotate(_observation_span(amended.memory))
+        return wire.observation(amended.memory, redacted=amended.redacted)
+
+    async def confirm_observation(self, asked: Question) -> c.Observation:
+        key = await asked.idempotency()
+        memory = await self.memories.confirm(asked.caller(), _memory_id(asked), idempotency=key)
+        annotate(_observation_span(memory))
+        return wire.observation(memory)
+
+    async def delete_observation(self, asked: Question) -> str | None:
+        """The id of the receipt, of what was erased."""
+        memory_id, hard = _memory_id(asked), is_true(asked.query, "hard")
+        annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
+        key = await asked.idempotency()
+        if hard:
+            return await self.memories.erase(asked.caller(), memory_id, idempotency=key)
+        await self.memories.forget(asked.caller(), memory_id, idempotency=key)
+        return None
+
+    async def delete_project(self, asked: Question) -> a.ErasureReceipt | a.ErasurePlan:
+        project, caller = project_name(clean(asked.path_params["name"])), asked.caller()
+        annotate({"memory.project": project})
+        is_dry = asks_for(asked.query, "dry_run")
+        if not asks_for(asked.query, "hard"):
+            raise Invalid("A project is erased for good: say hard=true, with dry_run=true to see.")
+        if is_dry:
+            return a.erasure_plan(project, await self.projects.plan_erasure(caller, project))
+        erasure = await self.projects.erase(caller, project)
+        return a.erasure(await self.erasures.get(caller, erasure.id))
+
+    async def get_erasure(self, asked: Question) -> a.ErasureReceipt:
+        erasure = ErasureId(clean(asked.path_params["id"]))
+        receipt = await self.erasures.get(asked.caller(), erasure)
+        annotate({"memory.project": receipt.erasure.project})
+        return a.erasure(receipt)
+
+    def export(self, caller: Caller, project: Project | None) -> AsyncIterator[bytes]:
+        """The JSON of all that is stored of the project, or of all projects."""
+        return exported(self.transfer, caller, project, self.clock())
+
+    async def import_all(
+        self, caller: Caller, document: Document, progress: Progress = noop
+    ) -> c.Imported:
+        """Store what a document holds that was checked."""
+        counts = await self.transfer.import_all(caller, document, progress)
+        annotate(
+            {
+                "memory.import.sessions": counts.sessions,
+                "memory.import.observations": counts.memories,
+            }
+        )
+        return imported(counts)
+
+    async def plan_import(self, caller: Caller, document: Document) -> c.ImportPlan:
+        """What an import of it would do."""
+        plan = await self.transfer.plan_import(caller, document)
+        annotate(_plan_span(plan))
+        return import_plan(plan)
+
+
+def _session(asked: Question) -> tuple[SessionId, Project | None]:
+    """The session that the path names, and the project of one not known yet."""
+    project = project_of(asked)
+    given = m.body(m.NamedSession, {"id": asked.path_params["id"], "project": project})
+    return SessionId(given.id), project
+
+
+def _similar(asked: Question) -> int:
+    """How many look-alikes of what is saved are to be told."""
+    similar = amount(asked.query, "similar") or 0
+    if similar > MAX_SIMILAR:
+        raise Invalid(f"similar must be at most {MAX_SIMILAR}.")
+    return similar
+
+
+def _memory_id(asked: Question) -> MemoryId:
+    return MemoryId(whole_number(asked.path_params["id"], "id"))
+
+
+def _session_span(of: Session) -> Attributes:
+    return {
+        "memory.project": of.project,
+        "memory.session.id": of.id,
+        "memory.session.message_count": of.message_count,
+    }
+
+
+def _observation_span(of: Memory) -> Attributes:
+    return {
+        "memory.project": of.space.project,
+        "memory.observation.id": of.id,
+        "memory.observation.type": of.text.type,
+    }
+
+
+def _plan_span(plan: DryRun) -> Attributes:
+    """What would be stored; without a word of what the document says."""
+    stored = (outcome for outcome in RowOutcome if outcome.is_stored)
+    return {
+        "memory.import.dry_run": True,
+        "memory.import.sessions": plan.sessions[RowOutcome.NEW],
+        "memory.import.observations": sum(plan.memories[outcome] for outcome in stored),
+    }

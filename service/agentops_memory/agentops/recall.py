@@ -1,0 +1,296 @@
+"""Searches, contexts and timelines: what is asked, what is answered, what their spans say."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from agentops_memory_client.contract import models as c
+
+from ..errors import Invalid
+from ..http.ids import STORE, known_uid
+from ..http.requests import (
+    Query,
+    amount,
+    asks_for,
+    is_true,
+    parameter,
+    row_count,
+    several,
+    whole_number,
+)
+from ..memory.idempotency import IdempotentRequest
+from ..memory.model.access import Caller, Role
+from ..memory.model.agent_memory import Eyes
+from ..memory.model.agents import asking
+from ..memory.model.budget import MOST_SHOWN, SHOWN, Budget
+from ..memory.model.memory import MemoryId
+from ..memory.model.search import Context, Filter, Found, Hit, Method, Wanted
+from ..memory.model.space import Project, StoreId, project_name
+from ..memory.reviews import Reviews
+from ..recall.joining import Joining
+from ..recall.recall import Recall
+from ..recall.text.normalization import cut
+from ..recall.text.query import MAX_PROMPT
+from ..recall.text.summary import Message
+from ..recall.whole import whole_memory
+from ..stores.rules.rules import NO_STORE
+from ..telemetry import Cut, OwnText, annotate, events
+from ..telemetry.spans import Attributes
+from . import explain, reviews, wire
+from .wire import Rows, SummaryLine, held, json_bytes
+
+MOST_STORES = 8  # of one context
+MOST_TYPES = 20  # that a request excludes; the suggested ones are eight
+SHOWN_QUERY = 200  # code points of a search in a span
+SHOWN_TITLE = 100  # code points of a title in an event
+
+# The contract knows two: a match of a topic key counts as one of words.
+_METHODS = {method: OwnText(method.value) for method in Method}
+_METHODS[Method.TOPIC_KEY] = _METHODS[Method.FULL_TEXT]
+
+
+class Question(Protocol):
+    """What an operation is asked, and by whom."""
+
+    @property
+    def query(self) -> Query:
+        """The parameters."""
+
+    @property
+    def path_params(self) -> Mapping[str, str]:
+        """What the path names."""
+
+    def caller(self) -> Caller:
+        """Who asks, by what the keys say now. Refuses with Unauthenticated."""
+
+    async def body(self) -> Mapping[str, object]:
+        """The object that was sent."""
+
+    def transcript(self) -> AbstractAsyncContextManager[Iterator[Message]]:
+        """The messages that were sent, however many there are; none without a body."""
+
+    async def idempotency(self) -> IdempotentRequest | None:
+        """The request under its idempotency key, once its body was read; None without a key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallOperations:
+    """The operations that find memories."""
+
+    recall: Recall
+    reviews: Reviews
+
+    async def search(self, asked: Question) -> c.Found:
+        text, superseded = parameter(asked.query, "q") or "", is_true(asked.query, "superseded")
+        filter_ = filter_of(asked, global_too=True, is_current=not superseded)
+        wanted, limit = _wanted(asked), row_count(asked.query, "limit", 10)
+        found = await self.recall.search(
+            asked.caller(), text, filter_, limit, wanted, superseded=superseded
+        )
+        annotate(search_span(text, filter_, found))
+        events("search.result", map(_injected, found.hits))
+        return _found(found, wanted)
+
+    async def fetch_context(self, asked: Question) -> c.Context:
+        text = parameter(asked.query, "query") or ""
+        filter_ = filter_of(asked, global_too=True, is_current=True)
+        wanted = replace(_wanted(asked), links=is_true(asked.query, "ages"))
+        budget = _budget(asked)
+        told = await self.recall.context(
+            asked.caller(), text, filter_, row_count(asked.query, "limit", 5),
+            budget=budget, wanted=wanted, joining=_joining(asked),
+        )  # fmt: skip
+        annotate({**context_span(text, filter_, told), **budget_span(budget, told)})
+        events("context.injected", map(_injected, told.found.hits))
+        return _context(told, budget, wanted)
+
+    async def timeline(self, asked: Question) -> Rows[c.TimelineEntry]:
+        named = parameter(asked.query, "observation_id")
+        memory_id = MemoryId(whole_number(named, "observation_id"))
+        before, after = row_count(asked.query, "before", 3), row_count(asked.query, "after", 3)
+        memories = await self.recall.timeline(asked.caller(), memory_id, before, after)
+        annotate({"memory.observation.id": memory_id})
+        centre = [memory.id for memory in memories].index(memory_id)
+        return held(list(map(wire.timeline_entry, memories)), centre=centre)
+
+    async def review(self, asked: Question) -> c.ReviewList:
+        reasons = reviews.reasons(asked.query)
+        before = reviews.place(parameter(asked.query, "before"))
+        project = project_of(asked)
+        told = await self.reviews.page(
+            asked.caller(), Filter(project=project), row_count(asked.query, "limit", 20),
+            reasons=reasons, before=before,
+        )  # fmt: skip
+        annotate({"memory.project": project, "memory.review.count": len(told.items)})
+        return reviews.listed(told)
+
+    async def stats(self, asked: Question) -> c.Stats:
+        totals = await self.recall.totals(asked.caller(), project_of(asked))
+        annotate({"memory.project": project_of(asked)})
+        return wire.stats(totals)
+
+
+def project_of(asked: Question) -> Project | None:
+    """The project that is named; none, or one without a name, is all of them."""
+    return project_name(parameter(asked.query, "project") or "") or None
+
+
+def filter_of(asked: Question, *, global_too: bool = False, is_current: bool = False) -> Filter:
+    return Filter(
+        project=project_of(asked),
+        scope=parameter(asked.query, "scope"),
+        type=parameter(asked.query, "type"),
+        excluded_types=several(asked.query, "exclude_type", MOST_TYPES),
+        tag=parameter(asked.query, "tag"),
+        global_too=global_too,
+        is_current=is_current,
+    )
+
+
+def _wanted(asked: Question) -> Wanted:
+    memory = parameter(asked.query, "why_not")
+    return Wanted(
+        explain=is_true(asked.query, "explain"),
+        why_not=None if memory is None else MemoryId(whole_number(memory, "why_not")),
+    )
+
+
+def _budget(asked: Question) -> Budget:
+    shown = amount(asked.query, "content_chars", least=1)
+    return Budget(
+        max_tokens=amount(asked.query, "max_tokens"),
+        max_chars=amount(asked.query, "max_chars"),
+        content_chars=SHOWN if shown is None else min(shown, MOST_SHOWN),
+    )
+
+
+def _joining(asked: Question) -> Joining:
+    """What joins the project: memory stores, and what an agent remembers."""
+    namespaces = tuple(dict.fromkeys(_listed(asked, "namespaces")))
+    if len(namespaces) > MOST_STORES:
+        raise Invalid(f"namespaces names at most {MOST_STORES} namespaces.")
+    episodic = asks_for(asked.query, "episodic")
+    eyes = None
+    if namespaces or episodic:
+        caller = asked.caller()
+        agent = asking(caller, parameter(asked.query, "agent") or "")
+        eyes = Eyes(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
+    return Joining(
+        stores=tuple(_stores(asked)), eyes=eyes, episodic=episodic, namespaces=namespaces
+    )
+
+
+def _listed(asked: Question, name: str) -> list[str]:
+    return [it for it in (parameter(asked.query, name) or "").split(",") if it]
+
+
+def _stores(asked: Question) -> list[StoreId]:
+    shown = dict.fromkeys(filter(None, (parameter(asked.query, "stores") or "").split(",")))
+    if len(shown) > MOST_STORES:
+        raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
+    return [StoreId(known_uid(STORE, id_.strip(), NO_STORE)) for id_ in shown]
+
+
+def _found(of: Found, wanted: Wanted) -> c.Found:
+    """The hits that one answer can hold; and their explanation, if one is wanted."""
+    hits = [
+        c.Hit(
+            id=hit.memory.id,
+            type=hit.memory.text.type,
+            title=hit.memory.text.title,
+            content=hit.memory.text.content,
+            rank=hit.rank,
+            topic_key=hit.memory.key,
+            superseded_by=hit.memory.links.superseded_by,
+            explain=explain.item(hit, place, of) if wanted.explain else None,
+        )
+        for place, hit in enumerate(of.hits, start=1)
+    ]
+    why = explain.answer(of, wanted) if wanted else None
+    fit = held(hits, beside=len(json_bytes(why)) if why else 0)
+    return c.Found(
+        hits=tuple(fit.rows),
+        omitted=fit.omitted,
+        explanation=why and explain.of_shown(why, of.hits[: len(fit.rows)]),
+    )
+
+
+def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
+    """Summaries, then memories, as the search's hits."""
+    summaries = list(map(SummaryLine, of.summaries))
+    lines = [_line(of, place, budget, wanted) for place in range(len(of.found.hits))]
+    why = explain.answer(of.found, wanted, budget=budget, packed=of.packed) if wanted else None
+    fit = held([*summaries, *lines], beside=len(json_bytes(why)) if why else 0)
+    kept = fit.rows[len(summaries) :]
+    return c.Context(
+        summaries=tuple(each.summary for each in fit.rows if isinstance(each, SummaryLine)),
+        observations=tuple(each for each in kept if isinstance(each, c.Line)),
+        omitted=fit.omitted,
+        explanation=why and explain.of_shown(why, of.found.hits[: len(kept)]),
+    )
+
+
+def _line(of: Context, place: int, budget: Budget, wanted: Wanted) -> c.Line:
+    hit, why = of.found.hits[place], None
+    text = hit.memory.text
+    if wanted.explain and of.packed:
+        is_cut = len(text.content) > budget.content_chars
+        why = explain.item(hit, of.packed.places[place], of.found, is_cut=is_cut)
+    content = cut(text.content, budget.content_chars)
+    line = c.Line(type=text.type, title=text.title, content=content, explain=why)
+    if not wanted.links:
+        return line
+    superseded = len(hit.memory.links.supersedes) or None
+    return replace(line, age=int(whole_memory(hit).age.total_seconds()), superseded=superseded)
+
+
+def search_span(text: str, filter_: Filter, found: Found) -> Attributes:
+    return {
+        "memory.project": filter_.project,
+        "memory.search.query": Cut(text, SHOWN_QUERY),
+        "memory.search.result_count": len(found.hits),
+        "memory.search.degraded": found.is_degraded or None,
+    }
+
+
+def context_span(text: str, filter_: Filter, told: Context) -> Attributes:
+    found = told.found
+    return {
+        "memory.project": filter_.project,
+        "memory.query": Cut(text, MAX_PROMPT),
+        "memory.context.query_used": bool(text),
+        "memory.context.method": _METHODS[found.method],
+        "memory.context.result_count": len(found.hits),
+        "memory.context.degraded": found.is_degraded or None,
+        "memory.context.corrected_count": len(found.query.corrections) or None,
+        "gen_ai.operation.name": OwnText("retrieval"),
+        "gen_ai.retrieval.query.text": Cut(text, MAX_PROMPT),
+        "gen_ai.retrieval.document_count": len(found.hits),
+    }
+
+
+def budget_span(given: Budget, told: Context) -> Attributes:
+    """What a budget was, and what it had no room for; nothing when none was given."""
+    if not given.is_bounded or told.packed is None:
+        return {}
+    return {
+        "memory.context.max_tokens": given.max_tokens,
+        "memory.context.max_chars": given.max_chars,
+        "memory.context.used_tokens": told.packed.tokens,
+        "memory.context.used_chars": told.packed.chars,
+        "memory.context.left_out_count": (
+            len(told.packed.left_out) + told.packed.summaries_left_out
+        ),
+    }
+
+
+def _injected(hit: Hit) -> Attributes:
+    """The event of a memory that is handed out."""
+    return {
+        "memory.injected.observation_id": hit.memory.id,
+        "memory.injected.type": hit.memory.text.type,
+        "memory.injected.title": Cut(hit.memory.text.title, SHOWN_TITLE),
+        "memory.injected.rank": hit.rank,
+        "memory.injected.method": _METHODS[hit.method],
+    }

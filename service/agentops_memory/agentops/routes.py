@@ -1,0 +1,265 @@
+"""The route table of AgentOps REST, and what its refusals look like."""
+
+from typing import Literal
+
+from starlette.responses import Response
+
+from ..errors import Refusal
+from ..http.protocol import Operation, Parameter, Protocol, Services
+from ..http.refusals import Refusals
+from ..memory.model.access import Role
+from . import answers as a
+from . import models as m
+from .handlers import ERASURE_ID, Handlers
+from .operations import AgentOps
+from .recall import MOST_TYPES
+from .wire import JSON, OMITTED, REDACTED, WARNING, build_serializers, json_bytes
+
+REFUSALS = Refusals()
+HOT = ("fetch_context", "add_observation", "search")  # routes are tried one after another
+
+WARNS = {WARNING: "The session belongs to another project than the request names, and stays there."}
+
+PROJECT = Parameter(name="project", help="Only this project; names are folded.")
+LATE = Parameter(name="project", help="The project of a session not known yet.")
+SCOPE = Parameter(
+    name="scope", help="Only this scope; `global` means the global memories of all projects."
+)
+TYPE = Parameter(name="type", help="Only this type.")
+EXCLUDED = Parameter(
+    name="exclude_type", help="Not this type; may be repeated.", kind="strings", most=MOST_TYPES
+)
+TAG = Parameter(name="tag", help="Only memories with this tag.")
+EXPLAIN = Parameter(name="explain", help="`true` tells why each is in the answer.", kind="boolean")
+WHY_NOT = Parameter(
+    name="why_not", help="The id of an observation of which is told what kept it out.", kind="id"
+)
+STORES = Parameter(
+    name="stores", help="Ids of memory stores, with commas: what they hold joins the project's."
+)
+JOINING = (
+    STORES,
+    Parameter(name="namespaces", help="Semantic namespaces, with commas, whose entries join."),
+    Parameter(name="episodic", help="`true` lets the agent's own entries join.", kind="boolean"),
+    Parameter(name="agent", help="By which agent's eyes; needed unless the key has one alone."),
+)
+SUPERSEDED = Parameter(
+    name="superseded", help="`true` finds what others supersede, too, and tells by which. "
+    "A context never has these.", kind="boolean",
+)  # fmt: skip
+AGES = Parameter(
+    name="ages", help="`true` adds the `age` of each in seconds, and `superseded`, how many it "
+    "supersedes, to those that supersede any.", kind="boolean",
+)  # fmt: skip
+SIMILAR = Parameter(
+    name="similar", help="How many look-alikes to tell, at most 10; none unless it is said.",
+    kind="integer",
+)  # fmt: skip
+BUDGET = (
+    Parameter(name="max_tokens", help="So many tokens of injected lines.", kind="integer"),
+    Parameter(name="max_chars", help="So many characters of injected lines.", kind="integer"),
+    Parameter(
+        name="content_chars", help="Where a content is cut, instead of at 300.", kind="integer"
+    ),
+)
+
+
+def core(services: Services) -> AgentOps:
+    """The operations of the protocol, over HTTP or in this process."""
+    return AgentOps(
+        memories=services.memories,
+        sessions=services.sessions,
+        recall=services.recall,
+        reviews=services.reviews,
+        transfer=services.transfer,
+        projects=services.projects,
+        erasures=services.erasures,
+        clock=services.clock,
+    )
+
+
+def operations(services: Services) -> tuple[Operation, ...]:
+    """Every operation of the protocol."""
+    build_serializers()
+    handlers = Handlers(
+        agentops=core(services), max_upload=services.max_upload, folder=services.folder
+    )
+    api, of = handlers.agentops, handlers.of
+    deleted = (200, a.Deleted) if services.delete_answer == "json" else (204, None)
+    return (
+        Operation(
+            method="POST", path="/sessions", name="create_session", status=201,
+            role=Role.WRITER, is_limited=False,
+            summary="Open a session; a known id is answered with what is stored.",
+            handler=of(api.create_session), body=m.SessionBody, answer=a.SessionOpened,
+            headers=WARNS, takes_key=True, refusals=(404,),
+        ),
+        Operation(
+            method="GET", path="/sessions/recent", name="recent_sessions", role=Role.READER,
+            summary="Sessions, newest first.",
+            handler=of(api.recent_sessions), answer=a.SessionRow, is_list=True,
+            query=(PROJECT, _rows("limit", 5), _before("session", "string")),
+        ),
+        Operation(
+            method="POST", path="/sessions/{id:path}/messages", name="append_messages", status=204,
+            role=Role.WRITER,
+            summary="Tell a session's messages as they come; an end without any sums them up.",
+            handler=of(api.append_messages), body=m.AppendBody, query=(LATE,),
+            headers=WARNS, takes_key=True, refusals=(404,),
+        ),
+        Operation(
+            method="POST", path="/sessions/{id:path}/end", name="end_session",
+            role=Role.WRITER, is_limited=False,
+            summary="End a session with its transcript; the last transcript wins.",
+            handler=of(api.end_session), body=m.EndBody, body_required=False, answer=a.SessionEnded,
+            query=(LATE,), headers=WARNS, takes_key=True, refusals=(404,),
+        ),
+        Operation(
+            method="POST", path="/observations", name="add_observation", status=201,
+            role=Role.WRITER,
+            summary="Save an observation: by topic key, as a duplicate, or as new.",
+            handler=of(api.add_observation), body=m.ObservationBody, answer=a.ObservationSaved,
+            query=(SIMILAR,), headers=WARNS, takes_key=True, refusals=(404,),
+        ),
+        Operation(
+            method="GET", path="/observations/recent", name="recent_observations", role=Role.READER,
+            summary="Observations, newest first.",
+            handler=of(api.recent_observations), answer=a.Observation, is_list=True,
+            query=(PROJECT, TYPE, EXCLUDED, SCOPE, TAG, _rows("limit", 20),
+                   _before("observation", "id")),
+        ),
+        Operation(
+            method="GET", path="/observations/{id}", name="get_observation", role=Role.READER,
+            summary="One observation.",
+            handler=of(api.get_observation), answer=a.Observation, refusals=(404,),
+        ),
+        Operation(
+            method="GET", path="/observations/{id}/history", name="observation_history",
+            role=Role.READER,
+            summary="The revisions of an observation, newest first.",
+            handler=of(api.observation_history), answer=a.RevisionRow, is_list=True,
+            refusals=(404,),
+        ),
+        Operation(
+            method="POST", path="/observations/{id}/restore", name="restore_observation",
+            role=Role.WRITER,
+            summary="Bring a revision back as a new one.",
+            handler=of(api.restore_observation), body=m.RestoreBody, answer=a.Observation,
+            takes_key=True, refusals=(404,),
+        ),
+        Operation(
+            method="POST", path="/observations/{id}/confirm", name="confirm_observation",
+            role=Role.WRITER,
+            summary="Say that an observation still holds.",
+            handler=of(api.confirm_observation), answer=a.Observation,
+            takes_key=True, refusals=(404,),
+        ),
+        Operation(
+            method="PATCH", path="/observations/{id}", name="update_observation", role=Role.WRITER,
+            summary="Change parts of an observation.",
+            handler=of(api.update_observation), body=m.ChangeBody, answer=a.Observation,
+            takes_key=True, refusals=(404,),
+        ),
+        Operation(
+            method="DELETE", path="/observations/{id}", name="delete_observation",
+            status=deleted[0], role=Role.WRITER,
+            summary="Delete an observation; with hard=true, without a trace.",
+            handler=handlers.delete_observation, answer=deleted[1],
+            query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
+            headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
+            takes_key=True,
+        ),
+        Operation(
+            method="DELETE", path="/projects/{name:path}", name="delete_project", role=Role.ADMIN,
+            summary="Erase a project for good, with its sessions and its global memories.",
+            handler=handlers.delete_project, answer=a.ProjectErasure,
+            query=(Parameter(name="hard", help="Must be said.", kind="true", required=True),
+                   Parameter(name="dry_run", help="`true` changes nothing and tells what would go.",
+                             kind="boolean")),
+            headers={ERASURE_ID: "The receipt, also of an earlier erasure of the project."},
+            refusals=(404,),
+        ),
+        Operation(
+            method="GET", path="/erasures/{id:path}", name="get_erasure", role=Role.READER,
+            summary="The receipt of an erasure, and whether its bytes are gone.",
+            handler=of(api.get_erasure), answer=a.ErasureReceipt, refusals=(404,),
+        ),
+        Operation(
+            method="GET", path="/search", name="search", role=Role.READER,
+            summary="Observations by their words, best first.",
+            handler=of(api.search), answer=a.SearchAnswer,
+            query=(Parameter(name="q", help="Any text; none finds nothing."),
+                   PROJECT, TYPE, EXCLUDED, SCOPE, TAG, _rows("limit", 10), SUPERSEDED,
+                   EXPLAIN, WHY_NOT),
+        ),
+        Operation(
+            method="GET", path="/context", name="fetch_context", role=Role.READER,
+            summary="What to remind an agent of before a turn.",
+            handler=of(api.fetch_context), answer=a.ContextAnswer,
+            query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
+                   PROJECT, SCOPE, TAG, TYPE, EXCLUDED, _rows("limit", 5), *JOINING, *BUDGET,
+                   AGES, EXPLAIN, WHY_NOT),
+            refusals=(404,),
+        ),
+        Operation(
+            method="GET", path="/timeline", name="timeline", role=Role.READER,
+            summary="An observation among its neighbours in time.",
+            handler=of(api.timeline), answer=a.TimelineEntry, is_list=True,
+            query=(Parameter(name="observation_id", help="Its id.", kind="id", required=True),
+                   _rows("before", 3), _rows("after", 3)), refusals=(404,),
+        ),
+        Operation(
+            method="GET", path="/review", name="review", role=Role.READER,
+            summary="What somebody should look at, the newest reason first.",
+            handler=of(api.review), answer=a.ReviewList,
+            query=(PROJECT, Parameter(name="reason", help="Only `review_due`, `expires_soon` or "
+                                      "`similar`."), _rows("limit", 20),
+                   Parameter(name="before", help="The `next` of a list.")),
+        ),
+        Operation(
+            method="GET", path="/stats", name="stats", role=Role.READER,
+            summary="How much is stored.",
+            handler=of(api.stats), answer=a.Stats, query=(PROJECT,),
+        ),
+        Operation(
+            method="GET", path="/export", name="export", role=Role.ADMIN,
+            summary="Every session and every observation, streamed.",
+            handler=handlers.export, answer=a.Export, query=(PROJECT,), is_large=True,
+        ),
+        Operation(
+            method="POST", path="/import", name="import", role=Role.ADMIN,
+            summary="Store what an export holds and this service does not, whole or not at all.",
+            handler=handlers.import_all, body=m.ImportBody, answer=a.ImportOutcome,
+            query=(Parameter(name="dry_run", help="`true` changes nothing and tells what would be "
+                             "stored.", kind="boolean"),),
+            refusals=(408, 413, 507),
+        ),
+    )  # fmt: skip
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a refused request."""
+    content = json_bytes(a.Problem(error=str(refusal)))
+    headers = REFUSALS.headers_of(refusal)
+    return Response(content, REFUSALS.status(refusal.code), headers, media_type=JSON)
+
+
+def _rows(name: str, default: int) -> Parameter:
+    help_ = f"How many rows, at most 1,000; anything but a positive number means {default}."
+    return Parameter(name=name, help=help_, kind="integer", is_row_count=True)
+
+
+def _before(noun: str, kind: Literal["string", "id"]) -> Parameter:
+    return Parameter(name="before_id", help=f"Only what is older than this {noun}.", kind=kind)
+
+
+PROTOCOL = Protocol(
+    title="AgentOps REST",
+    summary="Sessions and observations, and what to remember of them before each turn.",
+    prefix="",  # every path that is no other protocol's
+    operations=operations,
+    first=HOT,
+    refused=refused,
+    problem=a.Problem,
+    read=(REDACTED, ERASURE_ID, OMITTED, WARNING),
+)

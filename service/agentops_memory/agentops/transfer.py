@@ -1,0 +1,214 @@
+"""Exports and imports, row by row: neither is held, however long it is."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from itertools import islice
+from typing import BinaryIO
+from uuid import UUID
+
+from agentops_memory_client.contract import models as c
+
+from ..errors import Invalid, InvalidFields
+from ..http.json_reader import entries
+from ..memory.model.access import Caller
+from ..memory.model.memory import (
+    NO_LIFECYCLE,
+    NO_LINKS,
+    Imported,
+    Lifecycle,
+    Links,
+    Memory,
+    Session,
+    SessionId,
+)
+from ..memory.model.space import PROJECT_SCOPE, Project, Space, project_name
+from ..recall.text.instants import parsed, rendered
+from . import foreign
+from . import models as m
+from .bodies import text
+from .transfers.decisions import RowOutcome
+from .transfers.dry_run import CONFLICTS, DryRun, RowConflict
+from .transfers.transfer import Transfer
+from .wire import columns, json_bytes, session
+
+PROJECTS = 1024  # of a document whose names are remembered
+
+Named = Callable[[str], Project]
+"""The project of a name that a row has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedObservation(c.Observation):
+    """A memory with the id by which an import knows it again, as it knows what is superseded."""
+
+    supersedes: tuple[str, ...] = ()  # type: ignore[assignment]
+    uid: str
+    pinned_at: datetime | None = None
+
+
+async def exported(
+    transfer: Transfer, caller: Caller, project: Project | None, now: datetime
+) -> AsyncIterator[bytes]:
+    """The JSON of every session and every memory of the project, or of all."""
+    piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
+    comma = b""
+    async for sessions in transfer.sessions(caller, project):
+        yield piece + comma + _joined(list(map(session, sessions)))
+        piece, comma = b"", b","
+    piece, comma = piece + b'],"observations":[', b""
+    async for memories in transfer.memories(caller, project):
+        yield piece + comma + _joined(list(map(exported_memory, memories)))
+        piece, comma = b"", b","
+    yield piece + b"]}"
+
+
+def _joined(rows: Sequence[object]) -> bytes:
+    return json_bytes(rows)[1:-1]
+
+
+class Document:
+    """An import in a file, read anew each time it is asked for."""
+
+    def __init__(self, file: BinaryIO, now: datetime) -> None:
+        self._file = file
+        self._now = now
+        self._sessions: int | None = None  # how many there are, once it was checked
+        self._project = lru_cache(PROJECTS)(project_name)
+
+    def check(self) -> None:
+        """Read it whole; Invalid names the first row that is wrong, or what is no export."""
+        counts = dict.fromkeys(_ROWS, 0)
+        try:
+            for name, place, given in entries(self._file, _ROWS):
+                _ROWS[name](given, f"{name}[{place}]", self._now, self._project)
+                counts[name] += 1
+        except Invalid as error:
+            if reason := foreign.recognized(self._file):
+                raise Invalid(reason) from error
+            raise
+        if not any(counts.values()):
+            foreign.require_export(self._file, _ROWS)
+        self._sessions = counts["sessions"]
+
+    def sessions(self) -> Iterator[Session]:
+        # Once it was checked, what follows the last of them is left to the next reading.
+        rows = entries(self._file, ("sessions",))
+        for _, place, given in islice(rows, self._sessions):
+            yield imported_session(given, f"sessions[{place}]", self._now, self._project)
+
+    def memories(self) -> Iterator[Memory]:
+        for _, place, given in entries(self._file, ("observations",)):
+            yield imported_memory(given, f"observations[{place}]", self._now, self._project)
+
+
+def imported_session(given: object, place: str, now: datetime, named: Named) -> Session:
+    row = m.body(m.ImportedSession, given, place)
+    return Session(
+        id=SessionId(row.id),
+        project=named(row.project),
+        started_at=_instant(row.started_at, f"{place}.started_at") or now,
+        ended_at=_instant(row.ended_at, f"{place}.ended_at"),
+        summary=row.summary or "",
+        message_count=row.message_count or 0,
+    )
+
+
+def imported_memory(given: object, place: str, now: datetime, named: Named) -> Memory:
+    row = m.body(m.ImportedObservation, given, place)
+    created = _instant(row.created_at, f"{place}.created_at") or now
+    updated = _instant(row.updated_at, f"{place}.updated_at") or created
+    return Memory(
+        uid=_uid(row.uid, f"{place}.uid"),
+        session=SessionId(row.session_id),
+        space=Space(project=named(row.project), scope=row.scope or PROJECT_SCOPE),
+        key=row.topic_key or None,
+        text=text(row),
+        revision=row.revision_count or 1,
+        duplicates=row.duplicate_count or 1,
+        last_seen_at=_instant(row.last_seen_at, f"{place}.last_seen_at") or updated,
+        promoted_to=row.promoted_to or None,
+        created_at=created,
+        updated_at=updated,
+        lifecycle=_lifecycle(row, place, now),
+        links=_links(row, place),
+    )
+
+
+def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecycle:
+    if not any((row.pinned, row.pinned_at, row.expires_at, row.review_at, row.confirmed_at)):
+        return NO_LIFECYCLE
+    pinned_at = _instant(row.pinned_at, f"{place}.pinned_at") or (now if row.pinned else None)
+    lifecycle = Lifecycle(
+        expires_at=_instant(row.expires_at, f"{place}.expires_at"),
+        pinned_at=None if row.pinned is False else pinned_at,
+        review_at=_instant(row.review_at, f"{place}.review_at"),
+        confirmed_at=_instant(row.confirmed_at, f"{place}.confirmed_at"),
+    )
+    return NO_LIFECYCLE if lifecycle == NO_LIFECYCLE else lifecycle
+
+
+def _links(row: m.ImportedObservation, place: str) -> Links:
+    if not row.supersedes:
+        return NO_LINKS
+    return Links(uids=tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes))
+
+
+_ROWS = {"sessions": imported_session, "observations": imported_memory}
+
+
+def _instant(given: str | None, name: str) -> datetime | None:
+    if not given:
+        return None
+    at = parsed(given)
+    if at is None:
+        raise InvalidFields(f"validation failed: {name} is no RFC 3339 time")
+    return at
+
+
+def _uid(given: str | None, name: str) -> str:
+    try:
+        return str(UUID(given)) if given else ""
+    except ValueError as error:
+        raise InvalidFields(f"validation failed: {name} is no UUID") from error
+
+
+def exported_memory(memory: Memory) -> ExportedObservation:
+    given = columns(memory) | {"supersedes": memory.links.uids}
+    return ExportedObservation(**given, uid=memory.uid, pinned_at=memory.lifecycle.pinned_at)
+
+
+def imported(counts: Imported) -> c.Imported:
+    return c.Imported(
+        imported_sessions=counts.sessions,
+        imported_observations=counts.memories,
+        goes_on=counts.goes_on or None,
+        refused_supersessions=counts.refused or None,
+        redacted=counts.redacted,
+    )
+
+
+def import_plan(plan: DryRun) -> c.ImportPlan:
+    memories = plan.memories
+    return c.ImportPlan(
+        new_sessions=plan.sessions[RowOutcome.NEW],
+        same_sessions=plan.sessions[RowOutcome.SAME],
+        conflicting_sessions=plan.sessions[RowOutcome.CHANGED],
+        new_observations=memories[RowOutcome.NEW],
+        restored_observations=memories[RowOutcome.RESTORED],
+        same_observations=memories[RowOutcome.SAME] + memories[RowOutcome.RECORDED],
+        conflicting_observations=sum(memories[outcome] for outcome in CONFLICTS),
+        conflicts=tuple(map(_import_conflict, plan.conflicts)),
+    )
+
+
+def _import_conflict(conflict: RowConflict) -> c.ImportConflict:
+    return c.ImportConflict(
+        place=conflict.place,
+        id=conflict.existing,
+        reason="changed" if conflict.outcome is RowOutcome.CHANGED else "topic_key",
+        kept="imported" if conflict.outcome is RowOutcome.LATER else "stored",
+        project=conflict.project,
+        title=conflict.title,
+    )

@@ -1,0 +1,236 @@
+"""Nouns of the domain as nouns of the contract, and these as JSON. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from agentops_memory_client.contract import models as c
+
+from ..http.requests import MAX_ANSWER, fitting
+from ..memory.model.memory import Entered, Lookalike, Memory, Revision, Saved, Session
+from ..memory.model.space import Totals
+
+T = TypeVar("T")
+
+JSON = "application/json"
+OMITTED = "X-Results-Omitted"
+REDACTED = "X-Redacted"
+WARNING = "X-Memory-Warning"
+NONE: Mapping[str, str] = {}
+IN_HEADERS = {"redacted", "warning"}
+EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no absent one
+
+# The most that a part can take beside its content, and a character of that: `\u0000`.
+MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
+
+
+def session_opened(opened: Entered) -> c.Session:
+    """A session as it began, whatever became of it."""
+    begun = replace(opened.session, ended_at=None, summary="")
+    return session(begun, redacted=opened.redacted, warning=opened.warning)
+
+
+def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.Session:
+    return c.Session(
+        id=of.id,
+        project=of.project,
+        started_at=_seconds(of.started_at),
+        message_count=of.message_count,
+        ended_at=None if of.ended_at is None else _seconds(of.ended_at),
+        summary=of.summary or None,
+        redacted=redacted,
+        warning=warning,
+    )
+
+
+def session_ended(ended: Entered) -> c.SessionEnd:
+    return c.SessionEnd(
+        session_id=ended.session.id,
+        summary=ended.session.summary,
+        message_count=ended.session.message_count,
+        redacted=ended.redacted,
+        warning=ended.warning,
+    )
+
+
+def saved(outcome: Saved) -> c.Saved:
+    return c.Saved(
+        id=outcome.memory.id,
+        action=outcome.action.value,
+        revision_count=outcome.memory.revision,
+        duplicate_count=outcome.memory.duplicates,
+        expires_at=outcome.memory.lifecycle.expires_at,
+        similar=None if outcome.similar is None else tuple(map(_similar, outcome.similar)),
+        redacted=outcome.redacted,
+        warning=outcome.warning,
+    )
+
+
+def _similar(found: Lookalike) -> c.Similar:
+    return c.Similar(
+        id=found.memory.id,
+        title=found.memory.text.title,
+        type=found.memory.text.type,
+        score=round(found.score, 2),
+        updated_at=_seconds(found.memory.updated_at),
+    )
+
+
+def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
+    return c.Observation(**columns(memory), redacted=redacted)
+
+
+def revision(of: Revision) -> c.Revision:
+    text = asdict(of.text) if of.text else {}
+    at = _seconds(of.at)
+    return c.Revision(revision=of.number, action=of.deed.value, created_at=at, **text)
+
+
+def timeline_entry(memory: Memory) -> c.TimelineEntry:
+    return c.TimelineEntry(
+        id=memory.id,
+        type=memory.text.type,
+        title=memory.text.title,
+        content=memory.text.content,
+        created_at=_seconds(memory.created_at),
+    )
+
+
+def stats(totals: Totals) -> c.Stats:
+    sessions, observations = totals.sessions, totals.memories
+    return c.Stats(
+        total_sessions=sessions, total_observations=observations, projects=totals.projects
+    )
+
+
+def columns(memory: Memory) -> dict[str, Any]:
+    """A memory as the fields of its noun."""
+    return {
+        "id": memory.id,
+        "session_id": memory.session,
+        "type": memory.text.type,
+        "title": memory.text.title,
+        "content": memory.text.content,
+        "tags": memory.text.tags,
+        "project": memory.space.project,
+        "scope": memory.space.scope,
+        "topic_key": memory.key,
+        "normalized_hash": memory.content_hash,
+        "revision_count": memory.revision,
+        "duplicate_count": memory.duplicates,
+        "last_seen_at": _seconds(memory.last_seen_at),
+        "promoted_to": memory.promoted_to,
+        "created_at": _seconds(memory.created_at),
+        "updated_at": _seconds(memory.updated_at),
+        "expires_at": memory.lifecycle.expires_at,
+        "expired": memory.is_expired,
+        "pinned": memory.lifecycle.pinned_at is not None,
+        "supersedes": memory.links.supersedes,
+        "superseded_by": memory.links.superseded_by,
+        "review_at": memory.lifecycle.review_at,
+        "confirmed_at": memory.lifecycle.confirmed_at,
+    }
+
+
+def _seconds(at: datetime) -> datetime:
+    """The instant as it is shown: in whole seconds."""
+    return at.replace(microsecond=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[T]):
+    """A list, as much of it as one answer can hold."""
+
+    rows: list[T]
+    omitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryLine:
+    """A session in a context."""
+
+    summary: str
+
+
+def held(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[T]:
+    """The parts that one answer can hold beside so many bytes, the nearest to the centre first."""
+    if not beside and _are_small(parts):
+        return Rows(list(parts))
+    nearest = sorted(range(len(parts)), key=lambda at: abs(at - centre))
+    fit = fitting((json_bytes(parts[at]) for at in nearest), beside=beside)
+    kept = sorted(nearest[: len(fit)])
+    return Rows([parts[at] for at in kept], omitted=len(parts) - len(kept))
+
+
+def _are_small(parts: Sequence[object]) -> bool:
+    """Whether they fit whatever they say, so that nothing has to be measured."""
+    texts = (getattr(part, name, None) for part in parts for name in ("content", "summary"))
+    characters = sum(map(len, filter(None, texts)))
+    return len(parts) * MOST_BESIDE + characters * MOST_OF_A_CHARACTER < MAX_ANSWER
+
+
+def json_bytes(noun: object) -> bytes:
+    """A noun, or a list of one kind, as JSON; parts without a value are absent."""
+    kind: Any = type(noun)
+    match noun:
+        case BaseModel():
+            return noun.model_dump_json(exclude_none=True).encode()
+        case c.Found():
+            return _found(noun)
+        case c.Context():
+            return b"{%b}" % b",".join(_context(noun))
+        case [first, *_]:
+            kind = list[type(first)]  # type: ignore[misc]
+        case list() | dict():
+            return to_json(noun)
+    return _adapter(kind).dump_json(
+        noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in EMPTY_IS_TOLD
+    )
+
+
+def build_serializers() -> None:
+    """Build the serializers of all answers: the first one imports modules, which opens files."""
+    for kind in vars(c).values():
+        if isinstance(kind, type) and is_dataclass(kind):
+            _adapter(kind)
+            _adapter(list[kind])  # type: ignore[valid-type]
+    _adapter(list[SummaryLine])
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _found(found: c.Found) -> bytes:
+    """A list of hits; beside their explanation, if one is wanted."""
+    hits = json_bytes(list(found.hits))
+    if found.explanation is None:
+        return hits
+    return b'{"results":%b,"explain":%b}' % (hits, json_bytes(found.explanation))
+
+
+def _context(context: c.Context) -> Iterator[bytes]:
+    summaries = list(map(SummaryLine, context.summaries))
+    yield b'"recent_sessions":%b' % json_bytes(summaries)
+    yield b'"recent_observations":%b' % json_bytes(list(context.observations))
+    if context.explanation is not None:
+        yield b'"explain":%b' % json_bytes(context.explanation)
+
+
+def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = NONE) -> Response:
+    """What an operation answered: JSON, or nothing but headers."""
+    counts = {REDACTED: getattr(answer, "redacted", 0), OMITTED: getattr(answer, "omitted", 0)}
+    every = {**headers, **{name: str(count) for name, count in counts.items() if count}}
+    if warning := getattr(answer, "warning", None):
+        every[WARNING] = warning
+    if answer is None or isinstance(answer, c.Appended):
+        return Response(None, 204, every)
+    noun = answer.rows if isinstance(answer, Rows) else answer
+    return Response(json_bytes(noun), status, every, media_type=JSON)

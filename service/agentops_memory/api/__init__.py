@@ -1,1 +1,0 @@
-"""The protocols: each translates between its wire and the domain, and knows no other."""

@@ -1,1 +1,0 @@
-"""The rules of memory: no SQL, no HTTP, no third-party import."""

@@ -1,0 +1,32 @@
+"""The callbacks of the domain: the audit log, progress, and one that does nothing."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from ..memory.model.access import Caller
+from ..memory.model.retention import Held
+
+Progress = Callable[[str], None]
+"""Called with the name of each step before it is taken."""
+
+
+class Audit(Protocol):
+    """The audit log."""
+
+    def __call__(self, caller: Caller, action: str, **fields: object) -> None:
+        """Record an action before it is done; Unavailable if that fails."""
+
+
+class AuditLog(Audit, Protocol):
+    """The audit log, as those see it who look after it. Unavailable if it cannot be used."""
+
+    def trim(self, until: datetime) -> int:
+        """Remove what is as old as that, or older, and has no newer before it; how much."""
+
+    def measured(self, until: datetime | None) -> Held:
+        """How much there is, and how much of it `trim` would remove."""
+
+
+def noop(*_: object) -> None:
+    """A callback that ignores its arguments."""

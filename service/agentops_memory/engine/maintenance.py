@@ -1,0 +1,104 @@
+"""The maintenance port: what jobs, probes and gauges ask of a storage engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..memory.model.access import Caller
+from ..memory.model.space import RowCounts
+from .callbacks import Progress, noop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a check found of the storage of a tenant."""
+
+    is_intact: bool = True
+    has_newest_format: bool = True
+    damaged_values: Sequence[str] = ()  # of those that are known the first, by table, row, column
+    lacks_standby: bool = False  # so that what is acknowledged can be lost with one machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repaired:
+    """What a repair made again: numbers of parts of the full-text index."""
+
+    rebuilt: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tidied:
+    """How the full-text index was found, and what was done for it."""
+
+    parts: int
+    drift: int  # rows that the index had too many or too few
+    rebuilt: tuple[int, ...]  # parts that were filled afresh
+    moved: int  # projects that went to another part
+    is_damaged: bool  # whether some storage could not be read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrubbed:
+    """What one try to let erased bytes leave came to."""
+
+    settled: int = 0  # erasures whose bytes are gone now
+    pending: int = 0  # that are held back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The bytes that the storage of a tenant takes, and those that are left for it."""
+
+    database: int
+    log: int | None  # of writes that are not in the database yet; None if it has no files of ours
+    free: int | None  # on the disk; None where nobody can tell
+
+
+class Maintenance(Protocol):
+    """What an engine does for the storage of a tenant; others read and write meanwhile.
+
+    Refuses as a read or a write does.
+    """
+
+    @property
+    def has_files(self) -> bool:
+        """Whether storage lies in files of ours, on a disk that can be looked at."""
+
+    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
+        """Check every value for corruption, and remember what is found.
+
+        `thorough` checks all of the storage, however long that takes.
+        """
+
+    async def repair(self, caller: Caller) -> Repaired:
+        """Rebuild damaged parts of the index from the rows, which are never changed."""
+
+    async def bring_to_rules(self, caller: Caller) -> None:
+        """Rebuild what other rules have made of the index, unless that was done when it opened."""
+
+    async def tidy(self, caller: Caller) -> Tidied:
+        """Correct and rebalance the full-text index, and merge its segments."""
+
+    async def drifts(self, caller: Caller) -> Mapping[int, int]:
+        """By how many rows each part of the index is out of line."""
+
+    async def is_exact(self, caller: Caller, number: int) -> bool:
+        """Whether a part of the index holds just what the memories say, word for word."""
+
+    async def rebuild(self, caller: Caller, number: int) -> None:
+        """Fill a part of the index again from the memories."""
+
+    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
+        """Try once to remove erased bytes from the storage, and settle their receipts.
+
+        They stay pending while a read or another process holds the bytes back.
+        """
+
+    async def sizes(self, caller: Caller) -> Sizes:
+        """The size of the storage, and the free space."""
+
+    async def count(self, caller: Caller) -> RowCounts:
+        """The row counts; NotFound if the storage is not open, as this does not open it."""
+
+    def copies(self, caller: Caller) -> Sequence[str]:
+        """The names of copies beside the storage, which erasures do not reach."""

@@ -1,0 +1,154 @@
+"""The words of the full-text index, of whichever engine: FTS5 cuts and stems them."""
+
+import re
+import sqlite3
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, islice
+
+from ...memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
+from ...recall.text.features import ALL, INDEXED, Features
+from ...recall.text.normalization import INDEX_FORMAT, unified
+from ...recall.text.query import STOPWORDS
+from ...recall.text.similarity import similarity
+from ...recall.text.spelling import is_compared
+
+TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
+_WORD = re.compile(r"[^\W_]+")
+_PREPARED_WORD = re.compile("[0-9a-z]+")  # where there is nothing beyond ASCII
+_ENDINGS = ("e", "ed")  # of words whose stem is no stem of itself
+KNOWN = 16_384  # words whose stems, or forms, are remembered
+
+
+def rules(features: Features = ALL) -> str:
+    """What the index's words depend on; an index by other rules is built again."""
+    without = sorted(INDEXED - features)
+    prior = f"prior {PRIOR_MEMORIES} of {PRIOR_WORDS}"
+    parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER, prior]
+    return ", ".join([*parts, *(f"without {feature}" for feature in without)])
+
+
+def compared(stems: "Stems", words: Iterable[str]) -> dict[str, str]:
+    """The term of each word; the empty string where there is none."""
+    forms = stems.forms(words)
+    return {word: form if is_compared(form) else "" for word, form in forms.items()}
+
+
+class Stems:
+    """What words are in the index, by a full-text table in memory; opened when first asked."""
+
+    def __init__(self) -> None:
+        self._stems: dict[str, str] = {}
+        self._forms: dict[str, str] = {}
+        self._scratch: sqlite3.Connection | None = None
+
+    def forms(self, words: Iterable[str]) -> dict[str, str]:
+        """For each word what to look for to find its stem, the same for all that share it.
+
+        That is the stem itself, or the shortest word found that has it; the empty
+        string for a word that the index takes apart.
+        """
+        wanted = dict.fromkeys(words)
+        if unknown := [word for word in wanted if word not in self._forms]:
+            self._forms |= self._found(unknown)
+        forms = {word: self._forms[word] for word in wanted}
+        _forget(self._forms)
+        return forms
+
+    def _found(self, words: Iterable[str]) -> dict[str, str]:
+        stems = self.of(words)
+        again = self.of(filter(None, stems.values()))
+        # Stemming "nois" again gives "noi", and "noise" gives "nois".
+        changing = {stem for stem, found in again.items() if stem != found}
+        likely = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
+        forms = {stem: _form(stem, likely) if stem in changing else stem for stem in again}
+        return {word: forms.get(stem, "") for word, stem in stems.items()}
+
+    def similarities(self, texts: Iterable[str]) -> list[float]:
+        """How alike the first text and each of the others are, by their stems."""
+        said = [frozenset(_WORD.findall(unified(text).casefold())) - STOPWORDS for text in texts]
+        stem_of = self.of(chain.from_iterable(said))
+        own, *others = ({stem_of[word] or word for word in words} for words in said)
+        return [similarity(own, other) for other in others]
+
+    def of_texts(self, texts: Sequence[str]) -> list[list[str]]:
+        """The stems in each of some prepared texts, in their order."""
+        if all(map(str.isascii, texts)):
+            words = [_PREPARED_WORD.findall(text) for text in texts]
+            with suppress(KeyError):
+                known = self._stems
+                return [[known[word] for word in said] for said in words]
+            stem_of = self.of(chain.from_iterable(words))
+            return [[stem_of[word] for word in said] for said in words]
+        stems: list[list[str]] = [[] for _ in texts]
+        for place, token in self._tokens(list(texts)):
+            stems[place].append(token)
+        return stems
+
+    def close(self) -> None:
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+
+    def of(self, words: Iterable[str]) -> dict[str, str]:
+        """The stem of each word; the empty string for one that the index takes apart."""
+        wanted, known = dict.fromkeys(words), self._stems
+        if unknown := [word for word in wanted if word not in known]:
+            known |= self._stemmed(unknown)
+        stems = {word: known[word] for word in wanted}
+        if len(known) > KNOWN:
+            _forget(known)
+        return stems
+
+    def _tokens(self, texts: list[str]) -> list[tuple[int, str]]:
+        """The tokens of texts, each with the place of its text."""
+        if self._scratch is None:
+            self._scratch = _opened()
+        rows = enumerate(texts)
+        self._scratch.execute("BEGIN")
+        try:
+            self._scratch.executemany("INSERT INTO words (rowid, word) VALUES (?, ?)", rows)
+            return _read(self._scratch)
+        finally:
+            self._scratch.execute("ROLLBACK")
+
+    def _stemmed(self, words: list[str]) -> dict[str, str]:
+        tokens: dict[int, list[str]] = {}
+        for place, token in self._tokens(words):
+            tokens.setdefault(place, []).append(token or "")  # of a lone mark
+        return {
+            word: found[0] if len(found := tokens.get(place, [])) == 1 else ""
+            for place, word in enumerate(words)
+        }
+
+
+def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
+    r"""The tokens there, empty for a lone mark; the last bytes of a broken one as `\xe6`."""
+    asked = "SELECT doc, {} FROM tokens"
+    try:
+        return scratch.execute(asked.format("coalesce(term, '')")).fetchall()
+    except sqlite3.OperationalError:  # FTS5 cuts after 32,768 bytes, also within a character
+        rows = scratch.execute(asked.format("CAST(coalesce(term, '') AS BLOB)")).fetchall()
+        return [(place, token.decode(errors="backslashreplace")) for place, token in rows]
+
+
+def _forget(remembered: dict[str, str]) -> None:
+    """Leave the newest of what is remembered."""
+    for forgotten in list(islice(remembered, max(len(remembered) - KNOWN, 0))):
+        del remembered[forgotten]
+
+
+def _form(stem: str, likely: Mapping[str, str]) -> str:
+    """The first of the likely words that has the stem."""
+    words = (f"{stem}{ending}" for ending in _ENDINGS)
+    return next((word for word in words if likely[word] == stem), "")
+
+
+def _opened() -> sqlite3.Connection:
+    scratch = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    scratch.execute(
+        f"""CREATE VIRTUAL TABLE words USING fts5 (word, content = '', tokenize = "{TOKENIZER}")"""
+    )
+    scratch.execute("CREATE VIRTUAL TABLE tokens USING fts5vocab (words, instance)")
+    return scratch

@@ -1,0 +1,95 @@
+"""The tables of a transaction, of whichever engine."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import Field, fields
+from datetime import datetime
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+from ...memory.model.access import Caller
+from ...memory.model.retention import USUAL, Retentions
+from ...memory.sql.liveness import Moment
+from ...memory.sql.table import Connection, Dialect, Index, Table
+from ...recall.text.ids import Uids, uid_of
+from ..sealing import Sealer
+
+T = TypeVar("T")
+
+
+class Tables(ABC):
+    """A transaction on either engine; `tx[CommitmentTable]` is one of its tables."""
+
+    _sql: Dialect
+
+    def __init__(  # noqa: PLR0913 - all that a transaction is bound to
+        self,
+        connection: Connection,
+        now: datetime,
+        caller: Caller,
+        *,
+        quota: int | None = None,
+        retention: Retentions = USUAL,
+        uids: Uids | None = None,
+        others: Callable[[], int] = lambda: 0,
+        sealer: Sealer | None = None,
+    ) -> None:
+        self._connection = connection
+        self._quota = quota
+        self._uids = uids or Uids()
+        self._others = others
+        self._sealer = sealer
+        self._projects = caller.projects
+        self._begun = time.monotonic()
+        self._tables: dict[type, object] = {}
+        self._tenant = caller.tenant
+        self.now = self._now = now
+        self.caller = caller
+        self.retention = retention
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._others() > 0
+
+    @property
+    def room(self) -> int | None:
+        return None if self._quota is None else self._quota - self._stored()
+
+    @abstractmethod
+    def _stored(self) -> int:
+        """The bytes that the tenant takes now."""
+
+    @property
+    @abstractmethod
+    def index(self) -> Index:
+        """The full-text index, as the tables see it."""
+
+    @abstractmethod
+    def _require_alone(self) -> None:
+        """Nothing else may share the transaction."""
+
+    def new_uid(self, at: datetime) -> str:
+        return self._uids.make(at) if at == self.now else uid_of(at)
+
+    def __getitem__(self, table: type[T], /) -> T:
+        """A table of this transaction; made when it is first asked for."""
+        made = self._tables.get(table)
+        if made is None:
+            parts = (self._part(it) for it in fields(cast("Any", table)) if it.init)
+            made = self._tables[table] = table(*parts)
+        return cast("T", made)
+
+    def _part(self, field: Field[Any]) -> Any:
+        """What a field of a table stands for: another table, or something of the transaction."""
+        of: Any = field.type
+        is_table = isinstance(of, type) and issubclass(of, Table)
+        return self[of] if is_table else getattr(self, field.name)
+
+    @property
+    def _index(self) -> Index:
+        return self.index
+
+    @cached_property
+    def _moment(self) -> Moment:
+        return Moment(self._connection, self.now)

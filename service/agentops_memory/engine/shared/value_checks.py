@@ -1,0 +1,67 @@
+"""By what a value is known to be none of what its column holds, on either engine."""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from ...memory.model.agent_memory import Access, Binding, Sensitivity, Tier
+from ...memory.model.intents import Permission, TaskStatus
+from ...memory.model.kinds import NUMBERS, ErasureKind, SpaceKind
+from ...memory.model.memory import ChangeKind
+from ...memory.model.retention import LARGEST_CAPACITY
+from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA
+from ...memory.sql.rows import EARLIEST, LAST, MOST, is_texts
+from ...memory.sql.table import GLOBAL
+from ...openintent.sql.intents import guardrails_of
+from ...openintent.sql.tasks import policy_of
+from ...openwop.model.commitments import CommitmentState
+from ...openwop.model.proposals import ArtifactKind, ProposalState
+from ...openwop.model.runs import RunKind, RunStatus
+from ...openwop.sql.rows import counts_of
+from .columns import Kind
+
+_MEMBERS: Mapping[Kind, type[Enum]] = {
+    Kind.DEED: ChangeKind,
+    Kind.ERASURE: ErasureKind,
+    Kind.SPACE: SpaceKind,
+    Kind.TIER: Tier,
+    Kind.STATUS: TaskStatus,
+    Kind.PERMISSION: Permission,
+    Kind.ACCESS: Access,
+    Kind.BINDING: Binding,
+    Kind.SENSITIVITY: Sensitivity,
+    Kind.RUN: RunKind,
+    Kind.RUN_STATUS: RunStatus,
+    Kind.COMMITMENT: CommitmentState,
+    Kind.PROPOSAL: ProposalState,
+    Kind.ARTIFACT: ArtifactKind,
+}
+
+
+def members(of: type[Enum]) -> str:
+    return ", ".join(repr(member.value) for member in of)
+
+
+_NUMBERED = " OR ".join(
+    f"{{0}} BETWEEN {numbers[0]} AND {numbers[-1]}" for numbers in NUMBERS.values()
+)
+IS_NONE: Mapping[Kind, str] = {
+    **{kind: f"{{0}} NOT IN ({members(of)})" for kind, of in _MEMBERS.items()},
+    Kind.INSTANT: f"{{0}} NOT BETWEEN {EARLIEST} AND {LAST}",
+    Kind.COUNT: f"{{0}} NOT BETWEEN 0 AND {2 * MOST}",  # one at the limit may be counted further
+    Kind.ATTEMPT: f"""coalesce({{0}} NOT BETWEEN 0 AND {2 * MOST},
+                               binding = {Binding.TASK:d})""",
+    Kind.CAPACITY: f"{{0}} NOT BETWEEN 1 AND {LARGEST_CAPACITY}",
+    Kind.AREA: f"""({{0}} NOT BETWEEN {UNINDEXED_AREA} AND {LAST_AREA}
+                    OR ({{0}} = {GLOBAL_AREA}) <> ({GLOBAL.replace("s.", "")}))""",
+    Kind.PARTITION: f"""CASE WHEN area > {GLOBAL_AREA} THEN NOT coalesce({_NUMBERED}, FALSE)
+                             ELSE FALSE END""",
+}
+"""The condition that a column holds what is none, as both engines say it."""
+
+IS_SOUND: Mapping[Kind, Callable[[str], bool]] = {
+    Kind.TAGS: is_texts,
+    Kind.GUARDRAILS: lambda details: guardrails_of(details) is not None,
+    Kind.POLICY: lambda policy: policy_of(policy) is not None,
+    Kind.COUNTS: lambda counts: counts_of(counts) is not None,
+}
+"""Whether a text in a column is what it holds, where SQL cannot tell."""

@@ -1,0 +1,78 @@
+"""Bodies of one dialect: read by a model with faults in its own words, and written."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from json import dumps
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..errors import Invalid
+from ..memory.idempotency import IdempotentRequest
+from ..memory.model.access import Caller
+from .endpoint import current_caller
+from .requests import idempotency_of, json_object
+
+JSON = "application/json"
+REDACTED = "X-Redacted"
+WRITTEN = {REDACTED: "How many secrets were kept out."}
+NONE: Mapping[str, str] = {}
+
+GIVEN = ConfigDict(strict=True, extra="ignore")  # of a body's model
+
+Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bodies:
+    """How a dialect takes bodies: exactly, up to its limit; `null` is absent unless it is told."""
+
+    refusal: Callable[[Sequence[ErrorDetails]], Invalid]  # what is said of faults
+    limit: int = 4 * 1024 * 1024  # bytes
+
+    async def read(
+        self, request: Request, model: type[Model], *, empty: bool = False, nulls: bool = False
+    ) -> Model:
+        """The body as the model has it; refused as the dialect refuses if it is none."""
+        given = await json_object(request, limit=self.limit, empty=empty, exact=True)
+        try:
+            return model.model_validate(given if nulls else present(given))
+        except ValidationError as error:
+            raise self.refusal(error.errors(include_url=False)) from None
+
+    async def caller_and_idempotency(
+        self, request: Request, *, holder: str = ""
+    ) -> tuple[Caller, IdempotentRequest | None]:
+        """Whose request it is once its body was read; and it under its idempotency key, if any."""
+        idempotency = await idempotency_of(request, limit=self.limit, holder=holder)
+        return current_caller(request), idempotency
+
+
+def present(given: Mapping[str, object]) -> dict[str, object]:
+    """The members that are not null."""
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def json(
+    model: BaseModel, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
+) -> Response:
+    """One model; and how many secrets were kept out of what was written."""
+    every = {**headers, REDACTED: str(redacted)} if redacted else headers
+    return Response(model.model_dump_json(), status, every, media_type=JSON)
+
+
+def answered(
+    content: object, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
+) -> Response:
+    """JSON that is no model's."""
+    every = {**headers, REDACTED: str(redacted)} if redacted else headers
+    return Response(written(content), status, every, media_type=JSON)
+
+
+def written(content: object) -> bytes:
+    """JSON as it is sent."""
+    return dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

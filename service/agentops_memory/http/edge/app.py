@@ -1,0 +1,231 @@
+"""The application: routes side by side, JSON for every refusal, and what is of no protocol."""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Match, Route
+
+from ... import __version__
+from ...errors import Denied, Refusal, Unavailable
+from ...memory.model.access import DEFAULT_TENANT, Role
+from ...secrets.sanitizing import reason
+from ...telemetry import Telemetry
+from ..bodies import JSON
+from ..docs_page.page import Page, page
+from ..endpoint import ADMISSION, Gate, routes
+from ..large_answers import Bounded
+from ..openapi import Described, document
+from ..protocol import Handler, Operation, Protocol, Services, protocol_at
+from ..refusals import Failed, NoMethod, NoPath
+
+TITLE = "agentops-memory"
+PARTIAL = "Measurements are of all: they want a key of default for every project."
+NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
+
+log = logging.getLogger(__name__)
+
+
+def application(
+    protocols: Sequence[Protocol],
+    services: Services,
+    more: Sequence[Operation],
+    gate: Gate,
+    telemetry: Telemetry,
+) -> Starlette:
+    """The service, once its storage is open, with what more it answers that is of no protocol.
+
+    The last protocol has the paths of no other.
+    """
+    served = [(protocol, protocol.operations(services)) for protocol in protocols]
+    own, refusals = Documentation(served, more, gate).operations, _Refusals(protocols, gate)
+    found = [route for each in reversed(served) for route in routes(*each, gate, telemetry)]
+    most_asked = len(protocols[-1].first)
+    application = Starlette(
+        routes=[  # tried one after another
+            *found[:most_asked],
+            *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
+            *found[most_asked:],
+        ],
+        exception_handlers={
+            HTTPException: refusals.unknown,
+            Refusal: refusals.refused,
+            OSError: refusals.short_of_files,
+            Exception: refusals.failed,
+        },
+    )
+    application.router.redirect_slashes = False
+    return application
+
+
+def _bounded(handler: Handler, gate: Gate) -> Handler:
+    """The same, with its answers among the large ones."""
+
+    async def handle(request: Request) -> Response:
+        answer = await handler(request)
+        known = request.scope.get(ADMISSION)
+        return Bounded(answer, gate.large_answers.of(known.admitted.key if known else None))
+
+    return handle
+
+
+class _Refusals:
+    """What no operation answers, in the shape of the protocol that has the path."""
+
+    def __init__(self, protocols: Sequence[Protocol], gate: Gate) -> None:
+        self._protocols = protocols
+        self._gate = gate
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refusal)
+        return self._protocol(request).refused(error)
+
+    async def unknown(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        protocol = self._protocol(request)
+        try:
+            caller = self._gate.admit(
+                request, Role.READER, is_authorization_only=protocol.is_authorization_only
+            )
+            if protocol.is_closed:
+                protocol.require(request, caller)
+        except Refusal as refusal:
+            return protocol.refused(refusal)
+        if error.status_code != 405:
+            return protocol.refused(NoPath())
+        response = protocol.refused(NoMethod())
+        response.headers["Allow"] = ", ".join(_methods(request))
+        return response
+
+    async def short_of_files(self, request: Request, error: Exception) -> Response:
+        """Asked again, it may be answered: too many connections are a fault of their number."""
+        if getattr(error, "errno", None) not in NO_FILE_LEFT:
+            raise error
+        log.warning("no more files can be opened", extra={"reason": reason(error)})
+        return self._protocol(request).refused(Unavailable("Too many files are open; try again."))
+
+    async def failed(self, request: Request, _: Exception) -> Response:
+        # The server logs what is raised; this is only the answer.
+        return self._protocol(request).refused(Failed())
+
+    def _protocol(self, request: Request) -> Protocol:
+        return protocol_at(request.scope["path"], self._protocols)
+
+
+def _methods(request: Request) -> list[str]:
+    # Starlette names those of the path's first route alone; a path may have one route a method.
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    return sorted(methods)
+
+
+class Description(BaseModel):
+    """GET /openapi.json."""
+
+    openapi: str
+    info: dict[str, Any]
+    tags: list[dict[str, str]]
+    paths: dict[str, Any]
+    components: dict[str, Any]
+
+
+class Documentation:
+    """The operations that are of no protocol; the description has them with those of the last."""
+
+    def __init__(self, served: Sequence[Described], more: Sequence[Operation], gate: Gate) -> None:
+        self._served = served
+        self._more = more
+        self._gate = gate
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The description, twice, and what more there is."""
+        operation = partial(Operation, method="GET", role=Role.READER, refusals=(503,))
+        return [
+            *self._more,
+            operation(
+                path="/openapi.json",
+                name="openapi",
+                summary="This description, in OpenAPI 3.1.",
+                handler=self._openapi,
+                answer=Description,
+            ),
+            operation(
+                path="/docs",
+                name="docs",
+                summary="This description, on a page.",
+                handler=self._docs,
+                media_type="text/html",
+            ),
+        ]
+
+    async def _openapi(self, request: Request) -> Response:
+        self._gate.admit(request, Role.READER)
+        return Response(await asyncio.to_thread(lambda: self._written), media_type=JSON)
+
+    async def _docs(self, request: Request) -> Response:
+        self._gate.admit(request, Role.READER)
+        shown = await asyncio.to_thread(lambda: self._page)
+        return HTMLResponse(shown.content, headers={"Content-Security-Policy": shown.policy})
+
+    # Neither is made before it is asked for: it takes longer than the rest of the start.
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        *others, (last, operations) = self._served
+        described = [(last, [*operations, *self.operations]), *others]
+        documented = [each for each in described if each[0].problem is not None]
+        return document(documented, title=TITLE, version=__version__)
+
+    @cached_property
+    def _written(self) -> bytes:
+        return bytes(JSONResponse(self._described).body)
+
+    @cached_property
+    def _page(self) -> Page:
+        return page(self._described)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrape:
+    """The measurements of all tenants together; to none but the default one, unless it is open."""
+
+    refresh: Callable[[], Awaitable[None]]
+    exposition: Callable[[str], tuple[bytes, str]]  # for a header Accept
+    gate: Gate
+    is_open: bool
+
+    @property
+    def operation(self) -> Operation:
+        """All measurements, for whoever may see them."""
+        return Operation(
+            method="GET",
+            path="/metrics",
+            name="metrics",
+            summary="Measurements, in the text format of Prometheus or as OpenMetrics.",
+            handler=self._metrics,
+            media_type="text/plain",
+            role=None if self.is_open else Role.READER,
+            refusals=() if self.is_open else (503,),
+        )
+
+    async def _metrics(self, request: Request) -> Response:
+        if not self.is_open:
+            caller = self.gate.admit(request, Role.READER, is_limited=False)
+            if caller.tenant != DEFAULT_TENANT or not caller.projects.are_everything:
+                raise Denied(PARTIAL)
+        await self.refresh()
+        accept = request.headers.get("accept", "")
+        text, media_type = await asyncio.to_thread(self.exposition, accept)
+        return Response(text, media_type=media_type)

@@ -1,0 +1,135 @@
+"""Authentication: who a request comes from, by the key that it brings, or anybody."""
+
+import socket
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from ...errors import Invalid, SettingRefused, Unauthenticated
+from ...memory.model.access import Caller
+from ...memory.model.keys import KeyRing, KeyStore, parsed
+
+KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides
+
+NOT_A_KEY = "This service needs a key that it knows: Authorization: Bearer amk_..."
+TWO_KEYS = "The headers Authorization and X-API-Key bring different keys."
+CREATE = "create one with `agentops-memory keys create --name NAME --role admin`"
+ANYBODY = Caller()
+
+
+class Identity:
+    """Tells the callers of requests; a change of the keys holds from the next one on."""
+
+    def __init__(
+        self, keys: KeyStore, *, is_open_allowed: bool, clock: Callable[[], datetime]
+    ) -> None:
+        self._keys = keys
+        self._is_open_allowed = is_open_allowed
+        self._clock = clock
+
+    def caller(self, headers: Mapping[str, str]) -> Caller:
+        """Whose key stands in the headers, whose names are given in lower case.
+
+        While the service is open, anybody, and a key that is sent is not looked at.
+        Unauthenticated is the same for every text that is no working key; Invalid if there
+        are two keys.
+        """
+        ring = self._keys.ring()
+        if self._is_open_allowed and not ring.was_ever_used:
+            return ANYBODY
+        key = ring.opened_by(_token(headers), self._clock())
+        if key is None:
+            raise Unauthenticated(NOT_A_KEY)
+        return Caller(
+            tenant=key.tenant,
+            role=key.role,
+            projects=key.projects,
+            agents=key.agents,
+            coordinates=key.coordinates,
+            key=key.id,
+        )
+
+
+def is_open_allowed(auth: str, host: str) -> bool:
+    """Whether a service without keys may serve anybody: told so, or reached from here alone."""
+    return auth == NONE or (auth != KEYS and is_loopback(host))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine and nothing else: localhost, 127.0.0.0/8 or ::1.
+
+    No host is every interface, and any other name may lead anywhere.
+    """
+    if host.lower() == "localhost":
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that the resolver would take the host for: `127.1` is 127.0.0.1."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return _short_address(host)
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _short_address(host: str) -> IPv4Address | None:
+    try:
+        return IPv4Address(socket.inet_aton(host))
+    except (OSError, ValueError):  # the latter for signs that no name has
+        return None
+
+
+def must_have_keys(ring: KeyRing, auth: str, host: str) -> None:
+    """The rule of the start: SettingRefused for a service that would serve nobody.
+
+    It says how to make a key, or how to do without.
+    """
+    if ring.was_ever_used or is_open_allowed(auth, host):
+        return
+    if auth == KEYS:
+        raise SettingRefused(f"MEMORY_AUTH: 'keys' needs a key, and there is none: {CREATE}.")
+    raise SettingRefused(
+        f"MEMORY_LISTEN: {host or 'every interface'} can be reached from other machines, which "
+        f"needs a key, and there is none: {CREATE}, listen on 127.0.0.1, or let anybody in with "
+        "MEMORY_AUTH=none."
+    )
+
+
+def must_have_keys_for_seams(ring: KeyRing) -> None:
+    """SettingRefused for a service that would show its conformance seams to anybody."""
+    if not ring.was_ever_used:
+        raise SettingRefused(
+            f"MEMORY_OPENWOP_SEAMS: 'on' needs a key, and there is none: {CREATE}."
+        )
+
+
+def _token(headers: Mapping[str, str]) -> str:
+    authorized = _authorization(headers.get("authorization", ""))
+    named = headers.get("x-api-key", "").strip()
+    if not (authorized and named) or authorized == named:
+        return authorized or named
+    if parsed(authorized) and parsed(named):
+        raise Invalid(TWO_KEYS)
+    return authorized if parsed(authorized) else named
+
+
+def _authorization(value: str) -> str:
+    scheme, _, credentials = value.strip().partition(" ")
+    match scheme.lower():
+        case "bearer":
+            return credentials.strip()
+        case "basic":
+            return _password(credentials)
+    return ""
+
+
+def _password(credentials: str) -> str:
+    """The password of HTTP Basic, whoever the user is; empty for what cannot be read."""
+    try:
+        return b64decode(credentials.strip(), validate=True).partition(b":")[2].decode()
+    except ValueError:
+        return ""

@@ -1,0 +1,252 @@
+"""What probes are told: whether the process answers, has started, and can do its work."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from functools import partial
+from typing import Protocol
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ...agentops.answers import Health
+from ...engine.engine import Storage
+from ...errors import Refusal
+from ...memory.model.access import OPERATOR
+from ...telemetry import Metrics
+from ...telemetry.measures import INDEX_DRIFT
+from ..protocol import Handler, Operation
+
+HEALTH, LIVE, READY, STARTUP = "/health", "/health/live", "/health/ready", "/health/startup"
+
+LITTLE = 100 * 2**20  # bytes left on the disk, below which somebody should look
+NOTHING = 2**20  # below which a large write fails
+LONG = 128 * 2**20  # bytes of a write-ahead log; it begins again long before, unless it is held
+TIMEOUT = timedelta(seconds=3)  # with a write; a probe waits for five seconds
+TOLD_FOR = timedelta(seconds=2)  # until it is looked again, however often it is asked
+
+DATABASE = "database"
+MIGRATIONS = "migrations"
+
+
+class Status(StrEnum):
+    """How a check ended. With `failed` the service cannot do its work."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+class Check(BaseModel):
+    """What a look at one thing found."""
+
+    status: Status = Status.OK
+    detail: str | None = None  # a sentence, unless all is well
+    bytes: int | None = None
+    rows: int | None = None
+
+
+ALONE = Check(
+    status=Status.WARNING,
+    detail="No synchronous standby is named (synchronous_standby_names), so what was acknowledged "
+    "can be lost with the database's machine.",
+)
+
+
+class Readiness(BaseModel):
+    """GET /health/ready."""
+
+    status: Status
+    error: str | None = None  # what failed first, in a sentence
+    checks: dict[str, Check]
+
+
+class Backed(Protocol):
+    """The backups of a service, as probes see them."""
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with them, in a sentence."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Probes:
+    """The operations that probes ask, of a service that has started."""
+
+    storage: Storage
+    metrics: Metrics
+    backups: Backed | None = None
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _found: Readiness | None = None
+    _look_again_at: float = 0.0
+
+    @property
+    def operations(self) -> list[Operation]:
+        """Four questions, none of which wants a key."""
+        return [
+            _operation(HEALTH, "health", "Whether the service runs.", _ok),
+            _operation(LIVE, "live", "Whether the process answers.", _ok),
+            _operation(STARTUP, "startup", "Whether the service has started.", _ok),
+            _operation(READY, "ready", _READY, self._ready, Readiness),
+        ]
+
+    async def _ready(self, _: Request) -> Response:
+        return _answered(await self.readiness())
+
+    async def readiness(self) -> Readiness:
+        """How each check ended, at most two seconds ago."""
+        async with self._looking:
+            now = asyncio.get_running_loop().time()
+            if self._found is None or now >= self._look_again_at:
+                self._found = _readiness(await self._looked())
+                now = asyncio.get_running_loop().time()
+                self._look_again_at = now + TOLD_FOR.total_seconds()
+            return self._found
+
+    async def _looked(self) -> dict[str, Check]:
+        return {
+            **await self._written(),
+            **(await self._files() if self.storage.maintenance.has_files else {}),
+            "index": _index(int(self.metrics.shown(INDEX_DRIFT))),
+            **({"backup": _backup(self.backups.trouble)} if self.backups else {}),
+        }
+
+    async def _written(self) -> dict[str, Check]:
+        """Whether a write is taken, by storage that is as this program makes it."""
+        try:
+            async with asyncio.timeout(TIMEOUT.total_seconds()):
+                found = await self.storage.probe()
+        except TimeoutError:
+            reason = f"A write took more than {TIMEOUT.total_seconds():.0f} s."
+        except Refusal as refusal:
+            reason = str(refusal)
+        else:
+            migrations = _migrations(found.has_newest_format)
+            standby = {"standby": ALONE} if found.lacks_standby else {}
+            return {DATABASE: _values(found.damaged_values), MIGRATIONS: migrations, **standby}
+        return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
+
+    async def _files(self) -> dict[str, Check]:
+        """Whether there is room for them, and whether the log is short."""
+        sizes = await self.storage.maintenance.sizes(OPERATOR)
+        return {"disk": _disk(sizes.free), "wal": _wal(sizes.log or 0)}
+
+
+def _values(damaged: Sequence[str]) -> Check:
+    if not damaged:
+        return Check()
+    # A warning: all else is served as ever, and a failed check would take the service away.
+    # What names a row in a table is never a name of the user's: nobody needs a key for this.
+    told = (
+        f"Values in the database are damaged, first {damaged[0]}; `agentops-memory doctor` names "
+        "them."
+    )
+    return Check(status=Status.WARNING, detail=told, rows=len(damaged))
+
+
+def _migrations(has_newest_format: bool) -> Check:
+    changed = "Another version of the program has changed the database."
+    return Check() if has_newest_format else Check(status=Status.FAILED, detail=changed)
+
+
+def _disk(free: int | None) -> Check:
+    if free is None:
+        return Check(status=Status.FAILED, detail="Nobody can tell how much space is left.")
+    if free < NOTHING:
+        return Check(status=Status.FAILED, detail="The disk is full.", bytes=free)
+    if free < LITTLE:
+        return Check(status=Status.WARNING, detail="The disk is nearly full.", bytes=free)
+    return Check(bytes=free)
+
+
+def _wal(length: int) -> Check:
+    if length < LONG:
+        return Check(bytes=length)
+    held = "The write-ahead log is long; a read or another process keeps it from beginning again."
+    return Check(status=Status.WARNING, detail=held, bytes=length)
+
+
+def _index(drift: int) -> Check:
+    if not drift:
+        return Check(rows=0)
+    mended = "The index was out of line with the memories at the last look, and was built anew."
+    return Check(status=Status.WARNING, detail=mended, rows=drift)
+
+
+def _backup(trouble: str | None) -> Check:
+    return Check(status=Status.WARNING, detail=trouble) if trouble else Check()
+
+
+def _readiness(checks: dict[str, Check]) -> Readiness:
+    for status in (Status.FAILED, Status.WARNING):
+        details = [check.detail for check in checks.values() if check.status is status]
+        if details:
+            error = details[0] if status is Status.FAILED else None
+            return Readiness(status=status, error=error, checks=checks)
+    return Readiness(status=Status.OK, checks=checks)
+
+
+def _answered(found: Readiness) -> Response:
+    status = 503 if found.status is Status.FAILED else 200
+    return JSONResponse(found.model_dump(mode="json", exclude_none=True), status)
+
+
+_READY = "Whether the service can do its work, and what was looked at for that."
+
+
+def _operation(
+    path: str, name: str, summary: str, handler: Handler, answer: type[BaseModel] = Health
+) -> Operation:
+    made = partial(Operation, method="GET", path=path, name=name, refusals=(503,))
+    return made(summary=summary, handler=handler, answer=answer)
+
+
+async def _ok(_: Request) -> Response:
+    return _well()
+
+
+def _well() -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+def _refused(sentence: str) -> Response:
+    return JSONResponse({"error": sentence}, 503)
+
+
+def _unready(what: str, detail: str) -> Response:
+    return _answered(_readiness({what: Check(status=Status.FAILED, detail=detail)}))
+
+
+_OPENING = "The database is being opened, or brought up to date."
+_STOPPING = "The service is stopping."
+
+Told = Mapping[str, Callable[[], Response]]
+"""What probes are told, by their path."""
+
+AS_USUAL: Told = {}
+"""Of probes that the service itself answers."""
+
+WHILE_STARTING: Told = {
+    # An upgrade may take long, and a probe of the original's chart must not end it half-way.
+    HEALTH: _well,
+    LIVE: _well,
+    STARTUP: partial(_refused, "The service is starting."),
+    READY: partial(_unready, MIGRATIONS, _OPENING),
+}
+"""What probes are told before the database is open."""
+
+
+def while_waiting(reason: str) -> Told:
+    """What probes are told while it cannot be opened yet."""
+    told = {STARTUP: partial(_refused, reason), READY: partial(_unready, DATABASE, reason)}
+    return {**WHILE_STARTING, **told}
+
+
+WHILE_STOPPING: Told = {
+    HEALTH: partial(_refused, _STOPPING),
+    READY: partial(_unready, "service", _STOPPING),
+}
+"""What probes are told once the service was asked to end."""

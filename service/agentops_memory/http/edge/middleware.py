@@ -1,0 +1,237 @@
+"""What a request passes on its way to the application: headers, log, origins, the start."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Collection, Sequence
+from datetime import timedelta
+from itertools import chain
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...errors import Denied, Unavailable
+from ...settings.parsing import PORTS, canonical_origin
+from ...settings.settings import Settings
+from ...telemetry import Metrics, Requests
+from ..endpoint import Endpoint
+from ..protocol import READ, SENT, Protocol, protocol_at
+from .auth import is_loopback
+from .health import AS_USUAL, WHILE_STARTING, WHILE_STOPPING, Told, while_waiting
+
+METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
+START_TIMEOUT = timedelta(seconds=5)  # that a request waits for the service to open
+MOST_WAITING = 256  # requests; the headers and the first 64 KiB of the body are in memory
+
+FOREIGN = "This page's origin may not ask the service; MEMORY_ALLOWED_ORIGINS names those that may."
+RENAMED = "A service on this machine alone answers to localhost, 127.0.0.1 and [::1] only."
+
+# Read by browsers alone: an answer is data, never a page, a script, a frame or a cached copy.
+ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+def guarded(
+    gate: "StartupGate", protocols: Sequence[Protocol], metrics: Metrics, settings: Settings
+) -> ASGIApp:
+    """The gate inside all that a request passes before it, so that no answer is without it."""
+    names = local_names(settings.listen.host)
+    origins = Origins(gate, protocols, names=names, allowed=settings.allowed_origins)
+    return SecurityHeaders(Requests(origins, metrics, route_of))
+
+
+class SecurityHeaders:
+    """An ASGI application that adds what every answer says, unless the one inside it says it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        def completed(message: Message) -> Awaitable[None]:
+            if message["type"] == "http.response.start":
+                headers = message.get("headers", ())
+                said = {name for name, _ in headers}
+                message["headers"] = [*headers, *(each for each in ALWAYS if each[0] not in said)]
+            return send(message)
+
+        await self._app(scope, receive, completed)
+
+
+class Origins:
+    """An ASGI application that keeps web pages from the one inside it.
+
+    A page sends its origin with whatever it may not simply embed. One that is
+    neither the service's own nor allowed is refused with 403; an allowed one may
+    read the answers, and send and see the headers of the protocols. A service on
+    loopback has `names`, and refuses with 403 to be called by another: a page whose
+    name has come to mean 127.0.0.1 is of its own origin.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        protocols: Sequence[Protocol],
+        *,
+        names: frozenset[str] | None,
+        allowed: frozenset[str],
+    ) -> None:
+        self._app = _readable(app, protocols, allowed) if allowed else app
+        self._protocols = protocols
+        self._names = names
+        self._allowed = allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sentence = self._refusal(scope) if scope["type"] == "http" else None
+        if sentence is None:
+            await self._app(scope, receive, send)
+        else:
+            refused = protocol_at(scope["path"], self._protocols).refused(Denied(sentence))
+            await refused(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        hosts, origins = _hosts_and_origins(scope)
+        if self._names is not None and any(host_of(host) not in self._names for host in hosts):
+            return RENAMED
+        if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):
+            return FOREIGN
+        return None
+
+
+def _readable(app: ASGIApp, protocols: Sequence[Protocol], allowed: frozenset[str]) -> ASGIApp:
+    *others, last = protocols
+    return CORSMiddleware(
+        app,
+        allow_origins=allowed,
+        allow_methods=METHODS,
+        allow_headers={*SENT, *chain.from_iterable(each.sent for each in protocols)},
+        expose_headers=list(dict.fromkeys(chain(last.read, *(it.read for it in others), READ))),
+        allow_private_network=True,  # a page from elsewhere that asks this machine, as allowed
+    )
+
+
+def _hosts_and_origins(scope: Scope) -> tuple[list[str], list[str]]:
+    found: dict[bytes, list[str]] = {b"host": [], b"origin": []}
+    for name, value in scope["headers"]:
+        if name in found:
+            found[name].append(value.decode("latin-1"))
+    return found[b"host"], found[b"origin"]
+
+
+def host_of(authority: str) -> str | None:
+    """The host of a Host header, which may name a port: in lower case, without it."""
+    match = _AUTHORITY.fullmatch(authority)
+    return match["host"].lower() if match else None
+
+
+def is_welcome(origin: str, hosts: Collection[str], allowed: Collection[str]) -> bool:
+    """Whether a page of this origin may ask the service that it calls by these names.
+
+    The service's own origin is its name with http or https, so that a proxy may
+    add the latter. An origin that a browser hides (`null`) is nobody's.
+    """
+    page = canonical_origin(origin)
+    return page is not None and (page in allowed or _is_own(page, hosts))
+
+
+def _is_own(page: str, hosts: Collection[str]) -> bool:
+    own = (f"{scheme}://" for scheme in PORTS)
+    return bool(hosts) and any(
+        all(canonical_origin(start + h) == page for h in hosts) for start in own
+    )
+
+
+def local_names(host: str) -> frozenset[str] | None:
+    """What a service may be called that listens on this host; None for any name.
+
+    On loopback: localhost, 127.0.0.1, [::1] and the host itself.
+    """
+    if not is_loopback(host):
+        return None
+    return frozenset({"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host})
+
+
+class StartupGate:
+    """Answers for the service while it starts and while it drains.
+
+    While it starts, probes are answered at once, /health with 200, so that none of them
+    ends an upgrade half-way. What is no probe waits, and is served once the service is
+    open; nothing of its body is read before. It is refused with 503 instead when the
+    start takes too long, when too many wait, while an upgrade runs, and while another
+    service has the database. While it drains, /health and /health/ready fail and
+    everything else is served.
+    """
+
+    def __init__(self, protocols: Sequence[Protocol]) -> None:
+        self._protocols = protocols
+        self._application: ASGIApp | None = None
+        self._probes: Told = WHILE_STARTING
+        self._refusal = Unavailable("The service is starting; try again.")
+        self._no_wait = asyncio.Event()  # set while requests are served or refused at once
+        self._waiting = 0
+
+    def wait(self, reason: str) -> None:
+        """Refuse requests, and tell probes for what the start waits; no more without a reason."""
+        self._probes = while_waiting(reason) if reason else WHILE_STARTING
+        if reason:
+            self._no_wait.set()
+        else:
+            self._no_wait.clear()
+
+    def upgrade(self) -> None:
+        """Refuse requests until the service is open: an upgrade takes as long as it takes."""
+        self._no_wait.set()
+
+    def open(self, application: ASGIApp) -> None:
+        """Serve the application from now on, also to the requests that have waited for it."""
+        self._application, self._probes = application, AS_USUAL
+        self._no_wait.set()
+
+    def drain(self) -> None:
+        """Tell probes from now on that no more requests should come."""
+        self._probes = WHILE_STOPPING
+
+    def close(self) -> None:
+        """Refuse what waits, and what still comes, if the service was not open before its end."""
+        self.drain()
+        self._refusal = Unavailable("The service is stopping; try again.")
+        self._no_wait.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        probe = self._probes.get(scope["path"])
+        if probe is not None:
+            await probe()(scope, receive, send)
+            return
+        if self._application is None:
+            await self._opened()
+        answer = self._application
+        if answer is None:
+            answer = protocol_at(scope["path"], self._protocols).refused(self._refusal)
+        await answer(scope, receive, send)
+
+    async def _opened(self) -> None:
+        """Wait for the service to open, while that is a matter of seconds."""
+        if self._waiting == MOST_WAITING:
+            return
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(START_TIMEOUT.total_seconds()):
+                await self._no_wait.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting -= 1
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the path that a request came by; `none` if it is none of the service's."""
+    endpoint = scope.get("endpoint")
+    if isinstance(endpoint, Endpoint):
+        return re.sub(r":\w+}", "}", endpoint.operation.path)
+    return scope["path"] if endpoint or scope["path"] in WHILE_STARTING else "none"
+
+
+_AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)

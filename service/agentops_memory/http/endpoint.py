@@ -1,0 +1,204 @@
+"""How a request is served: who may ask is let in, the handler answers, refusals are rendered."""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from ..errors import Refusal
+from ..memory.idempotency import IdempotentRequest
+from ..memory.model.access import Caller, KeyId, Role
+from ..secrets.redaction import Rules
+from ..telemetry import Telemetry, annotate, hide_by
+from .large_answers import MANY, PIECE, LargeAnswers, Slot, row_counts
+from .protocol import Operation, Protocol
+
+REPLAYED = "Idempotent-Replayed"
+REPLAY = {"memory.idempotent_replay": True}
+ADMISSION = f"{__package__}.admission"  # in the scope of a request
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Admission:
+    """What is known of a request that was let in."""
+
+    admitted: Caller  # by what the keys said then
+    caller: Callable[[], Caller]  # by what the keys say now
+    status: int = 200  # of the answer to what is not refused
+    body_digest: bytes | None = None  # of a request with an idempotency key, once it was read
+    idempotency: IdempotentRequest | None = None
+
+    @property
+    def replayed_status(self) -> int | None:
+        """The status of the first answer, if the request was done before."""
+        asked = self.idempotency
+        return asked.status if asked is not None and asked.is_replay else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Lets requests in, before anything of them is read but their headers.
+
+    Refuses with Unauthenticated, Denied or TooMany.
+    """
+
+    identify: Callable[[Mapping[str, str]], Caller]
+    require_rate: Callable[[KeyId | None], None]
+    rules: Callable[[Caller], Rules]  # redaction of logs and spans
+    large_answers: LargeAnswers = field(default_factory=LargeAnswers)
+
+    def admit(
+        self,
+        request: Request,
+        role: Role,
+        *,
+        is_limited: bool = True,
+        is_authorization_only: bool = False,
+        scope: str | None = None,
+    ) -> Caller:
+        """Let the request in if its caller has at least this role."""
+        headers: Mapping[str, str] = request.headers
+        if is_authorization_only:
+            headers = {"authorization": request.headers.get("authorization", "")}
+        identify = partial(self.identify, headers)
+        caller = identify()
+        if is_limited:
+            self.require_rate(caller.key)
+        caller.require(role, scope)
+        hide_by(partial(self.rules, caller))
+        request.scope[ADMISSION] = Admission(admitted=caller, caller=identify)
+        return caller
+
+
+def admission(request: Request) -> Admission:
+    """What is known of the request, which was let in."""
+    known: Admission = request.scope[ADMISSION]
+    return known
+
+
+def current_caller(request: Request) -> Caller:
+    """Whose request it is, by what the keys say now.
+
+    A body may take long to come, and an answer to be taken: a right that was
+    taken away meanwhile holds no more. Refuses with Unauthenticated then.
+    """
+    return admission(request).caller()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """An operation as an application; its span lasts until the answer is sent.
+
+    What is refused in the middle of an answer leaves it incomplete, upon which the
+    server closes the connection: nobody may take a part for the whole.
+    """
+
+    protocol: Protocol
+    operation: Operation
+    gate: Gate
+    telemetry: Telemetry
+    row_counts: re.Pattern[bytes] | None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, is_begun = Request(scope, receive), False
+
+        def sent(message: Message) -> Awaitable[None]:
+            nonlocal is_begun
+            is_begun = True
+            return send(message)
+
+        try:
+            span = self.operation.span or self.operation.name
+            with self.telemetry.operation(span, request.headers):
+                admitted = self._admitted(request)
+                if not self._asks_for_many(scope):
+                    await self._answer(request, admitted, sent)
+                else:
+                    with self._slot(admitted) as slot:
+                        await slot.wait()
+                        await self._answer(request, admitted, sent, slot)
+        except Refusal as refusal:
+            if is_begun:
+                fields = {"operation": self.operation.name, "reason": str(refusal)}
+                log.warning("an answer is left incomplete", extra=fields)
+            else:
+                await self.protocol.refused(refusal)(scope, receive, send)
+
+    async def _answer(
+        self, request: Request, admitted: Admission | None, send: Send, slot: Slot | None = None
+    ) -> None:
+        answer = await self.operation.handler(request)
+        if admitted and (status := admitted.replayed_status):
+            annotate(REPLAY)
+            answer.status_code = status
+            for name in filter(None, (REPLAYED, self.protocol.replayed)):
+                answer.headers[name] = "true"
+        scope, receive = request.scope, request.receive
+        body = getattr(answer, "body", None)
+        if slot is not None:
+            await slot.send(answer, scope, receive, send)
+        elif body is not None and len(body) <= PIECE:
+            await answer(scope, receive, send)
+        else:
+            with self._slot(admitted) as own:
+                await own.send(answer, scope, receive, send)
+
+    def _asks_for_many(self, scope: Scope) -> bool:
+        """Whether the answer may be large, by what is known before anything is read."""
+        if self.operation.is_large or self.row_counts is None:
+            return self.operation.is_large
+        return any(int(it) > MANY for it in self.row_counts.findall(scope["query_string"]))
+
+    def _slot(self, admitted: Admission | None) -> Slot:
+        return self.gate.large_answers.of(admitted.admitted.key if admitted else None)
+
+    def _admitted(self, request: Request) -> Admission | None:
+        """What is known of who was let in; nothing where everybody may ask."""
+        operation, protocol = self.operation, self.protocol
+        if operation.role is None:
+            return None
+        caller = self.gate.admit(
+            request,
+            operation.role,
+            is_limited=operation.is_limited,
+            is_authorization_only=protocol.is_authorization_only,
+            scope=operation.scope,
+        )
+        protocol.require(request, caller)
+        admitted = admission(request)
+        admitted.status = operation.status
+        return admitted
+
+
+def routes(
+    protocol: Protocol, operations: Sequence[Operation], gate: Gate, telemetry: Telemetry
+) -> list[Route]:
+    """The operations as Starlette's routes, each in its span; the most asked for come first."""
+    in_order = sorted(operations, key=lambda operation: operation.name not in protocol.first)
+    return [
+        _route(
+            Endpoint(
+                protocol=protocol,
+                operation=each,
+                gate=gate,
+                telemetry=telemetry,
+                row_counts=row_counts(each),
+            )
+        )
+        for each in in_order
+    ]
+
+
+def _route(endpoint: Endpoint) -> Route:
+    operation = endpoint.operation
+    route = Route(operation.path, endpoint, methods=[operation.method])
+    # A session id may hold a line break, which a dot alone does not match.
+    route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
+    return route

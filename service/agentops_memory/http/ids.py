@@ -1,0 +1,48 @@
+"""Public ids: a prefix that tells the kind, and the stable id in hexadecimal."""
+
+import re
+from uuid import UUID
+
+from ..errors import NotFound
+from ..memory.model.space import StoreId
+from ..memory.model.stores import EntryId, VersionId
+from ..stores.rules.rules import NO_ENTRY, NO_STORE, NO_VERSION
+
+STORE, ENTRY, VERSION, EVENT = "memstore", "mem", "memver", "evt"
+
+_HEX = re.compile("[0-9a-f]{32}", re.ASCII)
+
+
+def public_id(kind: str, uid: str) -> str:
+    """How a stable id is shown: `mem_` and 32 digits."""
+    return f"{kind}_{uid.replace('-', '')}"
+
+
+def uid_of(kind: str, shown: str) -> str | None:
+    """The stable id in a public one; none for what is no such id."""
+    prefix, _, digits = shown.partition("_")
+    is_one = prefix == kind and _HEX.fullmatch(digits)
+    return str(UUID(digits)) if is_one else None
+
+
+def known_uid(kind: str, shown: str, sentence: str) -> str:
+    """The stable id in a public one; NotFound, with the sentence, for what is no such id."""
+    uid = uid_of(kind, shown)
+    if uid is None:
+        raise NotFound(sentence)
+    return uid
+
+
+def store_id(shown: str) -> StoreId:
+    """The store that a path or a parameter names; NotFound for what is no such id."""
+    return StoreId(known_uid(STORE, shown, NO_STORE))
+
+
+def entry_id(shown: str) -> EntryId:
+    """The entry that a path names; NotFound for what is no such id."""
+    return EntryId(known_uid(ENTRY, shown, NO_ENTRY))
+
+
+def version_id(shown: str) -> VersionId:
+    """The version that a path names; NotFound for what is no such id."""
+    return VersionId(known_uid(VERSION, shown, NO_VERSION))

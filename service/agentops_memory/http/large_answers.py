@@ -1,0 +1,173 @@
+"""Large answers: how many may be on their way at a time, and how their bytes are sent.
+
+A client that does not read leaves its answer in memory for as long as it likes. So an answer
+of more than `LARGE` bytes needs a slot. A request for a lot waits for one before anything is
+read; any other takes one once the size of its answer is known. A slot is free again when the
+answer was sent, or its client has gone.
+"""
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from typing import Self
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from ..errors import Refusal, TooMany, Unavailable
+from ..memory.model.access import KeyId
+from .protocol import Operation
+from .refusals import TooSlow
+
+LARGE = 256 * 1024  # bytes
+PIECE = 64 * 1024  # bytes of one send, as many as a transport keeps before it lets senders wait
+MANY = 100  # rows; a default page has no more, so only a request for a lot waits for a slot
+
+SLOT = 2 * 1024 * 1024  # bytes of an answer for each of its slots; few are longer
+SLOTS_OF_A_KEY = 6  # a browser opens as many connections to a host
+SLOTS = 12  # each keeps up to 4 MiB: with the 80 MiB of the service, less than the 128 of a pod
+SLOT_TIMEOUT = 2.0  # seconds; a client that reads has taken an answer long before
+PIECE_TIMEOUT = 120.0  # seconds for a piece; slower, a client could keep its slot permanently
+
+UNREAD_OF_KEY = "This key has too many large answers that are not read yet; read them first."
+UNREAD = "Too many large answers are not read yet; try again."
+TOO_SLOW = "The client takes its answer too slowly."
+
+_SAFE = ("GET", "HEAD")
+
+log = logging.getLogger(__name__)
+
+
+class LargeAnswers:
+    """The slots of a service."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[KeyId | None] = Counter()
+        self._freed = asyncio.Event()
+
+    def of(self, key: KeyId | None) -> "Slot":
+        """The slots of one answer to this key, none yet; those without a key share one."""
+        return Slot(self, key)
+
+    def refusal(self, key: KeyId | None, more: int) -> Refusal | None:
+        """Why a key may not take so many slots more; even the longest answer may go alone."""
+        of_key, total = self._taken[key], self._taken.total()
+        if of_key and of_key + more > SLOTS_OF_A_KEY:
+            return TooMany(UNREAD if key is None else UNREAD_OF_KEY)
+        if total and total + more > SLOTS:
+            return Unavailable(UNREAD)
+        return None
+
+    def add(self, key: KeyId | None, more: int) -> None:
+        """Count slots as taken; with a negative number, as free."""
+        self._taken[key] += more
+        if not self._taken[key]:
+            del self._taken[key]
+        if more < 0:
+            self._freed.set()  # wakes all that wait now, each of which looks again
+            self._freed.clear()
+
+    async def wait(self) -> None:
+        """Return when a slot is free again."""
+        await self._freed.wait()
+
+
+class Slot:
+    """What one answer has taken of the slots; given back at the end of the block."""
+
+    def __init__(self, slots: LargeAnswers, key: KeyId | None) -> None:
+        self._slots = slots
+        self._key = key
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resize(0)
+
+    async def wait(self) -> None:
+        """Take one for an answer whose size is not known yet. Raises TooMany or Unavailable."""
+        refusal = None
+        try:
+            async with asyncio.timeout(SLOT_TIMEOUT):
+                while refusal := self._slots.refusal(self._key, 1):
+                    await self._slots.wait()
+        except TimeoutError:
+            assert refusal is not None
+            raise refusal from None
+        self._resize(1)
+
+    async def send(self, answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send an answer by pieces, with the slots that its size needs.
+
+        Without a slot what was read is refused, with TooMany or Unavailable. What was done is
+        not, as its client would do it again: it gets as much as it takes without delay.
+        """
+        body, timeout = getattr(answer, "body", None), PIECE_TIMEOUT
+        size = SLOT if body is None else len(body)  # none of an answer that is streamed
+        try:
+            self._fit(-(-size // SLOT) if size > LARGE else 0)
+        except (TooMany, Unavailable):
+            if scope["method"] not in _SAFE:
+                timeout = 0.0
+            else:
+                raise
+        await answer(scope, receive, _in_pieces(send, timeout))
+
+    def _fit(self, count: int) -> None:
+        more = count - self._count
+        if more > 0 and (refusal := self._slots.refusal(self._key, more)):
+            raise refusal
+        self._resize(count)
+
+    def _resize(self, count: int) -> None:
+        if count != self._count:
+            self._slots.add(self._key, count - self._count)
+            self._count = count
+
+
+class Bounded(Response):
+    """An answer to a key that is sent as an operation's own, where nothing else does that."""
+
+    def __init__(self, answer: Response, slot: Slot) -> None:
+        super().__init__()
+        self._answer = answer
+        self._slot = slot
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._slot as slot:
+            try:
+                await slot.send(self._answer, scope, receive, send)
+            except TooSlow as slow:  # once the answer has begun; the server closes the connection
+                fields = {"operation": scope["path"], "reason": str(slow)}
+                log.warning("an answer is left incomplete", extra=fields)
+
+
+def row_counts(operation: Operation) -> re.Pattern[bytes] | None:
+    """What finds the numbers of rows in a query that reads; None where there are none."""
+    names = "|".join(each.name for each in operation.query if each.is_row_count)
+    reads = names and operation.method == "GET"
+    return re.compile(rf"(?:^|&)(?:{names})=(\d{{1,18}})".encode()) if reads else None
+
+
+def _in_pieces(send: Send, timeout: float) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] != "http.response.body":
+            await send(message)
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        for start in range(0, max(len(body), 1), PIECE):
+            end = start + PIECE
+            is_last = not more and end >= len(body)
+            try:
+                async with asyncio.timeout(timeout):
+                    # A copy, so that what waits in the transport does not keep the whole.
+                    await send(
+                        {**message, "body": bytes(body[start:end]), "more_body": not is_last}
+                    )
+            except TimeoutError:
+                raise TooSlow(TOO_SLOW) from None
+
+    return sent

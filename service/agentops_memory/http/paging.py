@@ -1,0 +1,41 @@
+"""Lists in pages: cursors that are of one list, and the instants that bound it, in RFC 3339."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from ..recall.text.instants import exact
+
+_MARK = 8  # bytes that tell of which list a cursor is
+
+
+def cursor(listed: Sequence[object], after: str) -> str:
+    """What tells a client where the next page of a list begins: after a position in it.
+
+    `listed` is all that makes the list another one, as JSON can hold it.
+    """
+    mark = hashlib.sha256(json.dumps([*listed, after]).encode()).digest()[:_MARK]
+    return base64.urlsafe_b64encode(mark + after.encode()).decode().rstrip("=")
+
+
+def position(listed: Sequence[object], given: str) -> str | None:
+    """The position after which a page begins; None for what is no cursor of this list."""
+    try:
+        padded = given + "=" * (-len(given) % 4)
+        after = base64.b64decode(padded, altchars=b"-_", validate=True)[_MARK:].decode()
+    except ValueError:
+        return None
+    return after if given == cursor(listed, after) else None
+
+
+def instant(text: str, *, needs_offset: bool = False, rounds_up: bool = False) -> datetime | None:
+    """The instant in RFC 3339 text, as `exact` reads it, in which a space may stand for a plus."""
+    text = text[:-6] + text[-6:].replace(" ", "+")  # what a plus is in a query
+    return exact(text, needs_offset=needs_offset, rounds_up=rounds_up)
+
+
+def rendered(at: datetime) -> str:
+    """The instant in RFC 3339, in UTC, in microseconds: `2026-05-18T15:34:26.494349Z`."""
+    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -1,0 +1,198 @@
+"""Memories: saved, read, changed, deleted, erased and restored, by callers with a role."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from ..engine.callbacks import noop
+from ..engine.engine import Engine, Transaction
+from ..errors import Invalid, Unavailable
+from ..recall.text.features import ALL, Features
+from ..recall.text.query import TIMEOUT
+from .idempotency import IdempotentRequest, idempotent
+from .lifecycles import shown, with_links
+from .lookalikes import keep_lookalikes, kept_lookalikes, lookalikes
+from .model.access import Caller, Role
+from .model.erasure import ErasureId
+from .model.memory import (
+    Action,
+    Amended,
+    Change,
+    Draft,
+    Lookalike,
+    Memory,
+    MemoryId,
+    Revision,
+    Saved,
+)
+from .model.search import Filter
+from .redactor import Redactor, RulesOf, default_rules
+from .saves import ids_of_saved, save, saved_again
+from .sql.memories import MemoryTable
+from .sql.revisions import RevisionTable
+from .writes import (
+    amend,
+    amended_again,
+    confirm,
+    confirmed_again,
+    erase,
+    erased_again,
+    forget,
+    forgotten_again,
+    ids_of_changed,
+    ids_of_erased,
+    ids_of_restored,
+    known,
+    restore,
+    restored_again,
+    undeleted,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memories:
+    """Memories of one service.
+
+    An unknown id is NotFound, as is one of a project that the caller may not see; to save
+    there, or to change a global memory without access to every project, is Denied; an
+    invalid new name is InvalidFields. A repeated request with an idempotency key gets the
+    first answer.
+    """
+
+    engine: Engine
+    dedupe_window: timedelta
+    rules: RulesOf = default_rules
+    on_erased: Callable[[Caller], None] = noop
+    features: Features = ALL
+    recall_limit: timedelta = TIMEOUT
+
+    async def save(
+        self,
+        caller: Caller,
+        draft: Draft,
+        *,
+        similar: int = 0,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Saved:
+        """Store a draft by the three dedup tiers; racing saves of one text end as one memory.
+
+        Tells at most so many `similar` memories, looked for when the save is durable.
+        """
+        caller.require(Role.WRITER)
+        redactor = Redactor(self.rules(caller))
+        clean = redactor.draft(draft)
+        work = idempotent(save, idempotency, again=saved_again, ids=ids_of_saved)
+        saved = await self.engine.write(caller, work, clean, self.dedupe_window)
+        found = await self._similar(caller, saved, similar) if similar else None
+        return replace(saved, redacted=redactor.count, similar=found)
+
+    async def _similar(
+        self, caller: Caller, saved: Saved, most: int
+    ) -> tuple[Lookalike, ...] | None:
+        """What a saved memory looks like; None if that cannot be found out in time."""
+        id_ = saved.memory.id
+        if saved.is_repeated:
+            return await self.engine.read(caller, kept_lookalikes, id_, most)
+        with suppress(Unavailable):
+            found = await self.engine.read(
+                caller, lookalikes, id_, most, self.features, self.recall_limit
+            )
+            if found or saved.action is not Action.CREATED:
+                await self.engine.write(caller, keep_lookalikes, id_, found)
+            return found
+        return None
+
+    async def get(self, caller: Caller, memory: MemoryId) -> Memory:
+        """The memory, unless it is deleted."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, get, memory)
+
+    async def recent(
+        self, caller: Caller, filter_: Filter, limit: int, before: MemoryId | None = None
+    ) -> list[Memory]:
+        """Live memories, newest first; with `before`, those older than that memory."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, recent, filter_, limit, before)
+
+    async def amend(
+        self,
+        caller: Caller,
+        memory: MemoryId,
+        change: Change,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Amended:
+        """Change parts of a memory. A change that changes nothing leaves no trace."""
+        caller.require(Role.WRITER)
+        redactor = Redactor(self.rules(caller))
+        work = idempotent(amend, idempotency, again=amended_again, ids=ids_of_changed)
+        amended = await self.engine.write(caller, work, memory, redactor.change(change))
+        return Amended(memory=amended, redacted=redactor.count)
+
+    async def confirm(
+        self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
+    ) -> Memory:
+        """Note that a memory still holds; a review of it that was due is done."""
+        caller.require(Role.WRITER)
+        work = idempotent(confirm, idempotency, again=confirmed_again)
+        return await self.engine.write(caller, work, memory)
+
+    async def forget(
+        self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
+    ) -> None:
+        """Soft-delete a memory, which can be restored. An unknown id is no error."""
+        caller.require(Role.WRITER)
+        await self.engine.write(
+            caller, idempotent(forget, idempotency, again=forgotten_again), memory
+        )
+
+    async def erase(
+        self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
+    ) -> ErasureId | None:
+        """Erase a memory, live or deleted, with its revisions; returns the receipt's id.
+
+        An unknown id is no error: the receipt of an earlier erasure is returned again, and
+        none outside the caller's projects.
+        """
+        caller.require(Role.ADMIN)
+        work = idempotent(erase, idempotency, again=erased_again, ids=ids_of_erased)
+        erasure = await self.engine.write(caller, work, memory)
+        if erasure is not None:
+            self.on_erased(caller)
+        return erasure
+
+    async def history(self, caller: Caller, memory: MemoryId) -> list[Revision]:
+        """The kept revisions of a memory, newest first, also of a deleted one."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, history, memory)
+
+    async def restore(
+        self,
+        caller: Caller,
+        memory: MemoryId,
+        number: int,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Amended:
+        """Restore an earlier revision's text as a new revision; undeletes a deleted memory.
+
+        Conflict when another memory holds the topic key now.
+        """
+        caller.require(Role.WRITER)
+        work = idempotent(restore, idempotency, again=restored_again, ids=ids_of_restored)
+        return await self.engine.write(caller, work, memory, number, self.rules(caller))
+
+
+def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
+    if before is not None and tx[MemoryTable].get(before) is None:
+        raise Invalid("before_id is not the id of an observation.")
+    return with_links(tx, tx[MemoryTable].newest(filter_, limit, before=before))
+
+
+def get(tx: Transaction, memory: MemoryId) -> Memory:
+    return shown(tx, undeleted(tx, memory))
+
+
+def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
+    return tx[RevisionTable].newest(known(tx, memory))

@@ -1,0 +1,155 @@
+"""Access control: callers, their tenants, roles and project patterns."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import NewType
+
+from ...errors import Denied, Invalid
+from ...recall.text.visible import invisible
+from .space import GLOBAL_SCOPE, Project, Space, project_name
+
+TenantId = NewType("TenantId", str)
+KeyId = NewType("KeyId", str)
+DEFAULT_TENANT = TenantId("default")
+NOT_YOUR_STORES = "Memory stores are for keys that act on every project."
+NOT_YOUR_REFS = "Memory refs and runs are for keys that act on every project."
+NOT_YOUR_PROJECT = "Your key does not act on this project, or not on this session's."
+
+ANY = "*"  # in a pattern: any characters, or none
+MOST_ANY = 8  # of them in one pattern
+MOST_PATTERNS = 100  # of one key
+LONGEST_PATTERN = 200  # code points
+
+
+class Role(StrEnum):
+    """What a caller may do; each role includes those before it."""
+
+    READER = "reader"  # read, but export nothing
+    WRITER = "writer"  # save, end, amend, delete so that it can be restored
+    ADMIN = "admin"  # erase, export, import, redact; keys and tenants
+
+    def includes(self, other: "Role") -> bool:
+        """Whether this role grants the other."""
+        return _RANKS[self] >= _RANKS[other]
+
+
+_RANKS = {role: rank for rank, role in enumerate(Role)}
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """What a caller may access, by names in which `*` matches any characters."""
+
+    names: tuple[str, ...] = (ANY,)
+
+    @cached_property
+    def are_everything(self) -> bool:
+        """Whether every name matches: of projects, changing a global memory requires it."""
+        return ANY in self.names
+
+    def match(self, name: str) -> bool:
+        """Whether a name matches one of them."""
+        return self.are_everything or any(_is_like(name, pattern) for pattern in self.names)
+
+
+EVERYTHING = Patterns()
+NOTHING = Patterns(())
+
+
+def patterns(names: tuple[str, ...]) -> Patterns:
+    """Patterns, normalized as project names are; Invalid for none, too many or too long ones."""
+    folded = tuple(dict.fromkeys(project_name(name) for name in names))
+    if not folded or not all(folded):
+        raise Invalid("A project pattern is a name such as billing, or billing-*, or *.")
+    if len(folded) > MOST_PATTERNS:
+        raise Invalid(f"A key has at most {MOST_PATTERNS} project patterns.")
+    if any(len(name) > LONGEST_PATTERN or name.count(ANY) > MOST_ANY for name in folded):
+        raise Invalid(
+            f"A project pattern has at most {LONGEST_PATTERN} characters and {MOST_ANY} stars."
+        )
+    return Patterns(folded)
+
+
+def new_patterns(names: tuple[str, ...]) -> Patterns:
+    """The patterns of a new key; Invalid also for invisible characters."""
+    made = patterns(names)
+    if signs := ", ".join(filter(None, map(invisible, made.names))):
+        raise Invalid(f"A project pattern has no invisible characters, such as {signs}.")
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The identity of a request: tenant, role, what it may access, and the key that grants it.
+
+    Without a key it is trusted by the operator: the command line, or anybody while the
+    service is open.
+    """
+
+    tenant: TenantId = DEFAULT_TENANT
+    role: Role = Role.ADMIN
+    projects: Patterns = EVERYTHING
+    agents: Patterns = EVERYTHING  # for which it speaks
+    coordinates: bool = True  # whether it may make intents
+    key: KeyId | None = None
+
+    def require(self, role: Role, scope: str | None = None) -> None:
+        """Raise Denied unless the caller has this role; `scope` is what a protocol calls it."""
+        if not self.role.includes(role):
+            raise Denied(f"This needs a key with the role {role}.", scope or role)
+
+    def require_project(self, project: Project) -> None:
+        """Raise Denied for a project outside the patterns, whether it exists or not."""
+        if not self.projects.match(project):
+            raise Denied(NOT_YOUR_PROJECT)
+
+    def require_stores(self) -> None:
+        """Raise Denied unless the patterns match every project."""
+        if not self.projects.are_everything:
+            raise Denied(NOT_YOUR_STORES)
+
+    def require_refs(self) -> None:
+        """Raise Denied unless the patterns match every project: refs belong to the tenant."""
+        if not self.projects.are_everything:
+            raise Denied(NOT_YOUR_REFS, ANY)
+
+    def require_space(self, space: Space) -> None:
+        """Raise Denied unless the caller may change memories of this space."""
+        self.require_project(space.project)
+        if space.scope == GLOBAL_SCOPE and not self.projects.are_everything:
+            raise Denied("A global memory is changed with a key for every project alone.")
+
+
+OPERATOR = Caller()
+
+
+def tenant_id(text: str) -> TenantId:
+    """The text as a tenant id, which is safe as a file name; Invalid otherwise."""
+    if not _NAME.fullmatch(text):
+        raise Invalid(
+            "A tenant's name has 1 to 63 of the characters a-z, 0-9 and -, and does not begin "
+            "with -."
+        )
+    return TenantId(text)
+
+
+def _is_like(text: str, pattern: str) -> bool:
+    """Whether the text matches the pattern, in linear time."""
+    first, *parts = pattern.split(ANY)
+    if not parts:
+        return text == pattern
+    *middle, last = parts
+    at, end = len(first), len(text) - len(last)
+    if at > end or not (text.startswith(first) and text.endswith(last)):
+        return False
+    for part in middle:  # the first place is as good as any
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

@@ -1,0 +1,269 @@
+"""Search: filters, hits, tiers, contexts and explanations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ...recall.text.query import Query, Term
+from .agents import AgentId
+from .budget import Packed
+from .memory import Links, MemoryId, Shown
+from .space import GLOBAL_SCOPE, MemoryRef, Project, StoreId
+
+
+class Field(StrEnum):
+    """An indexed field of a memory; `context` is text borrowed from its neighbours."""
+
+    TITLE = "title"
+    CONTENT = "content"
+    CONTEXT = "context"
+    TAGS = "tags"
+
+
+class Tier(StrEnum):
+    """The tiers of a search, in order: topic key, every word, any word."""
+
+    KEY = "key"
+    EVERY = "every"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermScore:
+    """A term's part of a memory's score; the shares of its fields sum to one."""
+
+    score: float
+    fields: Mapping[Field, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """One of the best that follows another of them in its session, to whose score it adds.
+
+    `weight` times `score`, which is what it has without its own followers.
+    """
+
+    memory: MemoryId
+    weight: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A memory's score in parts, as the index computes them.
+
+    `sentences` are the scores that count, before the weights of sentences; None where
+    the memory was not among the best of a sentence. A search for every word has one
+    for the whole.
+    """
+
+    sentences: tuple[float | None, ...]
+    terms: Mapping[Term, TermScore]
+    followers: Sequence[Follower] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """A term that occurs in a memory, for one of the query's sentences."""
+
+    sentence: int
+    term: Term
+    score: float
+    fields: Mapping[Field, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentenceShare:
+    """A sentence's part of a score; 0 where the memory was not among its best.
+
+    `weight` is the sentence's beside the others, `score` is before it.
+    """
+
+    sentence: int
+    weight: float
+    score: float
+    share: float
+    is_counted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """A score explained; the shares of fields sum to one, as do those of sentences and followers.
+
+    Fields share what the memory's own words and its context add.
+    """
+
+    score: float
+    fields: Mapping[Field, float]
+    sentences: tuple[SentenceShare, ...]
+    followers: Sequence[Follower]
+    matched: tuple[Matched, ...]
+
+
+class Reason(StrEnum):
+    """What kept a memory out of an answer."""
+
+    UNKNOWN = "unknown"
+    FILTER = "filter"
+    NO_MATCHED_TERM = "no_matched_term"
+    RANK = "rank"
+    RECENCY = "recency"
+    SIZE = "size"
+    BUDGET = "budget"
+    PINS = "pins"
+    SUPERSEDED = "superseded"
+    TIMED_OUT = "timed_out"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyNot:
+    """What kept a memory out of an answer, and how close it came.
+
+    `place` counts all that the tiers list; a memory that no sentence has among
+    its best has none (`is_beyond_depth`), and one behind too many has none either.
+    `is_older`: by its age it comes after the newest that fill up the answer.
+    """
+
+    reason: Reason
+    filters: tuple[str, ...] = ()
+    tier: Tier | None = None
+    place: int | None = None
+    score: float | None = None
+    last_score: float | None = None
+    is_older: bool = False
+    is_beyond_depth: bool = False
+    superseded_by: tuple[MemoryId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why an answer is as it is: `items` by the ids of its memories, those found by words alone.
+
+    `dropped` are the words that were not looked for; `asked` are the terms without corrections.
+    `links` are those of the memories of the answer that have any.
+    """
+
+    dropped: tuple[str, ...] = ()
+    asked: frozenset[Term] = frozenset()
+    items: Mapping[int, Explained] = field(default_factory=dict)
+    links: Mapping[MemoryId, Links] = field(default_factory=dict)
+    why_not: WhyNot | None = None
+    is_timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which memories a read considers.
+
+    With `global_too`, the global memories of every project join those of the project. The
+    scope `global` means those of every project, whatever the project; any other scope the
+    project's own. A store, or a ref, means its memories alone, an agent its episodic ones, a
+    namespace those that agents share there; without one, none of these are seen. `is_current`
+    leaves out what a live memory supersedes, and `excluded_types` memories of these types.
+    """
+
+    project: Project | None = None
+    scope: str | None = None
+    store: StoreId | None = None
+    ref: MemoryRef | None = None
+    agent: AgentId | None = None
+    namespace: str | None = None
+    type: str | None = None
+    excluded_types: tuple[str, ...] = ()
+    tag: str | None = None
+    global_too: bool = False
+    is_current: bool = False
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is of what belongs to no project."""
+        return self.store is not None or self.ref is not None or self.is_of_agents
+
+    @property
+    def is_of_agents(self) -> bool:
+        """Words are then weighed by those memories alone, so that none of others is told."""
+        return self.agent is not None or self.namespace is not None
+
+    @property
+    def in_context(self) -> "Filter":
+        """The filter of a context: without a project, global memories alone."""
+        return replace(self, scope=GLOBAL_SCOPE) if self.project is None else self
+
+
+class Method(StrEnum):
+    """How a memory was found."""
+
+    TOPIC_KEY = "topic_key"
+    FULL_TEXT = "fts5_bm25"
+    RECENCY = "recency"
+    PINNED = "pinned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A memory in an answer; a lower rank is better.
+
+    `place` is the one that it had in the list of its project or store, before
+    several lists were merged. The memory is whole where more of it is told.
+    """
+
+    memory: Shown
+    rank: float
+    method: Method
+    tier: Tier | None = None
+    place: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The hits in one project or store, and the query with misspelt words corrected."""
+
+    filter: Filter
+    query: Query
+    hits: tuple[Hit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a caller asks for beside memories: why these, why not another, and their links.
+
+    It is true if something is to be explained.
+    """
+
+    explain: bool = False
+    why_not: MemoryId | None = None
+    links: bool = False
+
+    def __bool__(self) -> bool:
+        return self.explain or self.why_not is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The answer to a query, best first.
+
+    Degraded: the full-text search timed out or failed, and the newest memories stand in.
+    `sources` are the lists that were merged.
+    """
+
+    hits: tuple[Hit, ...] = ()
+    sources: tuple[Source, ...] = ()
+    query: Query = field(default_factory=Query)
+    is_degraded: bool = False
+    explanation: Explanation | None = None
+
+    @property
+    def method(self) -> Method:
+        """Full text if any memory was found by its words, else recency."""
+        by_words = any(hit.method in (Method.TOPIC_KEY, Method.FULL_TEXT) for hit in self.hits)
+        return Method.FULL_TEXT if by_words else Method.RECENCY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What is injected before an agent's turn."""
+
+    summaries: tuple[str, ...] = ()
+    found: Found = Found()
+    packed: Packed | None = None

@@ -1,0 +1,285 @@
+"""Redaction on the way in: each noun that is written passes here, and secrets are counted."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from sys import getsizeof
+from threading import Lock
+
+from ..errors import Invalid, OverQuota, TooMany
+from ..recall.text.normalization import cut
+from ..recall.text.summary import SHOWN, Transcript, parsed_summary, summary
+from ..secrets.redaction import DEFAULT_RULES, Redacted, Rules, require_registrable
+from .model.access import Caller, TenantId
+from .model.memory import Change, Draft, Memory, Session, SessionId, Text
+
+# Characters of what is stored. A text that its placeholders make longer is cut.
+MAX_SESSION_ID = 500
+MAX_TYPE = MAX_SCOPE = 50
+MAX_TITLE = 500
+MAX_CONTENT = 50_000
+MAX_KEY = 200
+MAX_TAG = 100
+MAX_TAGS = 20
+MAX_PROJECT = 200
+MAX_SUMMARY = 50_000
+
+SHORT, MOST_SHORT = 64, 4096  # characters of a text that is remembered, and how many are
+
+LONGEST_ID = 256  # characters of a registered value's id
+MOST_VALUES = 256  # of a run
+MOST_RUNS = 1000  # of a tenant
+MOST_BYTES = 64 * 1024 * 1024  # of a tenant, unless a setting says otherwise
+
+# Bytes that are held beside the strings themselves, measured by tracemalloc on 64-bit CPython:
+# of a value its pair, its place in dictionaries and the name in its placeholder (165 to 590), of a
+# run with values its key and its dictionary (up to 850). Rounded up.
+VALUE_OVERHEAD, RUN_OVERHEAD = 640, 1024
+
+# Seconds after which a refused registration may be repeated. When a run ends is not known; the
+# clients' three attempts of ten seconds leave room for two pauses of this length.
+RETRY_AFTER = 5
+
+RulesOf = Callable[[Caller], Rules]
+"""The redaction rules for what a caller writes."""
+
+
+def default_rules(_: Caller) -> Rules:
+    """The well-known shapes and private parts, for everybody."""
+    return DEFAULT_RULES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunKey:
+    """A run, by its tenant's name for it."""
+
+    tenant: str
+    run: str
+
+
+class Registry:
+    """The values registered for runs, in memory only. Thread-safe.
+
+    Those of one tenant take at most `most` bytes, overheads included.
+    """
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self._lock = Lock()
+        self._most = most
+        self._tenants: dict[str, dict[RunKey, dict[tuple[str, str], int]]] = {}  # with their sizes
+        self._sizes: Counter[str] = Counter()
+        self._rules: dict[str, tuple[Rules, Rules]] = {}  # without and with the values
+
+    def register(self, run: RunKey, value_id: str, value: str) -> None:
+        """Register a value for redaction from now on; idempotent.
+
+        Invalid for a value that is too short, too long or contains a placeholder; OverQuota
+        when the run has too many values or the tenant too many runs; TooMany when the values
+        of the tenant would take more memory than they may.
+        """
+        require_registrable(value)
+        if len(value_id) > LONGEST_ID:
+            raise Invalid(f"The id of a registered value has at most {LONGEST_ID} characters.")
+        size = getsizeof(value_id) + getsizeof(value) + VALUE_OVERHEAD
+        if size + RUN_OVERHEAD > self._most:
+            raise Invalid("A registered value is not larger than all values of a tenant may be.")
+        with self._lock:
+            runs = self._tenants.get(run.tenant, {})
+            values = runs.get(run, {})
+            if (value_id, value) in values:
+                return
+            if not values and len(runs) >= MOST_RUNS:
+                raise OverQuota(f"At most {MOST_RUNS} runs register values at a time.")
+            if len(values) >= MOST_VALUES:
+                raise OverQuota(f"A run registers at most {MOST_VALUES} values.")
+            added = size if values else size + RUN_OVERHEAD
+            if self._sizes[run.tenant] + added > self._most:
+                raise TooMany(
+                    f"The values that the runs of this tenant have registered take {self._most:,} "
+                    "bytes of memory, which is all they may; the end of a run makes room.",
+                    RETRY_AFTER,
+                    scope="tenant",
+                )
+            values[value_id, value] = size
+            self._tenants.setdefault(run.tenant, runs)[run] = values
+            self._sizes[run.tenant] += added
+            self._rules.pop(run.tenant, None)
+
+    def forget(self, run: RunKey) -> None:
+        """Drop the values of a run, if it has any."""
+        with self._lock:
+            runs = self._tenants.get(run.tenant, {})
+            if run not in runs:
+                return
+            self._sizes[run.tenant] -= sum(runs.pop(run).values()) + RUN_OVERHEAD
+            self._rules.pop(run.tenant, None)
+            if not runs:
+                del self._tenants[run.tenant], self._sizes[run.tenant]
+
+    def runs(self, tenant: str) -> tuple[RunKey, ...]:
+        """The runs of a tenant that have values."""
+        with self._lock:
+            return tuple(self._tenants.get(tenant, ()))
+
+    def values(self, run: RunKey) -> tuple[tuple[str, str], ...]:
+        """The (id, value) pairs of a run, in order of registration."""
+        with self._lock:
+            return tuple(self._tenants.get(run.tenant, {}).get(run, ()))
+
+    def count(self, run: RunKey) -> Counter[str]:
+        """How many values each id of a run has."""
+        return Counter(value_id for value_id, _ in self.values(run))
+
+    def occurs_in(self, tenant: str, text: str) -> bool:
+        """Whether a value of a tenant's runs occurs in the text."""
+        with self._lock:
+            pairs = chain.from_iterable(self._tenants.get(tenant, {}).values())
+            return any(value in text for _, value in pairs)
+
+    def rules(self, tenant: str, without: Rules) -> Rules:
+        """The rules with each distinct pair of a tenant's runs; the same until one changes.
+
+        They are kept here, and nowhere else: a value that is forgotten leaves the memory.
+        """
+        with self._lock:
+            if tenant not in self._tenants:
+                return without
+            known = self._rules.get(tenant)
+            if known is None or known[0] != without:
+                runs = self._tenants[tenant].values()
+                values = tuple(dict.fromkeys(chain.from_iterable(runs)))
+                known = self._rules[tenant] = without, replace(without, values=values)
+            return known[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """What is taken out of texts, in one service.
+
+    A value registered for a run is a secret in all that its tenant writes: it may
+    turn up in another run, and who wrote it there is not to be told that it is one.
+    """
+
+    exceptions: Callable[[TenantId], Rules]
+    registry: Registry = field(default_factory=Registry)
+
+    def rules(self, caller: Caller) -> Rules:
+        """The rules for what a caller writes, and for what is said of its requests."""
+        return self.registry.rules(caller.tenant, self.exceptions(caller.tenant))
+
+    def echo(self, caller: Caller, text: str) -> str:
+        """A text of a request as its answer may repeat it: without registered values."""
+        if not self.registry.occurs_in(caller.tenant, text):
+            return text
+        return self.rules(caller).redacted(text).text
+
+
+@dataclass(slots=True)
+class Redactor:
+    """Takes secrets out of what one request writes: nouns come out as they may be stored."""
+
+    rules: Rules
+    kinds: Counter[str] = field(default_factory=Counter)  # of what was taken out
+    _short: dict[str, Redacted] = field(default_factory=dict)  # texts, which rows repeat
+
+    @property
+    def count(self) -> int:
+        """How many secrets were taken out."""
+        return self.kinds.total()
+
+    def whole(self, text: str) -> str:
+        """The text without secrets; it may be longer than it was."""
+        clean = self._redacted(text)
+        if not clean.count:
+            return text
+        self.kinds.update(clean.kinds)
+        return clean.text
+
+    def text(self, text: str, most: int) -> str:
+        """The text without secrets, at most so long."""
+        clean = self.whole(text)
+        return text if clean is text else clean[:most]
+
+    def text_of_bytes(self, text: str, most: int) -> str:
+        """The text without secrets, at most so many bytes of UTF-8."""
+        clean = self.whole(text)
+        return text if clean is text else clean.encode()[:most].decode(errors="ignore")
+
+    def session_id(self, session: SessionId) -> SessionId:
+        return SessionId(self.text(session, MAX_SESSION_ID))
+
+    def words(self, text: Text) -> Text:
+        return Text(
+            type=self.text(text.type, MAX_TYPE),
+            title=self.text(text.title, MAX_TITLE),
+            content=self.text(text.content, MAX_CONTENT),
+            tags=self._tags(text.tags),
+        )
+
+    def draft(self, draft: Draft) -> Draft:
+        return replace(
+            draft,
+            session=self.session_id(draft.session),
+            space=replace(draft.space, scope=self.text(draft.space.scope, MAX_SCOPE)),
+            text=self.words(draft.text),
+            key=self._key(draft.key),
+        )
+
+    def change(self, change: Change) -> Change:
+        return replace(
+            change,
+            type=None if change.type is None else self.text(change.type, MAX_TYPE),
+            title=None if change.title is None else self.text(change.title, MAX_TITLE),
+            content=None if change.content is None else self.text(change.content, MAX_CONTENT),
+            tags=None if change.tags is None else self._tags(change.tags),
+        )
+
+    def session(self, session: Session) -> Session:
+        return replace(self.summary(session), id=self.session_id(session.id))
+
+    def summary(self, session: Session) -> Session:
+        """The session with a summary without secrets; one of ours stays one of ours."""
+        clean = self.text(session.summary, MAX_SUMMARY)
+        if clean != session.summary:
+            clean = self._resummarized(session.summary) or clean
+        return replace(session, summary=clean)
+
+    def transcript(self, digest: Transcript) -> Transcript:
+        first = cut(self.whole(digest.first), SHOWN)
+        last = cut(self.whole(digest.last), SHOWN) if digest.user > 1 else first
+        return replace(digest, first=first, last=last)
+
+    def memory(self, memory: Memory) -> Memory:
+        before, space = self.count, memory.space
+        session = memory.session and self.session_id(memory.session)
+        scope = self.text(space.scope, MAX_SCOPE)
+        text = self.words(memory.text)
+        key = self._key(memory.key)
+        promoted_to = memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE)
+        if self.count == before:
+            return memory
+        space = replace(space, scope=scope)
+        return replace(
+            memory, session=session, space=space, text=text, key=key, promoted_to=promoted_to
+        )
+
+    def _resummarized(self, text: str) -> str:
+        """The summary with both messages cleaned, then cut; nothing if a secret would be left."""
+        again = summary(Redactor(self.rules).transcript(parsed_summary(text)))
+        return "" if self.rules.redacted(again).count else again
+
+    def _redacted(self, text: str) -> Redacted:
+        if len(text) > SHORT:
+            return self.rules.redacted(text)
+        if text not in self._short:
+            if len(self._short) == MOST_SHORT:
+                self._short.clear()
+            self._short[text] = self.rules.redacted(text)
+        return self._short[text]
+
+    def _key(self, key: str | None) -> str | None:
+        return None if key is None else self.text(key, MAX_KEY)
+
+    def _tags(self, tags: Iterable[str]) -> tuple[str, ...]:
+        return tuple(self.text(tag, MAX_TAG) for tag in tags)

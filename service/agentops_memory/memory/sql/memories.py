@@ -1,0 +1,325 @@
+"""SQL for memories, and the spaces that they lie in; whatever changes a row updates the index."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from ...recall.text.normalization import content_hash, fingerprint
+from ..model.memory import NO_LIFECYCLE, Memory, MemoryId, Text
+from ..model.search import Filter
+from ..model.space import GLOBAL_SCOPE, Project, Space, StoreId
+from .kinds import OF_A_PROJECT, named, names_of, require_place
+from .lifecycles import KEY_IN_ROW, PUT_LIFECYCLE
+from .liveness import ENDED, deleted, live, undeleted
+from .memory_lists import MemoryLists
+from .rows import LIFECYCLE, MEMORY, lifecycle_row, memory_of, memory_row, micros
+from .table import Dialect, Index, Table
+
+# As `memories_by_second` counts seconds.
+SECOND = "({} + 62135596800000000) / 1000000"
+
+
+@dataclass(eq=False)
+class SpaceTable(Table):
+    """The spaces of one transaction."""
+
+    _index: Index
+    _known: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
+
+    def placed(self, space: Space) -> tuple[int, int]:
+        """The space's id and its area of the index; made with a project's first memory."""
+        if space not in self._known:
+            id_, area = self._find(space) or self.add(space)
+            self._index.prepare(area)
+            self._known[space] = id_, area
+        return self._known[space]
+
+    def know(self, space: Space, id_: int, area: int, partition: int) -> None:
+        """Note where a space is that is found by another name than its own."""
+        if space not in self._known:
+            require_place(id_, area, partition, space.project)
+            self._index.prepare(area)
+            self._known[space] = id_, area
+
+    def knows(self, space: Space) -> bool:  # it was asked for before
+        return space in self._known
+
+    def add(self, space: Space, beside: int | None = None) -> tuple[int, int]:
+        """Make a space, in the area of another one or its own; its id and its area."""
+        shared = self._execute("SELECT area, partition FROM spaces WHERE id = :id", id=beside)
+        area, partition = shared.fetchone() or self._index.place(space)
+        if beside is not None:
+            require_place(beside, area, partition, space.project)
+        place = {"kind": space.kind, "area": area, "partition": partition}
+        return self._inserted("spaces", **place, **names_of(space)), area
+
+    def _find(self, space: Space) -> Any:
+        of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
+        condition = of_store if space.traits.has_entries else named(space)
+        row: tuple[int, int, int] | None = self._execute(
+            f"SELECT s.id, s.area, s.partition FROM spaces s WHERE {condition}", **names_of(space)
+        ).fetchone()
+        if row is not None:
+            require_place(*row, space.project, is_global=space.scope == GLOBAL_SCOPE)
+        return row and row[:2]
+
+
+@dataclass(eq=False)
+class MemoryTable(MemoryLists):
+    """Memories. Methods that do not say "live" include soft-deleted and expired ones.
+
+    Entries of stores are visible only to methods that take a store or its space, and to `every`.
+    """
+
+    _index: Index
+    _spaces: SpaceTable
+
+    def get(self, memory: MemoryId) -> Memory | None:
+        """The memory, live or deleted."""
+        return self._one(f"m.id = :id AND {self._readable}", id=memory, **self._patterns())
+
+    def in_store(self, store: StoreId, uid: str) -> Memory | None:
+        """The memory of a store with this stable id."""
+        space = "(SELECT space_id FROM stores WHERE uid = :store)"
+        return self._one(f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
+
+    def at_key(self, space: Space, key: str) -> Memory | None:
+        """The memory at the key that is not deleted; a space holds at most one."""
+        return self._one(
+            f"{named(space)} AND m.key = :key AND {undeleted('m')}", key=key, **names_of(space)
+        )
+
+    def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
+        """The newest live memory since then with the same key, type, title and content hash."""
+        rows = self._saying(
+            space,
+            key,
+            text,
+            "memories_by_hash",
+            f"""{live("m")} AND m.created_at >= :since
+               ORDER BY m.created_at DESC, m.id DESC""",
+            since=micros(since),
+            **self._moment.values,
+        )
+        return next(rows, None)
+
+    def twins_of(self, memory: Memory) -> Iterator[Memory]:
+        """Memories that an imported one without a uid duplicates, live ones first, then by id.
+
+        They equal it in space, session, type, key, title, content and second of creation.
+        """
+        return self._saying(
+            memory.space,
+            memory.key,
+            memory.text,
+            "memories_by_second",
+            f"""{SECOND.format("m.created_at")} = {SECOND.format(":created_at")}
+                AND m.session_id = :session AND m.content = :content
+                ORDER BY {deleted("m")}, m.id""",
+            session=memory.session,
+            created_at=micros(memory.created_at),
+            content=memory.text.content,
+        )
+
+    def by_uid(self, uid: str) -> Memory | None:
+        """The memory with this stable id, wherever it is."""
+        return self._one("m.uid = :uid", uid=uid)
+
+    def in_bulk(self) -> AbstractContextManager[None]:
+        """A context for many inserts: the index is updated when it ends."""
+        return self._index.in_bulk()
+
+    def insert(self, memory: Memory) -> Memory:
+        """Store and index a new memory; returns it with its id."""
+        space, area = self._spaces.placed(memory.space)
+        row = {**memory_row(memory), "key": self._key(memory)}
+        stored = replace(memory, id=MemoryId(self._inserted("memories", space_id=space, **row)))
+        if memory.lifecycle != NO_LIFECYCLE:
+            self._put_lifecycle(stored)
+        self._index.add(stored, space, area)
+        return stored
+
+    def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
+        """Store and index new memories; their ids."""
+        ids: list[MemoryId] = []
+        placed: list[tuple[Memory, tuple[int, int]]] = []
+        for it in memories:
+            if not self._spaces.knows(it.space):  # its partition depends on what is stored
+                ids += self._insert_placed(placed)
+                placed = []
+            placed.append((it, self._spaces.placed(it.space)))
+        return ids + self._insert_placed(placed)
+
+    def replace(self, memory: Memory) -> None:
+        """Update all fields of the memory and its index entry."""
+        with self._index.updating(memory.id) if memory.space.traits.index else nullcontext():
+            self._execute(
+                f"""UPDATE memories
+                      SET key = {KEY_IN_ROW}, type = :type, title = :title, content = :content,
+                          tags = :tags, content_hash = :content_hash,
+                          fingerprint = :fingerprint, revision = :revision,
+                          duplicates = :duplicates, last_seen_at = :last_seen_at,
+                          promoted_to = :promoted_to, updated_at = :updated_at,
+                          deleted_at = :deleted_at, extras = :extras
+                    WHERE id = :id""",
+                id=memory.id,
+                **{**memory_row(memory), "key": self._key(memory)},
+            )
+            self._put_lifecycle(memory)
+
+    def set_lifecycle(self, memory: Memory) -> None:
+        """Update the memory's lifecycle alone."""
+        with self._index.updating(memory.id):
+            self._execute(
+                f"UPDATE memories SET key = {KEY_IN_ROW} WHERE id = :id",
+                id=memory.id,
+                key=self._key(memory),
+            )
+            self._put_lifecycle(memory)
+
+    def release_key(self, memory: Memory) -> None:
+        """Let others take the key of an expired memory, which still shows it."""
+        self._execute(
+            "UPDATE lifecycles SET held_key = :key WHERE memory_id = :id",
+            id=memory.id,
+            key=memory.key,
+        )
+        self._execute("UPDATE memories SET key = NULL WHERE id = :id", id=memory.id)
+
+    def count_duplicate(self, memory: Memory) -> None:
+        """Update `duplicates` and `last_seen_at` alone."""
+        self._execute(
+            "UPDATE memories SET duplicates = :duplicates, last_seen_at = :seen WHERE id = :id",
+            id=memory.id,
+            duplicates=memory.duplicates,
+            seen=micros(memory.last_seen_at),
+        )
+
+    def erase(self, memory: MemoryId) -> None:
+        """Remove the memory and its index entry, if it exists."""
+        self._index.mark_for_purge(memory)
+        with self._index.updating(memory):
+            self._execute("DELETE FROM memories WHERE id = :id", id=memory)
+
+    def must_scrub(self, memory: MemoryId) -> None:
+        """Schedule a scrub of text that left this memory; `erase` does so by itself."""
+        self._index.mark_for_purge(memory)
+
+    def erase_some(self, memories: Sequence[MemoryId]) -> int:
+        """Remove memories from which no other borrows context; returns the count of revisions."""
+        ids, given = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('given')})"
+        self._index.remove(sorted(memories))
+        counted = f"SELECT count(*) FROM revisions WHERE memory_id IN {given}"
+        revisions = self._number(counted, ids=ids)
+        self._execute(f"DELETE FROM memories WHERE id IN {given}", ids=ids)
+        return revisions
+
+    def total(self) -> int:
+        """The count of memories."""
+        return self._number("SELECT count(*) FROM memories")
+
+    def count(self, project: Project | None) -> int:
+        """The count of live memories."""
+        of_project = Filter(project=project)
+        within = f"space_id IN (SELECT s.id FROM spaces s WHERE {self._on_spaces(of_project)})"
+        return self._number(  # along an index, without the few that have expired
+            f"""SELECT (SELECT count(*)
+                          FROM memories {self._sql.hint("memories_by_time")}
+                         WHERE {undeleted("memories")} AND {within})
+                     - (SELECT count(*)
+                          FROM lifecycles l {self._sql.leads} memories m ON m.id = l.memory_id
+                         WHERE l.{ENDED} AND {undeleted("m")} AND m.{within})""",
+            **self._values(of_project),
+        )
+
+    def projects(self) -> set[Project]:
+        """The projects with a live memory."""
+        projects = self._scalars(
+            f"""SELECT DISTINCT project
+                  FROM spaces s
+                 WHERE {OF_A_PROJECT} AND {self._acts_on("project")}
+                   AND EXISTS (SELECT 1
+                                 FROM memories {self._sql.hint("memories_by_time")}
+                                WHERE space_id = s.id AND {live("memories")})""",
+            **self._patterns(),
+        )
+        return set(projects)
+
+    def _insert_placed(self, placed: Sequence[tuple[Memory, tuple[int, int]]]) -> list[MemoryId]:
+        """Store and index new memories, each with the id and the area of its space."""
+        rows = [
+            {"space_id": id_, **memory_row(it), "key": self._key(it)} for it, (id_, _) in placed
+        ]
+        ids = [MemoryId(id_) for id_ in self._inserted_all("memories", rows)]
+        for id_, (it, place) in zip(ids, placed, strict=True):
+            stored = replace(it, id=id_)
+            if it.lifecycle != NO_LIFECYCLE:
+                self._put_lifecycle(stored)
+            self._index.add(stored, *place)
+        return ids
+
+    def _key(self, memory: Memory) -> str | None:
+        """The key for its row: that of an expired memory lies beside it."""
+        return None if memory.lifecycle.is_expired(self._moment.now) else memory.key
+
+    def _put_lifecycle(self, memory: Memory) -> None:
+        """Put it beside the row, with the key that the row has not."""
+        if memory.lifecycle == NO_LIFECYCLE:
+            self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
+            return
+        self._execute(
+            PUT_LIFECYCLE,
+            id=memory.id,
+            key=memory.key,
+            **lifecycle_row(memory.lifecycle),
+            **self._moment.values,
+        )
+
+    def _one(self, condition: str, **values: object) -> Memory | None:
+        return self._first(
+            memory_of,
+            f"""SELECT {MEMORY}
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                       {LIFECYCLE}
+                 WHERE {condition}
+                 LIMIT 1""",
+            **values,
+        )
+
+    def _saying(
+        self, space: Space, key: str | None, text: Text, index: str, which: str, **values: object
+    ) -> Iterator[Memory]:
+        """Memories of a space with this key, type, title and hash: which, in the index's order."""
+        hash_ = content_hash(text.content)
+        rows = self._execute(
+            _saying(self._sql, named(space), index, which, has_key=key is not None),
+            fingerprint=fingerprint(key, text.type, text.title, hash_),
+            hash=hash_,
+            key=key,
+            type=text.type,
+            title=text.title,
+            **names_of(space),
+            **values,
+        )
+        return self._intact(rows, memory_of)
+
+
+_KEY = "coalesce(m.key, l.held_key)"
+
+
+@cache
+def _saying(sql: Dialect, space: str, index: str, which: str, *, has_key: bool) -> str:
+    return f"""SELECT {MEMORY}
+                 FROM memories m {sql.hint(index)}
+                {sql.leads} spaces s ON s.id = m.space_id
+                      {LIFECYCLE}
+                WHERE m.space_id = (SELECT s.id FROM spaces s WHERE {space})
+                      AND m.fingerprint = :fingerprint AND m.content_hash = :hash
+                      AND {_KEY + (" = :key" if has_key else " IS NULL")}
+                      AND m.type = :type AND m.title = :title
+                      AND {which}"""

@@ -1,0 +1,136 @@
+"""SQL for what is past its retention: found by the indexes that there are, erased in steps."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import chain, islice
+
+from ..model.memory import MemoryId
+from ..model.retention import MAX_ROWS, MAX_STEP, Erasable, Kind
+from ..model.space import NO_PROJECT
+from .kinds import in_a_session, kind_of
+from .liveness import seen_by_a_run
+from .revisions import erase_revisions
+from .rows import EARLIEST, micros, portion
+from .table import Table
+
+# A store that is going is left to its own erasure.
+NOT_GOING = "m.space_id NOT IN (SELECT space_id FROM stores WHERE erasure_id IS NOT NULL)"
+
+# Of a memory. An instant out of range is a damaged one, by which nothing is erased.
+# One whose end was changed since, by mistake perhaps, is not past it; and of one
+# that is in the index still, others may borrow.
+PAST = {
+    Kind.DELETED: f"""m.deleted_at BETWEEN {EARLIEST} AND :until
+                     AND NOT {seen_by_a_run("m")}""",
+    Kind.EXPIRED: f"""m.updated_at <= :until
+                      AND m.id IN (SELECT memory_id
+                                     FROM lifecycles
+                                    WHERE expires_at BETWEEN {EARLIEST} AND :until AND is_swept)""",
+}
+
+
+class RetentionTable(Table):
+    """Rows past their retention, in steps short enough for saves to wait."""
+
+    def memories(self, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
+        # That index alone holds the instant for all of them, and none of their texts.
+        """Memories deleted, or expired and unchanged, by then; at most `most`.
+
+        None of a store that is being erased.
+        """
+        hint = self._sql.hint("memories_in_session") if kind is Kind.DELETED else ""
+        return self._scalars(
+            f"""SELECT m.id
+                  FROM memories m {hint}
+                 WHERE {PAST[kind]} AND {NOT_GOING}
+                 LIMIT :most""",
+            until=micros(until),
+            most=most,
+        )
+
+    def first(self, kind: Kind, memories: Sequence[MemoryId], until: datetime) -> list[Erasable]:
+        # No more of a history is looked at than is needed to see that it is long.
+        """Those of the memories that still are, as many as one step may erase.
+
+        A long one is returned alone, after all others.
+        """
+        rows = self._execute(
+            f"""SELECT m.id, s.kind, s.project, length(m.content),
+                       (SELECT count(*)
+                          FROM (SELECT 1
+                                  FROM revisions
+                                 WHERE memory_id = m.id
+                                 LIMIT {MAX_ROWS}) first),
+                       (SELECT coalesce(sum(length(content)), 0)
+                          FROM (SELECT content
+                                  FROM revisions
+                                 WHERE memory_id = m.id
+                                 LIMIT {MAX_ROWS}) first)
+                  FROM {self._sql.ids("found")}
+                 {self._sql.leads} memories m ON m.id = found.value
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE {PAST[kind]} AND {NOT_GOING}
+                       {self._sql.reordered("found.key")}""",
+            ids=json.dumps(memories),
+            until=micros(until),
+        )
+        first: list[Erasable] = []
+        room, size = MAX_ROWS, MAX_STEP
+        for id_, space, project, length, revisions, lengths in rows:
+            is_long = revisions > 1 and (revisions >= MAX_ROWS or lengths >= MAX_STEP)
+            room -= 1 + revisions
+            size -= length + lengths
+            if first and (is_long or room < 0 or size < 0):
+                break
+            first.append(
+                Erasable(
+                    memory=MemoryId(id_),
+                    project=project or NO_PROJECT,
+                    kind=kind_of(space, project),
+                    is_long=is_long,
+                )
+            )
+            if is_long:
+                break
+        return first
+
+    def with_history(self, keep: int, most: int) -> list[MemoryId]:
+        """Memories of projects with more than `keep` revisions, at most `most`."""
+        return self._scalars(
+            f"""SELECT r.memory_id
+                 FROM (SELECT memory_id
+                         FROM revisions
+                     GROUP BY memory_id
+                       HAVING min(number) <= max(number) - :keep) r
+                 {self._sql.leads} memories m ON m.id = r.memory_id
+                WHERE {in_a_session("m")}
+                LIMIT :most""",
+            keep=keep,
+            most=most,
+        )
+
+    def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
+        """Remove revisions beyond the newest `keep`, oldest first, and their versions; one step.
+
+        How many were removed; 0 when none is left.
+        """
+        beyond = chain.from_iterable(self._beyond(memory, keep) for memory in memories)
+        going = portion(islice(beyond, MAX_ROWS), MAX_STEP, lambda row: row[2])
+        return erase_revisions(self._connection, ((memory, number) for memory, number, _ in going))
+
+    def _beyond(self, memory: MemoryId, keep: int) -> list[tuple[MemoryId, int, int]]:
+        """The first of a memory's revisions beyond the newest, with the sizes of their texts."""
+        rows = self._execute(
+            f"""SELECT memory_id, number, coalesce(length(content), 0)
+                  FROM revisions
+                 WHERE memory_id = :memory
+                       AND number <= (SELECT max(number) - :keep
+                                        FROM revisions
+                                       WHERE memory_id = :memory)
+              ORDER BY number
+                 LIMIT {MAX_ROWS}""",
+            memory=memory,
+            keep=keep,
+        )
+        return rows.fetchall()

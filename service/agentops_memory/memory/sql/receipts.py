@@ -1,0 +1,201 @@
+"""SQL for the receipts of erasures."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from ...recall.text.ids import first_uid
+from ...recall.text.normalization import REPLACEMENT
+from ..model.erasure import Erasure, ErasureId
+from ..model.kinds import ErasureKind
+from ..model.memory import MemoryId
+from ..model.space import NO_PROJECT, Project
+from .rows import count, instant, member, micros
+from .table import Connection, Table
+
+MOST_NAMED = 1000  # memories that a receipt names
+RECEIPT = """e.id, e.kind, e.project, e.observations, e.revisions, e.sessions, e.erased_at,
+             e.bytes_gone_at, e.goes_on"""
+
+
+@dataclass(eq=False)
+class ReceiptTable(Table):
+    """The receipts of erasures, of all projects; the domain checks who may see one."""
+
+    _now: datetime
+    _has_one_of_agents: bool = field(default=False, init=False)
+
+    def add(self, erasure: Erasure) -> None:
+        """Store a receipt, in the transaction that erases."""
+        self._insert(
+            "erasures",
+            id=erasure.id,
+            kind=erasure.kind.value,
+            project=erasure.project or None,
+            observations=erasure.observations,
+            revisions=erasure.revisions,
+            sessions=erasure.sessions,
+            erased_at=micros(erasure.erased_at),
+            goes_on=erasure.goes_on,
+        )
+        self._name(erasure.id, erasure.memories)
+
+    def add_of_agents(self, erasure: ErasureId) -> None:
+        """Store one for all that this transaction removes of agents; it goes once it is settled."""
+        if not self._has_one_of_agents:
+            self._has_one_of_agents = True
+            kind = ErasureKind.AGENT
+            self.add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=self._now))
+
+    def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
+        """Add erased memories and a count of revisions to a receipt."""
+        self._execute(
+            """UPDATE erasures
+                  SET observations = observations + :observations,
+                      revisions = revisions + :revisions,
+                      bytes_gone_at = NULL
+                WHERE id = :id""",
+            id=erasure,
+            observations=len(memories),
+            revisions=revisions,
+        )
+        self._name(erasure, memories)
+
+    def complete(self, erasure: ErasureId, sessions: int) -> None:
+        """Mark an erasure as complete, with the count of erased sessions."""
+        self._execute(
+            """UPDATE erasures
+                  SET sessions = :sessions, erased_at = :now, goes_on = :goes_on
+                WHERE id = :id""",
+            id=erasure,
+            goes_on=False,
+            sessions=sessions,
+            now=micros(self._now),
+        )
+
+    def newest_of(self, project: Project) -> Erasure | None:
+        """The receipt of the newest erasure of a whole project with this name."""
+        return self._first(
+            self._receipt,
+            f"""SELECT {RECEIPT}
+                  FROM erasures e
+                 WHERE e.project = :project AND e.kind = 'project'
+              ORDER BY e.id DESC
+                 LIMIT 1""",
+            project=project,
+        )
+
+    def get(self, erasure: ErasureId) -> Erasure | None:
+        """The receipt."""
+        return self._first(
+            self._receipt, f"SELECT {RECEIPT} FROM erasures e WHERE e.id = :id", id=erasure
+        )
+
+    def of(self, memory: MemoryId) -> Erasure | None:
+        """The receipt of the erasure that removed a memory; not one of a redaction."""
+        return self._first(
+            self._receipt,
+            f"""SELECT {RECEIPT}
+                  FROM erased d
+                  JOIN erasures e ON e.id = d.erasure_id
+                 WHERE d.memory_id = :memory AND e.kind IN ('observation', 'project')
+              ORDER BY e.id DESC
+                 LIMIT 1""",
+            memory=memory,
+        )
+
+    def pending(self) -> list[ErasureId]:
+        """Those that do not go on and whose bytes may still be in the file, oldest first."""
+        rows = self._execute(
+            "SELECT id FROM erasures WHERE bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
+        )
+        return _addressed(rows)
+
+    def settle(self, erasures: Collection[ErasureId]) -> None:
+        """Note that the bytes are gone now; nobody asks for what was removed of agents."""
+        self._connection.executemany(
+            f"DELETE FROM erasures WHERE id = :id AND kind = '{ErasureKind.AGENT}'",
+            [{"id": erasure} for erasure in erasures],
+        )
+        self._connection.executemany(
+            "UPDATE erasures SET bytes_gone_at = :now WHERE id = :id AND bytes_gone_at IS NULL",
+            [{"id": erasure, "now": micros(self._now)} for erasure in erasures],
+        )
+
+    def settled(self, until: datetime, most: int) -> list[ErasureId]:
+        """The erasures settled by then, oldest first, at most `most`."""
+        rows = self._execute(
+            """SELECT id
+                 FROM erasures
+                WHERE id < :first AND bytes_gone_at <= :until AND NOT goes_on
+             ORDER BY id
+                LIMIT :most""",
+            first=first_uid(until + timedelta(milliseconds=1)),
+            until=micros(until),
+            most=most,
+        )
+        return _addressed(rows)
+
+    def forget(self, erasure: ErasureId, most: int) -> int:
+        """Remove a receipt, or at most `most` of its memories; how many rows were removed."""
+        names = self._execute(
+            """DELETE FROM erased
+                WHERE (memory_id, erasure_id) IN (SELECT memory_id, erasure_id
+                                                    FROM erased
+                                                   WHERE erasure_id = :id
+                                                   LIMIT :most)""",
+            id=erasure,
+            most=most,
+        ).rowcount
+        if names >= most:
+            return names
+        return names + self._execute("DELETE FROM erasures WHERE id = :id", id=erasure).rowcount
+
+    def _name(self, erasure: ErasureId, memories: Collection[MemoryId]) -> None:
+        self._connection.executemany(
+            "INSERT INTO erased (memory_id, erasure_id) VALUES (:memory, :erasure)",
+            [{"memory": memory, "erasure": erasure} for memory in memories],
+        )
+
+    def _receipt(self, row: Any) -> Erasure:
+        return _receipt(self._connection, row)
+
+
+def _addressed(rows: Iterable[tuple[str]]) -> list[ErasureId]:
+    """Those that can be found by their ids: one that is no UTF-8 waits until it is mended."""
+    return [ErasureId(id_) for (id_,) in rows if REPLACEMENT not in id_]
+
+
+def receipts(database: Connection) -> list[Erasure]:
+    """Every receipt there is, the oldest first."""
+    rows = database.execute(f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at, e.id", {})
+    return [_receipt(database, row) for row in rows.fetchall()]
+
+
+def _receipt(database: Connection, row: Any) -> Erasure:
+    id_, kind, project, observations, revisions, sessions, erased_at, bytes_gone_at, goes_on = row
+    return Erasure(
+        id=ErasureId(id_),
+        kind=member(ErasureKind, kind, ErasureKind.OBSERVATION),
+        project=project or NO_PROJECT,
+        memories=_memories(database, id_),
+        observations=count(observations),
+        revisions=count(revisions),
+        sessions=count(sessions),
+        erased_at=instant(erased_at),
+        bytes_gone_at=None if bytes_gone_at is None else instant(bytes_gone_at),
+        goes_on=bool(goes_on),
+    )
+
+
+def _memories(database: Connection, erasure: ErasureId) -> tuple[MemoryId, ...]:
+    rows = database.execute(
+        f"""SELECT memory_id
+              FROM erased
+             WHERE erasure_id = :id
+          ORDER BY memory_id
+             LIMIT {MOST_NAMED}""",
+        {"id": erasure},
+    )
+    return tuple(MemoryId(id_) for (id_,) in rows)

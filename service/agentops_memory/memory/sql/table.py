@@ -1,0 +1,300 @@
+"""What a table of a transaction builds on: connection, dialect, full-text index, filters, pages."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol, TypeVar
+
+from ...errors import DamagedRow
+from ..model.access import Patterns
+from ..model.memory import Memory, MemoryId
+from ..model.search import Filter
+from ..model.space import GLOBAL_SCOPE, Space
+from ..model.stores import Page, Span
+from .kinds import OF_A_PROJECT
+from .liveness import Moment, superseded, superseded_in_ref
+from .rows import micros
+
+T = TypeVar("T")
+
+OF_A_STORE = "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)"
+OF_A_REF = "s.id = (SELECT space_id FROM refs WHERE ref = :ref)"
+OF_AN_AGENT = """s.id IN (SELECT space_id FROM agent_spaces
+                           WHERE tier = 'episodic' AND agent = :agent)"""
+OF_A_NAMESPACE = """s.id IN (SELECT space_id
+                               FROM agent_spaces
+                              WHERE agent = '' AND namespace = :namespace)"""
+GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"
+
+
+class Cursor(Protocol):
+    """What a statement answers, as in PEP 249."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """A connection on which a transaction has begun. Parameters are named, as in `:id`."""
+
+    def execute(self, statement: str, parameters: Mapping[str, object], /) -> Cursor:
+        """Run a statement."""
+
+    def executemany(self, statement: str, rows: Iterable[Mapping[str, object]], /) -> Cursor:
+        """Run a statement for each row of parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Dialect:
+    """How one engine says what the engines say differently; everything else they share."""
+
+    inserted: Callable[[Connection, str, Mapping[str, object]], int]
+    """Runs an INSERT, and answers the `id` of its row."""
+
+    inserted_all: Callable[[Connection, str, Sequence[Mapping[str, object]]], Sequence[int]]
+    """Runs an INSERT for each row, of which there is one; the `id` of each."""
+
+    note: Callable[[Connection, DamagedRow], None]
+    """Notes a row that was left out, since it is damaged."""
+
+    row: str
+    """The column that names a row whose key is a name of the user's."""
+
+    read: Callable[[Connection, str, Mapping[str, object]], Iterable[Any]]
+    """The rows of a query, of which no more are fetched than are asked for, or few."""
+
+    leads: str
+    """A join after which the table on its left is read first."""
+
+    hint: Callable[[str], str]
+    """What follows a table that is to be read along an index."""
+
+    each: Callable[[str], str]
+    """A join of the memories `m` whose ids a query answers for each row on the left."""
+
+    reordered: Callable[[str], str]
+    """What keeps the rows of a query in the order in which what it reads has them."""
+
+    greatest: str
+    """The function of the greatest of some values, none of which is NULL."""
+
+    least: str
+    """The function of the least of some values, none of which is NULL."""
+
+    ids: Callable[[str], str]
+    """A table of the JSON array `:ids`, by its alias: each id is a `value`, `key` its place."""
+
+    texts: Callable[[str], str]
+    """The same of the JSON array of texts `:texts`."""
+
+    gathered: Callable[..., str]
+    """The JSON array of the values of all rows; of several values, each row an array."""
+
+    tags_of: Callable[[str], str]
+    """A table of a memory's tags, each a `value`; empty if what is stored is no JSON."""
+
+    element: Callable[[str, int], str]
+    """An element of a JSON array, as text; NULL if what is stored is no JSON."""
+
+    bytes_of: Callable[[str], str]
+    """How many bytes a text takes."""
+
+    contains: Callable[[str, str], str]
+    """Whether a column holds a text literally."""
+
+    acts_on: Callable[[str], str]
+    """Whether the JSON array of patterns `:patterns` matches the project in a column."""
+
+
+class Index(Protocol):
+    """The full-text index of one transaction, as the tables see it: live memories alone.
+
+    A project, and a store, has an area of its own in it. Areas lie in partitions.
+    """
+
+    def place(self, space: Space) -> tuple[int, int | None]:
+        """The area and the partition for a new space: its project's, or new ones."""
+
+    def prepare(self, area: int) -> None:
+        """Make sure that an area can be written to, before there is anything to write."""
+
+    def add(self, memory: Memory, space: int, area: int) -> None:
+        """Index a memory that is new, the newest of all, with its space's id and area."""
+
+    def in_bulk(self) -> AbstractContextManager[None]:
+        """Inside, new memories are indexed many at a time."""
+
+    def updating(self, memory: MemoryId) -> AbstractContextManager[None]:
+        """Bring the index in line with what is done to a memory inside."""
+
+    def moving(self, memories: Sequence[MemoryId]) -> AbstractContextManager[None]:
+        """Bring the index in line with memories that move inside, and keep their words."""
+
+    def merge_area(self, area: int, partition: int, into: int) -> None:
+        """Let what is left of an area be another's, which has its memories by now."""
+
+    def remove(self, memories: Sequence[MemoryId]) -> None:
+        """Take out memories that are about to be erased, and that no other borrows from."""
+
+    def mark_for_purge(self, memory: MemoryId) -> None:
+        """Note that words of a memory are to leave the storage of the index for good."""
+
+
+@dataclass(eq=False)
+class Table:
+    """A table of a transaction."""
+
+    _connection: Connection
+    _sql: Dialect
+
+    def _execute(self, statement: str, **parameters: object) -> Cursor:
+        return self._connection.execute(statement, parameters)
+
+    def _first(self, read: Callable[[Any], T], statement: str, /, **parameters: object) -> T | None:
+        """The first row, as `read` makes of it; None if there is none."""
+        row = self._connection.execute(statement, parameters).fetchone()
+        return None if row is None else read(row)
+
+    def _exists(self, statement: str, **parameters: object) -> bool:
+        """Whether there is a row."""
+        return self._connection.execute(statement, parameters).fetchone() is not None
+
+    def _number(self, statement: str, **parameters: object) -> int:
+        """The one number that the statement answers."""
+        ((number,),) = self._connection.execute(statement, parameters)
+        return int(number)
+
+    def _scalars(self, statement: str, **parameters: object) -> list[Any]:
+        """The first column of every row."""
+        return [row[0] for row in self._connection.execute(statement, parameters)]
+
+    def _intact(self, rows: Iterable[Any], made: Callable[[Any], T]) -> Iterator[T]:
+        """What `made` makes of each row; one that is damaged is noted, and left out."""
+        for row in rows:
+            try:
+                yield made(row)
+            except DamagedRow as damage:
+                self._sql.note(self._connection, damage)
+
+    def _stream(self, statement: str, **parameters: object) -> Iterable[Any]:
+        """Rows of which perhaps the first are enough."""
+        return self._sql.read(self._connection, statement, parameters)
+
+    def _insert(self, table: str, /, **row: object) -> None:
+        self._connection.execute(_inserting(table, tuple(row)), row)
+
+    def _inserted(self, table: str, /, **row: object) -> int:
+        """Insert into a table whose key is `id`; the id of the new row."""
+        return self._sql.inserted(self._connection, _inserting(table, tuple(row)), row)
+
+    def _inserted_all(self, table: str, rows: Sequence[Mapping[str, object]]) -> Sequence[int]:
+        """Insert rows of the same columns into a table whose key is `id`; their ids."""
+        if not rows:
+            return ()
+        return self._sql.inserted_all(self._connection, _inserting(table, tuple(rows[0])), rows)
+
+
+@cache
+def _inserting(table: str, columns: tuple[str, ...]) -> str:
+    values = ", ".join(f":{column}" for column in columns)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
+
+
+@dataclass(eq=False)
+class FilteredTable(Table):
+    """A table of which a caller sees the rows of some projects, as of an instant."""
+
+    _projects: Patterns
+    _moment: Moment
+
+    def _on_spaces(self, filter_: Filter) -> str:
+        """The condition of a filter on the table `spaces s`."""
+        if filter_.store is not None:
+            return OF_A_STORE
+        if filter_.ref is not None:
+            return OF_A_REF
+        if filter_.is_of_agents:
+            return OF_AN_AGENT if filter_.namespace is None else OF_A_NAMESPACE
+        if filter_.scope == GLOBAL_SCOPE:
+            return GLOBAL
+        conditions = []
+        if filter_.project is not None:
+            conditions.append("s.project = :project")
+        if not self._projects.are_everything:
+            conditions.append(self._acts_on("s.project"))
+        own = " AND ".join(conditions) or OF_A_PROJECT
+        if filter_.scope is not None:
+            return f"s.scope = :scope AND {own}"
+        return f"({own} OR {GLOBAL})" if filter_.global_too and conditions else own
+
+    def _on_memories(self, filter_: Filter, alias: str) -> str:
+        """The conditions of a filter on the table of memories under an alias, each with its AND."""
+        conditions = "" if filter_.type is None else f" AND {alias}.type = :type"
+        if filter_.excluded_types:
+            conditions += f" AND {alias}.type NOT IN (SELECT value FROM {self._sql.texts('it')})"
+        if filter_.tag is not None:
+            tags = self._sql.tags_of(alias)
+            conditions += f" AND EXISTS (SELECT 1 FROM {tags} WHERE value = :tag)"
+        if hides := self._hides_superseded(filter_):
+            conditions += f" AND NOT {hides(f'{alias}.id')}"
+        return conditions
+
+    def _hides_superseded(self, filter_: Filter) -> Callable[[str], str] | None:
+        """What of a memory's id says that it is left out; None if nothing is superseded."""
+        if not filter_.is_current:
+            return None
+        if filter_.ref is not None:
+            return superseded_in_ref
+        return superseded if self._moment.has_superseded else None
+
+    def _values(self, filter_: Filter) -> dict[str, object]:
+        """The values that the conditions of a filter name."""
+        names = ("project", "scope", "store", "ref", "agent", "namespace", "type", "tag")
+        texts = {"texts": json.dumps(filter_.excluded_types)} if filter_.excluded_types else {}
+        return {**{name: getattr(filter_, name) for name in names}, **texts, **self._patterns()}
+
+    @property
+    def _readable(self) -> str:
+        """What a caller may know of: the projects that it acts on, and what is global."""
+        return f"{OF_A_PROJECT} AND ({self._acts_on('s.project')} OR {GLOBAL})"
+
+    def _acts_on(self, column: str) -> str:
+        """The condition that the caller acts on the project in a column."""
+        return "TRUE" if self._projects.are_everything else self._sql.acts_on(column)
+
+    def _patterns(self) -> dict[str, object]:
+        """The values that `_acts_on` and liveness name."""
+        if self._projects.are_everything:
+            return self._moment.values
+        return {**self._moment.values, "patterns": json.dumps(self._projects.names)}
+
+
+def window(page: Page, column: str) -> str:
+    """The condition that the ids in a column are those of a page, with its AND, and their order."""
+    if page.before is not None:
+        return f" AND {column} > :before ORDER BY {column}"
+    after = "" if page.after is None else f" AND {column} < :after"
+    return f"{after} ORDER BY {column} DESC"
+
+
+def within(span: Span, column: str) -> str:
+    """The condition that instants in a column lie in a span, if it has ends; with its AND."""
+    first = "" if span.first is None else f" AND {column} >= :created_first"
+    last = "" if span.last is None else f" AND {column} <= :created_last"
+    return first + last
+
+
+def bounds(page: Page, span: Span) -> dict[str, object]:
+    """The values that `window` and `within` name; and `most`, for the rows that `sliced` reads."""
+    ends = {"created_first": span.first, "created_last": span.last}
+    return {
+        "after": page.after,
+        "before": page.before,
+        "most": page.limit + 1,
+        **{name: micros(at) for name, at in ends.items() if at is not None},
+    }

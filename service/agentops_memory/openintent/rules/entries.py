@@ -1,0 +1,280 @@
+"""Entries of agents' memory: made, read, listed, changed at a version, deleted, expired."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TypeVar
+
+from ...engine.callbacks import noop
+from ...engine.engine import Engine, Ids, Transaction
+from ...errors import Invalid
+from ...memory.idempotency import IdempotentRequest, idempotent
+from ...memory.model.access import Caller, Role
+from ...memory.model.agent_memory import (
+    SEALED,
+    AgentChange,
+    AgentDraft,
+    AgentEntry,
+    AgentEntryId,
+    AgentFilter,
+    AgentSummary,
+    BatchItem,
+    Deleted,
+    Eyes,
+    Place,
+)
+from ...memory.model.agents import AgentId
+from ...memory.model.retention import Capacities
+from ...memory.model.stores import Written
+from ...memory.redactor import Redactor, RulesOf, default_rules
+from . import changes, reading
+from .accesses import Accesses, own_episodic
+from .changes import Outcome
+from .listing import Asking, Left, Listing, begin, go_on, listed
+from .screening import clean_change, clean_draft, clean_filter, clean_place, require_plain
+
+T = TypeVar("T")
+
+BRIEF = 4096  # characters of a value that is screened on the loop
+MOST_DELETED = 1_000  # entries of one deletion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEntries:
+    """Agents' memory of one service.
+
+    NotFound for what an agent may not see, as for what is not there; Denied for what it may
+    read alone; Taken, Outdated and OverCapacity tell of the state that refuses.
+    """
+
+    engine: Engine
+    capacities: Capacities = Capacities()  # noqa: RUF009 - frozen
+    rules: RulesOf = default_rules
+    on_erased: Callable[[Caller], None] = noop
+    accesses: Accesses = field(default_factory=Accesses)
+
+    async def create(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        draft: AgentDraft,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[AgentEntry]:
+        """Make an entry at a place that is free; episodic ones make room for it."""
+        return await self._write(changes.create, caller, eyes, draft, idempotency)
+
+    async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
+        """The entry, with its value."""
+        caller.require(Role.READER)
+        found, at = await self.engine.read(caller, reading.get, entry, eyes)
+        self._note(caller, eyes, at, found)
+        return found
+
+    async def at(self, caller: Caller, eyes: Eyes, place: Place) -> AgentEntry:
+        """The agent's own entry at a place."""
+        caller.require(Role.READER)
+        clean = clean_place(Redactor(self.rules(caller)), place)
+        found, at = await self.engine.read(caller, reading.at, clean)
+        self._note(caller, eyes, at, found)
+        return found
+
+    async def page(
+        self, asking: Asking, filter_: AgentFilter, limit: int, offset: int
+    ) -> Listing[AgentEntry]:
+        """Entries that the agent may read, newest first; who asks is asked before each portion."""
+        caller, eyes = asking()
+        caller.require(Role.READER)
+        clean = clean_filter(Redactor(self.rules(caller)), filter_)
+        total, ids, first, at = await self.engine.read(caller, begin, eyes, clean, limit, offset)
+        self._note(caller, eyes, at, *first)
+
+        async def more(left: Left) -> tuple[Sequence[AgentEntry], Left]:
+            caller, eyes = asking()
+            entries, left, at = await self.engine.read(caller, go_on, eyes, left)
+            self._note(caller, eyes, at, *entries)
+            return entries, left
+
+        return listed(first, ids, more, total)
+
+    async def put(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        draft: AgentDraft,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[AgentEntry]:
+        """Let the entry at a place have a value and a ttl; it is made if there is none."""
+        return await self._write(changes.put, caller, eyes, draft, idempotency)
+
+    async def amend(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        entry: AgentEntryId,
+        change: AgentChange,
+        version: int,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[AgentEntry]:
+        """Change an entry that is at this version; each change that is accepted makes another."""
+        caller.require(Role.WRITER)
+        redactor = self._redactor(caller, eyes)
+        clean = await _screened(len(change.value or ""), clean_change, redactor, change)
+
+        work = idempotent(changes.amend, idempotency, again=again_by(eyes), ids=changes.ids_of)
+        done = await self.accesses.write(
+            self.engine, caller, work, entry, eyes, clean, version, self.capacities
+        )
+        self._seal_soon(caller, change)
+        return Written(value=done.entries[0], redacted=redactor.count)
+
+    async def delete(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        entry: AgentEntryId,
+        version: int | None = None,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> None:
+        """Remove an entry for good."""
+        caller.require(Role.WRITER)
+        self._redactor(caller, eyes)
+
+        def again(*_: object) -> None:
+            """What is gone stays gone."""
+
+        work = idempotent(changes.delete, idempotency, again=again)
+        await self.accesses.write(self.engine, caller, work, entry, eyes, version)
+        self.on_erased(caller)
+
+    async def write_batch(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        items: Sequence[BatchItem],
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[Sequence[AgentEntry]]:
+        """Make and change entries, all or none; AtItem says which one is refused."""
+        caller.require(Role.WRITER)
+        redactor = self._redactor(caller, eyes)
+        clean = await _screened(BRIEF, _clean_items, redactor, items)
+
+        work = idempotent(
+            changes.write_batch, idempotency, again=again_by(eyes), ids=changes.ids_of
+        )
+        done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
+        self._seal_soon(caller, *(item.change for item in items))
+        return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
+
+    async def delete_batch(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        filter_: AgentFilter,
+        most: int = MOST_DELETED,
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Deleted:
+        """Delete what the agent may write of what a filter matches; Invalid without a condition."""
+        caller.require(Role.WRITER)
+        if filter_ == AgentFilter():
+            raise Invalid("A deletion of many needs a filter.")
+        clean = clean_filter(self._redactor(caller, eyes), filter_)
+
+        def again(_: Transaction, ids: Ids, *__: object) -> Deleted:
+            return Deleted(count=int(ids["count"]), has_more=bool(ids["has_more"]))
+
+        work = idempotent(changes.delete_batch, idempotency, again=again, ids=_ids_of_deleted)
+        deleted = await self.accesses.write(
+            self.engine, caller, work, eyes, clean, min(most, MOST_DELETED)
+        )
+        if deleted.count:
+            self.on_erased(caller)
+        return deleted
+
+    async def summary(self, caller: Caller, eyes: Eyes, agent: AgentId) -> AgentSummary:
+        """What an agent has in each tier, and which namespaces may be read by who asks.
+
+        Of another agent, who coordinates its work is told of what it may read; others Denied.
+        """
+        caller.require(Role.READER)
+        return await self.engine.read(caller, reading.summary, agent, eyes, self.capacities)
+
+    async def flush(self) -> None:
+        """Write what was noted of accesses and not written yet."""
+        for tenant in self.accesses.tenants():
+            await self.accesses.write(self.engine, Caller(tenant=tenant), lambda _: None)
+
+    async def _write(
+        self,
+        change: Callable[[Transaction, Eyes, AgentDraft, Capacities], Outcome],
+        caller: Caller,
+        eyes: Eyes,
+        draft: AgentDraft,
+        idempotency: IdempotentRequest | None,
+    ) -> Written[AgentEntry]:
+        caller.require(Role.WRITER)
+        redactor = self._redactor(caller, eyes)
+        clean = await _screened(len(draft.value), clean_draft, redactor, draft)
+
+        work = idempotent(
+            change,
+            idempotency,
+            again=again_by(eyes),
+            ids=changes.ids_of,
+            status=changes.status_of,
+        )
+        done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
+        return Written(
+            value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
+        )
+
+    def _redactor(self, caller: Caller, eyes: Eyes) -> Redactor:
+        redactor = Redactor(self.rules(caller))
+        require_plain(redactor, eyes.agent)
+        return redactor
+
+    def _seal_soon(self, caller: Caller, *changes: AgentChange | None) -> None:
+        """Let the plain bytes of what may be sealed from now on leave the files within seconds."""
+        if any(each is not None and each.sensitivity in SEALED for each in changes):
+            self.on_erased(caller)
+
+    def _note(self, caller: Caller, eyes: Eyes, at: datetime, *entries: AgentEntry) -> None:
+        """Note that an owner was given its own episodic entries."""
+        self.accesses.note(caller.tenant, own_episodic(entries, eyes, at))
+
+
+def again_by(eyes: Eyes) -> Callable[..., Outcome]:
+    """What a repetition of a write is told by these eyes."""
+
+    def again(tx: Transaction, ids: Ids, *_: object) -> Outcome:
+        return changes.again(tx, ids, eyes)
+
+    return again
+
+
+async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redactor, given: T) -> T:
+    """What was given without secrets; others are served meanwhile, unless it is brief."""
+    if size < BRIEF:
+        return work(redactor, given)
+    return await asyncio.to_thread(work, redactor, given)
+
+
+def _clean_items(redactor: Redactor, items: Sequence[BatchItem]) -> Sequence[BatchItem]:
+    return [
+        replace(
+            item,
+            draft=clean_draft(redactor, item.draft),
+            change=None if item.change is None else clean_change(redactor, item.change),
+        )
+        for item in items
+    ]
+
+
+def _ids_of_deleted(deleted: Deleted) -> Ids:
+    return {"count": deleted.count, "has_more": deleted.has_more}

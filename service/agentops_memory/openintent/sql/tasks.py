@@ -1,0 +1,172 @@
+"""SQL for tasks."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ...memory.model.agents import AgentId
+from ...memory.model.intents import FINAL, IntentId, MemoryPolicy, Task, TaskId, TaskStatus
+from ...memory.sql.rows import (
+    StrictRow,
+    count,
+    instant,
+    micros,
+    optional_instant,
+    optional_micros,
+    parsed,
+)
+from ...memory.sql.table import Table
+
+FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"
+OPEN = f"status IN ({', '.join(sorted(repr(it.value) for it in set(TaskStatus) - FINAL))})"
+TASK = """t.id, t.intent, t.parent, t.agent, t.status, t.policy, t.details, t.version, t.attempt,
+          t.created_at, t.started_at, t.completed_at"""
+
+
+@dataclass(eq=False)
+class TaskTable(Table):
+    """Tasks."""
+
+    _now: datetime
+
+    def add(self, task: Task) -> None:
+        """Insert a task."""
+        self._insert("tasks", **_row(task))
+
+    def get(self, task: TaskId) -> Task | None:
+        """The task, whoever may see it."""
+        return self._first(
+            _task, f"SELECT t.{self._sql.row}, {TASK} FROM tasks t WHERE t.id = :id", id=task
+        )
+
+    def replace(self, task: Task) -> None:
+        """Update a task."""
+        row = _row(task)
+        said = ", ".join(f"{column} = :{column}" for column in row if column != "id")
+        self._execute(f"UPDATE tasks SET {said} WHERE id = :id", **row)
+
+    def listed(
+        self, intent: IntentId, limit: int, offset: int, status: TaskStatus | None = None
+    ) -> list[tuple[TaskId, int]]:
+        """Those of an intent, the first first, with their bytes."""
+        of_status = "" if status is None else " AND status = :status"
+        rows = self._execute(
+            f"""SELECT id, length(details)
+                  FROM tasks
+                 WHERE intent = :intent{of_status}
+              ORDER BY created_at, id
+                 LIMIT :limit OFFSET :offset""",
+            intent=intent,
+            status=status,
+            limit=limit,
+            offset=offset,
+        )
+        return [(TaskId(id_), size) for id_, size in rows]
+
+    def some(self, tasks: Sequence[TaskId]) -> list[Task]:
+        """Those of these that there are, in their order."""
+        rows = self._execute(
+            f"""SELECT t.{self._sql.row}, {TASK}
+                  FROM {self._sql.texts("given")}
+                 {self._sql.leads} tasks t ON t.id = given.value
+              ORDER BY given.key""",
+            texts=json.dumps(tasks),
+        )
+        return list(self._intact(rows, _task))
+
+    def past(self, until: datetime, most: int) -> list[TaskId]:
+        """Those that were finished by then, and of which nothing is left to archive."""
+        return self._scalars(
+            f"""SELECT id
+                  FROM tasks
+                 WHERE completed_at <= :until AND {FINISHED}
+                       AND NOT EXISTS (SELECT 1 FROM pending_archives p WHERE p.task = tasks.id)
+              ORDER BY completed_at
+                 LIMIT :most""",
+            until=micros(until),
+            most=most,
+        )
+
+    def forget(self, tasks: Sequence[TaskId], until: datetime) -> int:
+        """Remove those that were finished by then; how many."""
+        return self._execute(
+            f"""DELETE FROM tasks
+                 WHERE id IN (SELECT value FROM {self._sql.texts("given")})
+                       AND completed_at <= :until AND {FINISHED}""",
+            texts=json.dumps(tasks),
+            until=micros(until),
+        ).rowcount
+
+
+def unfinished(alias: str) -> str:
+    """Of a task that is known not to be finished; the first part is what an index says."""
+    return f"NOT {alias}.{FINISHED} AND {alias}.{OPEN}"
+
+
+def _row(task: Task) -> dict[str, object]:
+    return {
+        "id": task.id,
+        "intent": task.intent,
+        "parent": task.parent,
+        "agent": task.agent,
+        "status": task.status.value,
+        "inherits": bool(task.policy and task.policy.inherits),
+        "policy": None if task.policy is None else _written(task.policy),
+        "details": task.details,
+        "version": task.version,
+        "attempt": task.attempt,
+        "created_at": micros(task.created_at),
+        "started_at": optional_micros(task.started_at),
+        "completed_at": optional_micros(task.completed_at),
+    }
+
+
+def _task(row: Any) -> Task:
+    (number, id_, intent, parent, agent, status, policy, details, version, attempt, created_at,
+     started_at, completed_at) = row  # fmt: skip
+    strict = StrictRow("tasks", number)
+    return Task(
+        id=TaskId(id_),
+        intent=IntentId(intent),
+        parent=None if parent is None else TaskId(parent),
+        agent=None if agent is None else AgentId(agent),
+        status=strict.member("status", TaskStatus, status),
+        policy=None if policy is None else _strict_policy(strict, policy),
+        details=details,
+        version=count(version),
+        attempt=count(attempt),
+        created_at=instant(created_at),
+        started_at=optional_instant(started_at),
+        completed_at=optional_instant(completed_at),
+    )
+
+
+def _written(policy: MemoryPolicy) -> str:
+    said = {  # each name is a field's
+        "archives": policy.archives,
+        "inherits": policy.inherits,
+        "max_entries": policy.max_entries,
+        "max_size": policy.max_size,
+    }
+    return json.dumps(said)
+
+
+def _strict_policy(row: StrictRow, text: str) -> MemoryPolicy:
+    policy = policy_of(text)
+    if policy is None:
+        raise row.damaged("policy")
+    return policy
+
+
+def policy_of(text: str) -> MemoryPolicy | None:
+    """The policy in a row; None if it is damaged, for without a limit more would be allowed."""
+    said: dict[str, Any] = parsed(text, dict)
+    if said.keys() != {"archives", "inherits", "max_entries", "max_size"}:
+        return None
+    policy = MemoryPolicy(**said)
+    are_flags = all(isinstance(it, bool) for it in (policy.archives, policy.inherits))
+    limits = policy.max_entries, policy.max_size
+    are_limits = all(it is None or (type(it) is int and it >= 0) for it in limits)
+    return policy if are_flags and are_limits else None

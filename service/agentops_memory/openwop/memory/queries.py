@@ -1,0 +1,199 @@
+"""What a request of OpenWOP says beside its body: refs, bounds, cursors."""
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from enum import StrEnum
+from typing import TypeVar
+from urllib.parse import unquote_to_bytes
+
+from starlette.requests import Request
+
+from ...errors import BadFields
+from ...http.requests import exact_parameter
+from ...memory.model.space import MemoryRef
+from ...recall.text.normalization import REPLACEMENT
+from ..model.commitments import CommitmentId, CommitmentQuery, CommitmentState, commitment_uid
+from ..model.entries import RefEntryId, RefQuery
+from ..model.proposals import ArtifactKind, InstalledRef, ProposalId, ProposalQuery, ProposalState
+from ..model.runs import Offset, RunId
+from ..rules.screen import LONGEST_TAG
+
+TENANT_MEMORY = "tenant-memory"
+SHOWN, MOST_SHOWN = 100, 500  # entries of a page
+FOUND, MOST_FOUND = 10, 100  # of a search
+MOST_LISTED = 1000  # refs, events
+
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_DIGITS = 18  # that are read: a larger number is as good as this one
+
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Asked:
+    """The parameters of a request; what is wrong with them is told at once."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._faults: list[tuple[str, str]] = []
+
+    def text(self, name: str, *, allows_nul: bool = False) -> str | None:
+        """A text, exactly; an empty one is unset."""
+        try:
+            return exact_parameter(self._request, name, allows_nul=allows_nul)
+        except ValueError:
+            self._faults.append((name, "must be UTF-8 without NUL"))
+            return None
+
+    def number(self, name: str, least: int = 0) -> int | None:
+        """A whole number, at least so large."""
+        said = self.text(name)
+        if said is None:
+            return None
+        number = int(said.lstrip("0")[:_DIGITS] or 0) if _NUMBER.fullmatch(said) else -1
+        if number < least:
+            self._faults.append((name, f"must be a whole number, {least} or more"))
+        return number
+
+    def limit(self, usual: int, most: int) -> int:
+        """How many: as usual for 0 and where it is not said, and no more than the most."""
+        return min(self.number("limit") or usual, most)
+
+    def ref(self, *, is_read: bool = True) -> MemoryRef:
+        """The ref; one with NUL can be read, as any other malformed one (CTI-1)."""
+        return MemoryRef(self.text("memoryRef", allows_nul=is_read) or TENANT_MEMORY)
+
+    def required_ref(self) -> MemoryRef:
+        """The ref that is read, which is not meant where it is not said."""
+        said = self.text("memoryRef", allows_nul=True)
+        if said is None:
+            self._faults.append(("memoryRef", "is required"))
+        return MemoryRef(said or "")
+
+    def run(self) -> RunId | None:
+        said = self.text("runId")
+        return None if said is None else RunId(said)
+
+    def tag(self) -> str | None:
+        said = self.text("tag")
+        if said is not None and len(said) > LONGEST_TAG:
+            self._faults.append(("tag", f"has at most {LONGEST_TAG} characters"))
+        return said
+
+    def budget(self) -> int | None:
+        return self.number("tokenBudget", 1)
+
+    def listing(self) -> RefQuery:
+        """Which entries are listed."""
+        if self.text("rank") not in (None, "recency"):
+            self._faults.append(("rank", "must be recency"))
+        if self.text("query") is not None:
+            self._faults.append(("query", "is for semantic ranks, which there are none of"))
+        before = self.text("before")
+        return RefQuery(
+            tag=self.tag(),
+            before=None if before is None else RefEntryId(before),
+            limit=self.limit(SHOWN, MOST_SHOWN),
+            budget=self.budget(),
+        )
+
+    def words(self) -> str:
+        """The text that is searched for."""
+        said = self.text("q")
+        if said is None:
+            self._faults.append(("q", "is required"))
+        return said or ""
+
+    def after_sequence(self) -> int:
+        """The sequence after which events follow; all of them where it is not said."""
+        said = self.number("after")
+        return -1 if said is None else said
+
+    def after_event(self) -> Offset:
+        return Offset(self.number("after") or 0)
+
+    def choice(self, name: str, among: Collection[str]) -> str | None:
+        """One of a few texts."""
+        said = self.text(name)
+        if said is not None and said not in among:
+            self._faults.append((name, f"must be one of {', '.join(among)}"))
+        return said
+
+    def after_commitment(self) -> str | None:
+        """The stable id of the commitment after which a page begins."""
+        said = self.text("after")
+        uid = None if said is None else commitment_uid(CommitmentId(said))
+        if said is not None and uid is None:
+            self._faults.append(("after", "is the id of no commitment"))
+        return uid
+
+    def commitments(self) -> CommitmentQuery:
+        """Which commitments are listed."""
+        ref = self.text("memoryRef", allows_nul=True)
+        state = self.choice("state", tuple(CommitmentState))
+        query = CommitmentQuery(
+            ref=None if ref is None else MemoryRef(ref),
+            after=self.after_commitment(),
+            limit=self.limit(SHOWN, MOST_LISTED),
+        )
+        self.done()
+        return query if state is None else replace(query, state=CommitmentState(state))
+
+    def proposals(self) -> ProposalQuery:
+        """Which proposals are listed."""
+        after = self.text("after")
+        return ProposalQuery(
+            state=self.member("state", ProposalState),
+            kind=self.member("kind", ArtifactKind),
+            after=None if after is None else ProposalId(after),
+            limit=self.limit(SHOWN, MOST_LISTED),
+        )
+
+    def member(self, name: str, of: type[E]) -> E | None:
+        """One of a closed set."""
+        said = self.text(name)
+        if said is not None and said not in set(of):
+            self._faults.append((name, f"must be one of {', '.join(of)}"))
+            return None
+        return None if said is None else of(said)
+
+    def done(self) -> None:
+        """Refuse with BadFields if something is wrong."""
+        if self._faults:
+            raise BadFields(self._faults)
+
+
+def entry_in_path(request: Request) -> RefEntryId:
+    """The id in the path, exactly; BadFields for what is no text."""
+    return RefEntryId(text_in_path(request, "memoryId"))
+
+
+def run_in_path(request: Request) -> RunId:
+    """The same, of a run."""
+    return RunId(text_in_path(request, "runId"))
+
+
+def proposal_in_path(request: Request) -> ProposalId:
+    """The same, of a proposal."""
+    return ProposalId(text_in_path(request, "proposalId"))
+
+
+def artifact_in_path(request: Request) -> InstalledRef:
+    """The same, of what is installed."""
+    return InstalledRef(text_in_path(request, "artifactRef"))
+
+
+def ref_in_path(request: Request) -> MemoryRef:
+    """The same, of a ref."""
+    return MemoryRef(text_in_path(request, "memoryRef"))
+
+
+def text_in_path(request: Request, name: str) -> str:
+    """The same, of anything."""
+    text: str = request.path_params[name]
+    if REPLACEMENT in text:  # which stands for bytes that are no UTF-8, unless it was sent
+        sent = unquote_to_bytes(request.scope["raw_path"])
+        if sent.decode(errors="replace") != sent.decode(errors="surrogateescape"):
+            raise BadFields([(name, "must be UTF-8")])
+    return text

@@ -1,0 +1,138 @@
+"""The operations of the adapter, of runs and of their events."""
+
+from collections.abc import Callable, Sequence
+
+from ...http.bodies import WRITTEN
+from ...http.protocol import Operation, Parameter, Services
+from ...memory.model.access import Role
+from . import bodies as b
+from . import models as m
+from .discovery import BASE, PATH, Discovery
+from .handlers import OpenWop
+from .parameters import BUDGET, IN_RUN, OF_RUN, REF, TAG, limit
+
+MEMORY, ENTRY = f"{BASE}/memory", f"{BASE}/memory/{{memoryId:path}}"
+PROVENANCE = f"{BASE}/provenance/{{memoryId:path}}"
+RUNS, RUN = f"{BASE}/runs", f"{BASE}/runs/{{runId}}"
+
+
+def operations(services: Services, fixtures: Callable[[], Sequence[str]]) -> Sequence[Operation]:
+    """Every operation of the adapter and of runs."""
+    api = OpenWop(
+        entries=services.ref_entries,
+        runs=services.runs,
+        commitments=services.commitments,
+        redaction=services.redaction,
+    )
+    discovery = Discovery(
+        is_consolidating=services.is_consolidating,
+        keep_archives=services.keep_archives,
+        fixtures=fixtures,
+        replays=services.seams is not None,
+    )
+    return (
+        Operation(
+            method="GET", path=PATH, name="openwop_discover",
+            summary="What is served of OpenWOP.",
+            handler=discovery.discover, answer=m.HostDiscovery,
+            headers={"ETag": "Of the document."},
+        ),
+        Operation(
+            method="GET", path=MEMORY, name="openwop_list", role=Role.READER,
+            summary="Live entries of a ref that no live one supersedes, newest first.",
+            handler=api.list_entries, answer=m.ListedRefEntries,
+            query=(
+                REF, TAG, limit(100, 500), BUDGET,
+                Parameter(name="rank", help="The order.", choices=("recency",)),
+                Parameter(name="before", help="An entry's id: those older than it."),
+                IN_RUN,
+            ),
+            refusals=(404, 422),
+        ),
+        Operation(
+            method="POST", path=MEMORY, name="openwop_put", role=Role.WRITER, status=201,
+            status_if_new=200,
+            summary="Put an entry; the same one again under a host's id is the first.",
+            handler=api.put_entry, body=b.RefEntryBody, answer=m.OneRefEntry, takes_key=True,
+            headers=WRITTEN, refusals=(404, 409),
+        ),
+        Operation(
+            method="GET", path=ENTRY, name="openwop_get", role=Role.READER,
+            summary="One entry, also one that another supersedes.",
+            handler=api.get_entry, answer=m.OneRefEntry, query=(REF, IN_RUN), refusals=(404, 422),
+        ),
+        Operation(
+            method="DELETE", path=ENTRY, name="openwop_delete", role=Role.WRITER,
+            summary="Delete an entry.",
+            handler=api.delete_entry, answer=m.DeletedRefEntry, query=(REF, OF_RUN),
+            takes_key=True, refusals=(404, 409),
+        ),
+        Operation(
+            method="GET", path=f"{BASE}/search", name="openwop_search", role=Role.READER,
+            summary="Live entries of a ref by their words, best first.",
+            handler=api.search_entries, answer=m.FoundRefEntries,
+            query=(
+                REF, Parameter(name="q", help="Any text.", kind="words", required=True), TAG,
+                limit(10, 100), BUDGET,
+            ),
+        ),
+        Operation(
+            method="GET", path=PROVENANCE, name="openwop_provenance", role=Role.READER,
+            summary="Who put an entry, and what replaces it.",
+            handler=api.get_provenance, answer=m.ProvenanceObject, query=(REF,), refusals=(404,),
+        ),
+        Operation(
+            method="GET", path=f"{BASE}/refs", name="openwop_refs", role=Role.READER,
+            summary="Refs that hold entries, in code point order.",
+            handler=api.list_refs, answer=m.ListedRefs,
+            query=(limit(100, 1000), Parameter(name="after", help="A ref: those after it.")),
+        ),
+        Operation(
+            method="POST", path=RUNS, name="openwop_open_run", role=Role.WRITER, status=201,
+            status_if_new=200, is_limited=False,
+            summary="Open a run, which sees memory as it is now; the same one again is the first.",
+            handler=api.open_run, body=b.RunBody, body_required=False, answer=m.OpenedRun,
+            takes_key=True, refusals=(409,),
+        ),
+        Operation(
+            method="GET", path=RUN, name="openwop_get_run", role=Role.READER,
+            summary="One run.", handler=api.get_run, answer=m.RunObject, refusals=(404,),
+        ),
+        Operation(
+            method="POST", path=f"{RUN}/secrets", name="openwop_register_secret",
+            role=Role.WRITER,
+            summary="Let a value be a secret in all that is written until the run ends.",
+            handler=api.register_secret, body=b.RunSecretBody, answer=m.RegisteredSecret,
+            refusals=(404, 408, 409, 413, 507),
+        ),
+        Operation(
+            method="POST", path=f"{RUN}/end", name="openwop_end_run", role=Role.WRITER,
+            is_limited=False, summary="End a run.",
+            handler=api.end_run, body=b.RunEndBody, answer=m.RunObject, takes_key=True,
+            refusals=(404, 409),
+        ),
+        Operation(
+            method="GET", path=f"{RUN}/events", name="openwop_run_events", role=Role.READER,
+            summary="What happened in a run, in order.",
+            handler=api.list_run_events, answer=m.RunEvents,
+            query=(Parameter(name="after", kind="integer", help="After this sequence."),
+                   limit(100, 1000)),
+            refusals=(404,),
+        ),
+        Operation(
+            method="POST", path=f"{RUN}/fork", name="openwop_fork_run", role=Role.WRITER,
+            status=201, summary="Copy a run that has ended, or begin where it was.",
+            handler=api.fork_run, body=b.RunForkBody, answer=m.ForkedRun, takes_key=True,
+            refusals=(404, 409, 422),
+        ),
+        Operation(
+            method="GET", path=f"{BASE}/events", name="openwop_events", role=Role.READER,
+            summary="What happened in all runs, in the order of commits.",
+            handler=api.list_events, answer=m.AllRunEvents,
+            query=(
+                Parameter(name="after", kind="integer", help="The `next` of the answer before."),
+                limit(100, 1000),
+                Parameter(name="type", help="Of this type alone."),
+            ),
+        ),
+    )  # fmt: skip

@@ -1,0 +1,300 @@
+"""Passes over a ref: compaction, distillation, consolidation, their undo, the index."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from ....engine.callbacks import Audit, noop
+from ....engine.engine import Engine, Transaction
+from ....errors import BadFields, Refusal
+from ....memory.idempotency import IdempotentRequest, idempotent, is_due
+from ....memory.model.access import Caller, Role
+from ....memory.model.space import MemoryRef
+from ....memory.redactor import Redaction
+from ....recall.text.instants import whole_milliseconds
+from ...model.entries import RefEntry
+from ...model.passes import (
+    ArchiveDraft,
+    ArchiveIndex,
+    Distilled,
+    Inputs,
+    Merge,
+    PassDone,
+    PassKind,
+    Trigger,
+    Undone,
+)
+from ...model.runs import RunId
+from ...sql.passes import PassTable
+from ..changes import ScreenOutdated
+from ..rules import MemoryChanged, is_readable, require_ref
+from ..screen import Screen
+from ..screened_writes import IsCurrent, currency, screen_of, written
+from ..turns import Turns
+from .archives import (
+    REPLACEABLE,
+    archive_again,
+    compaction_inputs,
+    distillation_inputs,
+    ids_of_archive,
+    put_archive,
+)
+from .consolidation import (
+    STEP,
+    Begun,
+    begin_pass,
+    consolidation_inputs,
+    finish_pass,
+    finished_again,
+    give_up,
+    planned,
+    some_entries,
+    take_step,
+)
+from .merges import merged_entries, screened_merge, with_secrets
+from .rest import Rest
+from .rules import MOST_TOKENS, compacted, distilled
+from .undo import ids_of_undone, is_undo_due, undo_pass, undone_again
+
+TRIES = 3  # of a pass whose sources change meanwhile
+MOST_INDEXED = 200  # archives of an index
+MOST_CHANGED = 200  # refs of one look for those that have changed
+
+DONE, UNCHANGED, REFUSED = "done", "unchanged", "refused"
+
+Made = Callable[[Screen], Awaitable[ArchiveDraft]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """The passes over the refs of one service; each is told of in a run of its own.
+
+    A pass reads one snapshot, thinks outside any transaction, and writes if its sources are
+    still there: else it begins again, and after three times refuses with MemoryChanged. One
+    pass of a ref runs at a time. Denied for another tenant's ref.
+    """
+
+    engine: Engine
+    redaction: Redaction
+    audit: Audit
+    keep_archives: timedelta = timedelta()  # 0: for ever
+    ended: Callable[[PassKind, str], None] = noop  # told what became of a pass
+    on_erased: Callable[[Caller], None] = noop
+    on_due: Callable[[Caller], None] = noop  # called where commitments may be due
+    _turns: Turns = field(default_factory=Turns)
+
+    async def compact(
+        self,
+        caller: Caller,
+        ref: MemoryRef,
+        *,
+        content: str | None = None,
+        keep_sources: bool = False,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Distilled:
+        """Put an archive in the place of the oldest entries; NothingToCompact.
+
+        Its text is the host's `content`, or chosen from what they say (`extract-1`).
+        """
+
+        async def made(screen: Screen) -> ArchiveDraft:
+            sources = await self.engine.read(caller, compaction_inputs, ref)
+            build = partial(compacted, ref, sources, screen, content, keep_sources=keep_sources)
+            return await asyncio.to_thread(build)
+
+        async with self._turn(caller, ref, PassKind.COMPACTION):
+            return await self._archived(caller, made, REPLACEABLE, idempotency)
+
+    async def distill(
+        self,
+        caller: Caller,
+        ref: MemoryRef,
+        *,
+        budget: int | None = None,
+        content: str | None = None,
+        recursive: bool = False,
+        expires_at: datetime | None = None,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Distilled:
+        """Put an archive of all entries, within a budget of tokens for both; these stay.
+
+        The same sources and budget are the same archive. With `recursive` archives are read,
+        too. NothingToDistill, BudgetExceeded.
+        """
+        most, which = min(budget or MOST_TOKENS, MOST_TOKENS), Inputs(archives=recursive)
+
+        async def made(screen: Screen) -> ArchiveDraft:
+            sources = await self.engine.read(caller, distillation_inputs, ref, which, most)
+            ends = await self._end(caller, expires_at)
+            build = partial(distilled, ref, sources, screen, content, most, ends)
+            return await asyncio.to_thread(build)
+
+        async with self._turn(caller, ref, PassKind.DISTILLATION):
+            return await self._archived(caller, made, which, idempotency)
+
+    async def index(self, caller: Caller, ref: MemoryRef) -> ArchiveIndex:
+        """The live archives of the ref."""
+        caller.require(Role.READER)
+        caller.require_refs()
+        if not is_readable(ref, caller.tenant, screen_of(self.redaction, caller)):
+            return ArchiveIndex(archives=(), total=0)
+        return await self.engine.read(caller, read_index, ref)
+
+    async def consolidate(
+        self,
+        caller: Caller,
+        ref: MemoryRef,
+        merges: Sequence[Merge] = (),
+        *,
+        trigger: Trigger = Trigger.ON_DEMAND,
+        idempotency: IdempotentRequest | None = None,
+    ) -> PassDone:
+        """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
+
+        No word is lost but those of a stale key. It is done in steps, each of which holds;
+        MemoryTooLarge for a ref that is more than one pass can look at.
+        """
+        finish = idempotent(
+            finish_pass, idempotency, again=finished_again, ids=lambda it: {"run": it.run}
+        )
+        async with self._turn(caller, ref, PassKind.CONSOLIDATION):
+            if not await self.engine.read(caller, is_due, idempotency):
+                return await self.engine.write(caller, finish, None, trigger)
+            await self.engine.read(caller, consolidation_inputs, ref)  # or MemoryTooLarge
+            begun = await self._begun(caller, ref, merges)
+            redacted = begun.redacted
+            for left in reversed(range(TRIES)):
+                try:
+                    async for step in self._steps(caller, begun):
+                        begun, redacted = step, redacted + step.redacted
+                    break
+                except (ScreenOutdated, MemoryChanged):
+                    if not left:
+                        await self.engine.write(caller, give_up, begun)
+                        raise MemoryChanged from None
+                except Refusal:  # full, or too large by now
+                    await self.engine.write(caller, give_up, begun)
+                    raise
+            done = await self.engine.write(caller, finish, begun, trigger)
+            self._count(PassKind.CONSOLIDATION, is_new=bool(begun.replaced))
+            return replace(done, redacted=redacted)
+
+    async def consolidate_changed(self, caller: Caller) -> None:
+        """Consolidate each ref to which something was put since; what is refused waits."""
+        after = MemoryRef("")
+        while refs := await self.engine.read(caller, changed_refs, after):
+            for after in refs:
+                with suppress(Refusal):
+                    await self.consolidate(caller, after, trigger=Trigger.HOST_MANAGED)
+
+    async def undo(
+        self, caller: Caller, run: RunId, *, idempotency: IdempotentRequest | None = None
+    ) -> Undone:
+        """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
+        caller.require(Role.WRITER)
+        caller.require_refs()
+        work = idempotent(undo_pass, idempotency, again=undone_again, ids=ids_of_undone)
+        async with self._turns.of(caller, run):  # what is audited is what is done
+            if await self.engine.read(caller, is_undo_due, run, idempotency):
+                said = {"tenant": caller.tenant, "run": run}
+                await asyncio.to_thread(self.audit, caller, "pass.undone", **said)
+            return await self.engine.write(caller, work, run)
+
+    async def _begun(self, caller: Caller, ref: MemoryRef, merges: Sequence[Merge]) -> Begun:
+        async def write(screen: Screen, is_current: IsCurrent) -> Begun:
+            clean = [screened_merge(screen, it) for it in merges]
+            entries = await self.engine.read(caller, merged_entries, ref, merges)
+            gone = await asyncio.to_thread(with_secrets, entries, screen)
+            return await self.engine.write(caller, begin_pass, ref, clean, gone, screen, is_current)
+
+        done = await written(self.redaction, caller, write)
+        if done.redacted:
+            self.on_erased(caller)
+        if merges:
+            self.on_due(caller)
+        return replace(done.value, redacted=done.redacted)
+
+    async def _steps(self, caller: Caller, begun: Begun) -> AsyncIterator[Begun]:
+        """What is planned for the ref as it is now, done in steps."""
+        screen = screen_of(self.redaction, caller)
+        is_current = currency(self.redaction, caller, screen)
+        corpus = await self.engine.read(caller, consolidation_inputs, begun.ref)
+        entries: list[RefEntry] = []
+        for start in range(0, len(corpus.memories), STEP):
+            some = corpus.memories[start : start + STEP]
+            entries += await self.engine.read(caller, some_entries, some)
+        plan = await asyncio.to_thread(planned, entries, screen, Rest())
+        yield (begun := begun.looked_at(corpus))
+        for step in plan:
+            since = time.perf_counter()
+            yield (begun := await self.engine.write(caller, take_step, begun, step, is_current))
+            await asyncio.sleep(time.perf_counter() - since)  # puts go on meanwhile
+            if step.renewed or step.erased:
+                self.on_erased(caller)
+
+    async def _archived(
+        self,
+        caller: Caller,
+        made: Made,
+        which: Inputs,
+        idempotency: IdempotentRequest | None,
+    ) -> Distilled:
+        """Put an archive, made anew while what it is made of changes."""
+        work = idempotent(put_archive, idempotency, again=archive_again, ids=ids_of_archive)
+        tries = 0
+        while True:
+            screen = screen_of(self.redaction, caller)
+            is_current = currency(self.redaction, caller, screen)
+            try:
+                is_new = await self.engine.read(caller, is_due, idempotency)
+                draft = await made(screen) if is_new else None
+                done = await self.engine.write(caller, work, draft, which, is_current)
+            except (ScreenOutdated, MemoryChanged):
+                tries += 1
+                if tries == TRIES:
+                    raise MemoryChanged from None
+                continue
+            if draft is not None:
+                self._count(draft.kind, is_new=done.is_new)
+            return replace(done, redacted=screen.redactor.count)
+
+    @asynccontextmanager
+    async def _turn(self, caller: Caller, ref: MemoryRef, kind: PassKind) -> AsyncIterator[None]:
+        """Inside, no other pass of the ref runs in this process; a refusal is counted."""
+        caller.require(Role.WRITER)
+        caller.require_refs()
+        require_ref(ref, caller.tenant, screen_of(self.redaction, caller))
+        try:
+            async with self._turns.of(caller, ref):
+                yield
+        except Refusal:
+            self.ended(kind, REFUSED)
+            raise
+
+    def _count(self, kind: PassKind, *, is_new: bool) -> None:
+        self.ended(kind, DONE if is_new else UNCHANGED)
+
+    async def _end(self, caller: Caller, expires_at: datetime | None) -> datetime | None:
+        """When a distilled archive ends; BadFields for an end in the past."""
+        now = await self.engine.read(caller, instant_of)
+        if expires_at is not None and whole_milliseconds(expires_at) <= now:
+            raise BadFields([("expiresAt", "must lie in the future")])
+        if expires_at is None and not self.keep_archives:
+            return None
+        return whole_milliseconds(expires_at or now + self.keep_archives)
+
+
+def instant_of(tx: Transaction) -> datetime:
+    return tx.now
+
+
+def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
+    return tx[PassTable].changed(after, MOST_CHANGED)
+
+
+def read_index(tx: Transaction, ref: MemoryRef) -> ArchiveIndex:
+    return tx[PassTable].index(ref, MOST_INDEXED)

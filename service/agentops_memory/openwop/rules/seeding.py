@@ -1,0 +1,120 @@
+"""Entries as no request may put them: at an end that is past, dated, or with what is secret.
+
+The conformance seams alone need them: what a test demands of reading must be there first.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from ...engine.callbacks import noop
+from ...engine.engine import Engine, Ids, Transaction
+from ...memory.idempotency import IdempotentRequest, idempotent
+from ...memory.limits import require_room
+from ...memory.model.access import Caller, Role
+from ...memory.model.stores import Written
+from ...memory.redactor import Redaction
+from ...recall.text.instants import whole_milliseconds
+from ..model.entries import RefDraft, RefEntry
+from ..sql.entries import RefTable
+from .changes import ScreenOutdated, added, removed
+from .commitment_changes import arm, conditions_of, meet
+from .rules import require_plain, require_ref
+from .screen import Screen
+from .screened_writes import IsCurrent, screen_of, written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """An entry of no run, with its end and its date; without one it is dated now."""
+
+    draft: RefDraft
+    ends: datetime | None = None
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeding:
+    """Puts seeds. Denied for another tenant's ref, BadFields for what can be no name."""
+
+    engine: Engine
+    redaction: Redaction
+    on_due: Callable[[Caller], object] = noop  # called where commitments may be due
+
+    async def seed(
+        self,
+        caller: Caller,
+        seeds: Sequence[Seed],
+        *,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[int]:
+        """Put all of them, screened, in one transaction; how many.
+
+        An end may be past already, and a live entry that has the id of one is replaced. What
+        has not ended arms commitments, and makes them due, as every put does.
+        """
+        work = idempotent(count_seeded, idempotency, again=_seeded_again)
+
+        async def write(screen: Screen, is_current: IsCurrent) -> Written[int]:
+            _require_names(caller, screen, seeds)
+            clean = await asyncio.to_thread(_screened, screen, seeds)
+            return await self.engine.write(caller, work, clean, is_current)
+
+        done = await written(self.redaction, caller, write)
+        self.on_due(caller)
+        return replace(done.value, redacted=done.redacted)
+
+    async def clean(self, caller: Caller, texts: Sequence[str]) -> Sequence[str]:
+        """The texts without secrets, as they would be put."""
+        screen = screen_of(self.redaction, caller)
+        return await asyncio.to_thread(lambda: list(map(screen.content, texts)))
+
+    async def plant(self, caller: Caller, seeds: Sequence[Seed]) -> Sequence[RefEntry]:
+        """Put all of them as they are, whatever secret they hold; the entries."""
+        _require_names(caller, screen_of(self.redaction, caller), seeds)
+        put = await self.engine.write(caller, seed_entries, seeds)
+        self.on_due(caller)
+        return put
+
+
+def seed_entries(tx: Transaction, seeds: Sequence[Seed]) -> Sequence[RefEntry]:
+    tx.caller.require_refs()
+    require_room(tx)
+    return [_seeded(tx, each) for each in seeds]
+
+
+def count_seeded(tx: Transaction, seeds: Sequence[Seed], is_current: IsCurrent) -> Written[int]:
+    if not is_current():
+        raise ScreenOutdated
+    return Written(value=len(seed_entries(tx, seeds)), is_new=True)
+
+
+def _seeded_again(tx: Transaction, _: Ids, seeds: Sequence[Seed], __: IsCurrent) -> Written[int]:
+    tx.caller.require_refs()
+    return Written(value=len(seeds))
+
+
+def _seeded(tx: Transaction, seed: Seed) -> RefEntry:
+    draft, conditions = seed.draft, conditions_of(seed.draft.tags, tx.now)
+    held = None if draft.id is None else tx[RefTable].get(draft.ref, draft.id)
+    if held is not None:
+        removed(tx, held.memory)
+    ends = None if seed.ends is None else whole_milliseconds(seed.ends)
+    entry = added(tx, draft, ends=ends, at=seed.at)
+    if ends is None or ends > tx.now:
+        meet(tx, draft.ref, entry)
+        arm(tx, entry.memory, conditions)
+    return entry
+
+
+def _require_names(caller: Caller, screen: Screen, seeds: Sequence[Seed]) -> None:
+    caller.require(Role.WRITER)
+    caller.require_refs()
+    for each in seeds:
+        require_ref(each.draft.ref, caller.tenant, screen)
+        require_plain(screen, id=each.draft.id)
+
+
+def _screened(screen: Screen, seeds: Sequence[Seed]) -> Sequence[Seed]:
+    return [replace(each, draft=screen.draft(each.draft)) for each in seeds]

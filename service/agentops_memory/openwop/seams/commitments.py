@@ -1,0 +1,89 @@
+"""A commitment as a suite wants it: armed, and satisfied more than once."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from secrets import token_hex
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...errors import Unavailable
+from ...http.bodies import answered
+from ...http.endpoint import current_caller
+from ...http.protocol import Services
+from ...memory.model.access import Caller
+from ...memory.model.space import MemoryRef
+from ..memory import wire
+from ..memory.bodies import BODIES
+from ..memory.handlers import noted
+from ..memory.queries import MOST_LISTED
+from ..model.commitments import Commitment, CommitmentDraft, CommitmentState, Condition
+from ..model.entries import RefDraft, RefEntry
+from ..model.runs import Offset, RunEvent, RunEventType
+from . import bodies as b
+
+AHEAD = timedelta(seconds=1)  # longer than it takes to arm a time
+LOOK = 0.02  # seconds
+LONGEST = 10.0  # seconds until a time must have come
+TWICE = range(2)  # what comes true again fires nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeamCommitments:
+    """The handler over the domain."""
+
+    services: Services
+
+    async def fire(self, request: Request) -> Response:
+        given = await BODIES.read(request, b.SeamFireBody)
+        noted(given.memory_ref)
+        ref, caller = MemoryRef(given.memory_ref), current_caller(request)
+        _, since = await self.services.runs.events(caller, Offset(0), 1, "none")
+        source = await self._put(caller, ref, f"Remind the team of {token_hex(8)}.")
+        if given.condition == "time":
+            armed = await self._armed(caller, source, ref, self._soon())
+            await self._come(caller, armed)
+        else:
+            tag = f"awaited:{token_hex(8)}"
+            armed = await self._armed(caller, source, ref, Condition(tag=tag))
+            for _ in TWICE:
+                await self._put(caller, ref, "What was waited for has come.", tag)
+        told = await self._told(caller, armed, since)
+        shown: wire.JsonObject = {"fireCount": len(told)}
+        if told:
+            shown["event"] = dict(told[0].payload)
+        if given.include_intention_canary:
+            shown["intentionCanary"] = source.content
+        return answered(shown)
+
+    async def _put(self, caller: Caller, ref: MemoryRef, content: str, *tags: str) -> RefEntry:
+        draft = RefDraft(ref=ref, content=content, tags=tags)
+        return (await self.services.ref_entries.put(caller, draft)).value
+
+    async def _armed(
+        self, caller: Caller, source: RefEntry, ref: MemoryRef, condition: Condition
+    ) -> Commitment:
+        draft = CommitmentDraft(ref=ref, entry=source.id, condition=condition)
+        return (await self.services.commitments.arm(caller, draft)).value
+
+    def _soon(self) -> Condition:
+        return Condition(due_at=self.services.clock() + AHEAD)
+
+    async def _come(self, caller: Caller, armed: Commitment) -> None:
+        """Look until the time has come, and once more."""
+        commitments = self.services.commitments
+        try:
+            async with asyncio.timeout(LONGEST):
+                while (await commitments.get(caller, armed.id)).state is CommitmentState.ARMED:
+                    await asyncio.sleep(LOOK)
+                    await commitments.fire_due(caller)
+        except TimeoutError as error:
+            raise Unavailable("The time has not come; try again.") from error
+        await commitments.fire_due(caller)
+
+    async def _told(self, caller: Caller, armed: Commitment, since: Offset) -> list[RunEvent]:
+        """The events that tell of its firing."""
+        fired = RunEventType.FIRED.value
+        events, _ = await self.services.runs.events(caller, since, MOST_LISTED, fired)
+        return [it for it in events if it.payload["commitmentId"] == armed.id]

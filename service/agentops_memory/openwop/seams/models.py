@@ -1,0 +1,100 @@
+"""The shapes of the seams' answers, as OpenAPI describes them."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from ...http.bodies import Instant
+from ..memory.models import CAMEL, ForkedRun, RefEntryObject, RunObject
+
+
+class SeamRunFault(BaseModel):
+    """Why a run of a fixture has failed."""
+
+    code: str
+    message: str
+
+
+class StartedSeamRun(BaseModel):
+    """A run of a fixture, which is over, and where it is told of."""
+
+    model_config = CAMEL
+    run_id: str
+    status: Literal["running", "completed", "failed"]
+    events_url: str
+    status_url: str
+    error: SeamRunFault | None = None
+
+
+class SeamRunObject(RunObject):
+    """A run, and what its fixture has found, as long as this process knows it."""
+
+    model_config = CAMEL
+    workflow_id: str
+    completed_at: Instant | None = None
+    event_log_schema_version: Literal[2]
+    variables: dict[str, Any] | None = None
+    error: SeamRunFault | None = None
+
+
+class ForkedSeamRun(ForkedRun):
+    """A run that was made of another one, and where it is told of."""
+
+    model_config = CAMEL
+    events_url: str
+
+
+class SeededEntries(BaseModel):
+    """How many entries were put."""
+
+    seeded: int
+
+
+class SeamEntries(BaseModel):
+    """Entries of a ref; `next` is the id to go on with."""
+
+    entries: list[RefEntryObject]
+    next: str | None = None
+
+
+class SeamCompacted(BaseModel):
+    """The event of a compaction, and what the archive says."""
+
+    model_config = CAMEL
+    type: Literal["memory.compacted"]
+    payload: dict[str, Any]
+    output_content: str
+
+
+class SeamDistilled(BaseModel):
+    """What the event of a distillation tells, and the SHA-256 of the archive."""
+
+    model_config = CAMEL
+    event: dict[str, Any]
+    archive_checksum: str
+    index_updated: Literal[False]
+
+
+class ConsolidatedCounts(BaseModel):
+    """How many entries a consolidation has found, and how many it has left."""
+
+    model_config = CAMEL
+    input_count: int
+    output_count: int
+
+
+class SeamConsolidated(BaseModel):
+    """What a consolidation has done; and of a secret, whether it can still be read."""
+
+    model_config = CAMEL
+    event: ConsolidatedCounts
+    secret_leaked: bool | None = None
+
+
+class FiredCommitment(BaseModel):
+    """What was told of a commitment that was satisfied twice, and how often."""
+
+    model_config = CAMEL
+    event: dict[str, Any] | None = None
+    fire_count: int
+    intention_canary: str | None = None

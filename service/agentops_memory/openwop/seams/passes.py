@@ -1,0 +1,149 @@
+"""Passes as a suite asks for them: over texts that it brings, or that an empty ref is given."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from secrets import token_hex
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...errors import NotFound
+from ...http.bodies import answered, written
+from ...http.endpoint import current_caller
+from ...http.protocol import Services
+from ...memory.model.access import Caller
+from ...memory.model.space import MemoryRef
+from ..memory.bodies import BODIES
+from ..memory.handlers import asked_once, noted
+from ..memory.queries import MOST_SHOWN
+from ..model.entries import RefDraft, RefEntryId, RefQuery
+from ..model.runs import RunDraft, RunStatus
+from ..rules.seeding import Seed, Seeding
+from . import bodies as b
+
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)  # when the first source was put, on any day it is
+SECOND = timedelta(seconds=1)
+DISTILLED = "mem://conformance/distilled/"
+CANARY = "conformance-canary"
+
+CORPUS = (
+    "The checkout timed out behind the proxy. The provider needs up to 12 s.",
+    "The timeout of the proxy was raised to 30 s. The provider needs up to 12 s.",
+    "A customer asked about pricing tiers. The checkout works again.",
+)
+DUPLICATES = (
+    "The checkout needs 12 s.",
+    "The checkout needs 12 s.",
+    "The proxy waits for 30 s.",
+    "The checkout needs 12 s. The proxy waits for 30 s.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeamPasses:
+    """The handlers of passes over the domain."""
+
+    services: Services
+    seeding: Seeding
+
+    async def compact(self, request: Request) -> Response:
+        given = await BODIES.read(request, b.SeamRefBody)
+        ref = _noted(given)
+        caller, idempotency = await asked_once(request, "seam_compact")
+        done = await self.services.passes.compact(caller, ref, idempotency=idempotency)
+        output = RefEntryId(str(done.payload["outputId"]))
+        archive = await self.services.ref_entries.get(caller, ref, output)
+        shown = {
+            "type": done.type.value,
+            "payload": dict(done.payload),
+            "outputContent": archive.content,
+        }
+        return answered(shown, redacted=done.redacted)
+
+    async def distill(self, request: Request) -> Response:
+        given = await BODIES.read(request, b.SeamDistillBody)
+        ref, caller = _noted(given), current_caller(request)
+        contents: Sequence[str] = CORPUS
+        if given.sources is not None:  # by what is stored: no digest of a secret is kept
+            contents = given.contents
+            clean = await self.seeding.clean(caller, contents)
+            ref = MemoryRef(DISTILLED + sha256(written(list(clean))).hexdigest())
+        redacted = await self._fill(caller, ref, contents)
+        done = await self.services.passes.distill(caller, ref, budget=given.token_budget)
+        shown = {
+            "event": dict(done.payload),
+            "archiveChecksum": done.checksum,
+            "indexUpdated": False,
+        }
+        return answered(shown, redacted=redacted + done.redacted)
+
+    async def consolidate(self, request: Request) -> Response:
+        given = await BODIES.read(request, b.SeamConsolidateBody)
+        ref, caller = _noted(given), current_caller(request)
+        await self._fill(caller, ref, DUPLICATES)
+        if not given.include_secret_canary:
+            return answered({"event": await self._consolidated(caller, ref)})
+        async with self._planted(caller, ref) as (value, planted):
+            event = await self._consolidated(caller, ref)
+            found = [await self._content(caller, ref, id_) for id_ in planted]
+            found += await self._contents(caller, ref)
+            return answered({"event": event, "secretLeaked": any(value in it for it in found)})
+
+    async def _consolidated(self, caller: Caller, ref: MemoryRef) -> dict[str, object]:
+        done = await self.services.passes.consolidate(caller, ref)
+        return {name: done.payload[name] for name in ("inputCount", "outputCount")}
+
+    async def _fill(self, caller: Caller, ref: MemoryRef, contents: Sequence[str]) -> int:
+        """Put texts into a ref that is empty, as if at other times; how many secrets went."""
+        if await self._contents(caller, ref):
+            return 0
+        seeds = [
+            Seed(
+                draft=RefDraft(ref=ref, content=content, id=RefEntryId(f"source-{number}")),
+                at=SINCE + number * SECOND,
+            )
+            for number, content in enumerate(contents)
+        ]
+        return (await self.seeding.seed(caller, seeds)).redacted
+
+    @asynccontextmanager
+    async def _planted(
+        self, caller: Caller, ref: MemoryRef
+    ) -> AsyncIterator[tuple[str, Sequence[RefEntryId]]]:
+        """A value that two entries hold, as if the screen had not known it; a run tells it now.
+
+        Whatever comes of the entries, they are gone afterwards.
+        """
+        entries, runs, value = self.services.ref_entries, self.services.runs, token_hex(16)
+        run, _ = await runs.open(caller, RunDraft(refs=(ref,)))
+        seed = Seed(draft=RefDraft(ref=ref, content=f"The nightly job logs in with {value}."))
+        planted: list[RefEntryId] = []
+        try:
+            planted += [it.id for it in await self.seeding.plant(caller, [seed, seed])]
+            await runs.register(caller, run.id, CANARY, value)
+            yield value, planted
+        finally:
+            for id_ in planted:
+                with suppress(NotFound):
+                    await entries.delete(caller, ref, id_)
+            await runs.end(caller, run.id, RunStatus.COMPLETED)
+
+    async def _content(self, caller: Caller, ref: MemoryRef, id_: RefEntryId) -> str:
+        try:
+            return (await self.services.ref_entries.get(caller, ref, id_)).content
+        except NotFound:
+            return ""
+
+    async def _contents(self, caller: Caller, ref: MemoryRef) -> list[str]:
+        """What the newest entries say."""
+        query = RefQuery(limit=MOST_SHOWN)
+        page = await self.services.ref_entries.list(caller, ref, query)
+        return [each.content for each in page.entries]
+
+
+def _noted(given: b.SeamRefBody) -> MemoryRef:
+    noted(given.memory_ref)
+    return MemoryRef(given.memory_ref)

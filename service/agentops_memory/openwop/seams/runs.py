@@ -1,0 +1,195 @@
+"""Runs of fixtures: opened, done, told of and ended within one request."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
+from secrets import token_hex
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...errors import BadFields, Refusal
+from ...http.bodies import answered, written
+from ...http.endpoint import current_caller
+from ...http.protocol import SeamServices, Services
+from ...http.requests import fitting
+from ...memory.idempotency import IdempotentRequest
+from ...memory.model.access import Caller, TenantId
+from ...telemetry import annotate
+from ..memory import wire
+from ..memory.bodies import BODIES
+from ..memory.handlers import BEYOND, asked_once, run_of
+from ..memory.queries import MOST_LISTED, SHOWN, Asked
+from ..model.runs import Run, RunDraft, RunId, RunStatus
+from ..rules.turns import Turns
+from . import bodies as b
+from .fixtures import ACROSS, OWN, Fixture
+from .stage import OTHER, FixtureFailed, Stage, ref_of
+
+RUNS = "/v1/runs"
+LOG_VERSION = 2  # of the events that version 1 of the protocol has
+MOST_KNOWN = 1000  # runs whose outcome is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a fixture has found, or why it has failed."""
+
+    variables: wire.JsonObject | None = None
+    error: wire.JsonObject | None = None
+
+    @property
+    def status(self) -> RunStatus:
+        return RunStatus.COMPLETED if self.error is None else RunStatus.FAILED
+
+    @property
+    def shown(self) -> wire.JsonObject:
+        members = {"variables": self.variables, "error": self.error}
+        return {name: it for name, it in members.items() if it is not None}
+
+
+UNKNOWN = Outcome()
+
+
+class Outcomes:
+    """The newest outcomes, in memory alone: what a run has found is in no file but as entries."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[TenantId, RunId], Outcome] = OrderedDict()
+
+    def add(self, caller: Caller, run: RunId, outcome: Outcome) -> None:
+        self._known[caller.tenant, run] = outcome
+        while len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
+
+    def get(self, caller: Caller, run: RunId) -> Outcome:
+        return self._known.get((caller.tenant, run), UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeamRuns:
+    """The handlers of runs, for a suite that takes this service for a host."""
+
+    services: Services
+    seams: SeamServices
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    turns: Turns = field(default_factory=Turns)
+
+    def fixtures(self, tenant: TenantId | None = None) -> Mapping[str, Fixture]:
+        """The fixtures that are served now: some need a second tenant that a key opens."""
+        if tenant == OTHER or not self.seams.has_key(OTHER):
+            return OWN
+        return {**OWN, **ACROSS}
+
+    async def open_run(self, request: Request) -> Response:
+        given = await BODIES.read(request, b.SeamRunBody)
+        caller, idempotency = await asked_once(request, "seam_run")
+        fixture = self.fixtures(caller.tenant).get(given.workflow_id)
+        if fixture is None:
+            raise BadFields([("workflowId", "names no workflow that is served")])
+        workflow = given.workflow_id
+        draft = RunDraft(workflow=workflow, refs=(ref_of(workflow),))
+        async with self._turn(caller, idempotency):  # what is sent again finds it done
+            run, _ = await self.services.runs.open(caller, draft, idempotency=idempotency)
+            annotate({"openwop.run_id": run.id})
+            if idempotency is None or not idempotency.is_replay:
+                await self._do(fixture, self._stage(caller, run.id, workflow))
+        run = await self.services.runs.get(caller, run.id)
+        return answered(_started(run, self.outcomes.get(caller, run.id)), 201)
+
+    async def get_run(self, request: Request) -> Response:
+        caller, id_ = current_caller(request), run_of(request)
+        run = await self.services.runs.get(caller, id_)
+        return answered(_snapshot(run) | self.outcomes.get(caller, id_).shown)
+
+    async def poll_events(self, request: Request) -> Response:
+        """The events of a run, after a sequence by either of its names; nothing is waited for."""
+        asked = Asked(request)
+        last, after = asked.number("lastSequence"), asked.after_sequence()
+        limit = asked.limit(SHOWN, MOST_LISTED)
+        asked.done()
+        since = after if last is None else last
+        log = await self.services.runs.log(current_caller(request), run_of(request), since, limit)
+        events = [wire.event(each) for each in log.events]
+        shown = events[: len(fitting(map(written, events)))]
+        is_complete = log.is_complete and len(shown) == len(events)
+        return answered({"events": shown, "isComplete": is_complete})
+
+    async def fork_run(self, request: Request) -> Response:
+        given = await BODIES.read(request, b.SeamForkBody)
+        caller, idempotency = await asked_once(request, "seam_fork")
+        source, is_branch = run_of(request), given.mode == "branch"
+        forked = await self.services.runs.fork(
+            caller,
+            source,
+            min(given.from_seq or 0, BEYOND),
+            is_branch=is_branch,
+            idempotency=idempotency,
+        )
+        if not is_branch:  # nothing is done again, so nothing else is found
+            self.outcomes.add(caller, forked.id, self.outcomes.get(caller, source))
+        shown = wire.forked(forked, given.mode)
+        return answered(shown | {"eventsUrl": f"{RUNS}/{forked.id}/events"}, 201)
+
+    def _turn(
+        self, caller: Caller, idempotency: IdempotentRequest | None
+    ) -> AbstractAsyncContextManager[object]:
+        return (
+            nullcontext() if idempotency is None else self.turns.of(caller, idempotency.key.hex())
+        )
+
+    def _stage(self, caller: Caller, run: RunId, workflow: str) -> Stage:
+        return Stage(
+            entries=self.services.ref_entries,
+            runs=self.services.runs,
+            forgetting=self.services.forgetting,
+            seeding=self.seams.seeding,
+            clock=self.services.clock,
+            new_secret=lambda: token_hex(16),
+            caller=caller,
+            run=run,
+            workflow=workflow,
+        )
+
+    async def _do(self, fixture: Fixture, stage: Stage) -> None:
+        """Do what the fixture does, and end its run by what came of it, even if that is nothing."""
+        try:
+            outcome = await _outcome(fixture, stage)
+        except BaseException:
+            await self.services.runs.end(stage.caller, stage.run, RunStatus.FAILED)
+            raise
+        self.outcomes.add(stage.caller, stage.run, outcome)
+        await self.services.runs.end(stage.caller, stage.run, outcome.status)
+
+
+async def _outcome(fixture: Fixture, stage: Stage) -> Outcome:
+    try:
+        variables = await fixture(stage)
+        await stage.summarize()
+    except FixtureFailed as failure:
+        return Outcome(error={"code": failure.code, "message": str(failure)})
+    except Refusal as refusal:
+        code = wire.CODES.get(refusal.code, refusal.code)
+        return Outcome(error={"code": code, "message": str(refusal)})
+    return Outcome(variables=variables)
+
+
+def _snapshot(run: Run) -> wire.JsonObject:
+    """The run as a suite knows it."""
+    shown = wire.run(run) | {
+        "workflowId": run.workflow_or_kind,
+        "eventLogSchemaVersion": LOG_VERSION,
+    }
+    return shown | {"completedAt": shown["endedAt"]} if "endedAt" in shown else shown
+
+
+def _started(run: Run, outcome: Outcome) -> wire.JsonObject:
+    url = f"{RUNS}/{run.id}"
+    shown = {
+        "runId": run.id,
+        "status": run.status.value,
+        "eventsUrl": f"{url}/events",
+        "statusUrl": url,
+    }
+    return shown if outcome.error is None else shown | {"error": outcome.error}

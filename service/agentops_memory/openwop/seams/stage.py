@@ -1,0 +1,136 @@
+"""A run of a fixture: what it may do, as whom, and under which names."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from ...errors import NotFound
+from ...memory.model.access import Caller, TenantId
+from ...memory.model.memory import NO_CHANGE, LifecycleChange
+from ...memory.model.space import MemoryRef
+from ..memory.queries import TENANT_MEMORY
+from ..memory.wire import JsonObject, entry
+from ..model.entries import Origin, RefDraft, RefEntry, RefEntryId, RefQuery
+from ..model.runs import RunId
+from ..rules.entries import RefEntries
+from ..rules.forgetting import Forgetting
+from ..rules.runs import Runs
+from ..rules.seeding import Seed, Seeding
+
+OTHER = TenantId("conformance-other")
+NODE = "conformance"
+REGISTERED = "conformance-test-secret"  # the id of the value that a fixture registers
+LONGEST = 500  # entries of a list
+
+
+class FixtureFailed(Exception):
+    """What a fixture demands of memory is not so; `code` says what, the text is a sentence."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One run of a fixture, whose entries have a tag of their own: others may run meanwhile."""
+
+    entries: RefEntries
+    runs: Runs
+    forgetting: Forgetting
+    seeding: Seeding
+    clock: Callable[[], datetime]
+    new_secret: Callable[[], str]
+    caller: Caller
+    run: RunId
+    workflow: str
+
+    @property
+    def ref(self) -> MemoryRef:
+        return ref_of(self.workflow)
+
+    @property
+    def tag(self) -> str:
+        return f"run-id:{self.run}"
+
+    @property
+    def elsewhere(self) -> "Stage":
+        """The same in the other tenant, as its operator."""
+        return replace(self, caller=Caller(tenant=OTHER))
+
+    async def put(self, content: str, *tags: str, ttl: timedelta | None = None) -> RefEntry:
+        """An entry of a node of the run, which is of this tenant."""
+        draft = RefDraft(
+            ref=self.ref,
+            content=content,
+            tags=(self.tag, *tags),
+            lifecycle=NO_CHANGE if ttl is None else LifecycleChange(ttl=ttl),
+            origin=Origin(run=self.run, node=NODE),
+        )
+        return (await self.entries.put(self.caller, draft)).value
+
+    async def put_apart(self, ref: MemoryRef, content: str) -> RefEntry:
+        """An entry of no run, as another tenant has it, until it is forgotten."""
+        tags = (self.tag, f"subject:{self.run}")
+        draft = RefDraft(ref=ref, content=content, tags=tags)
+        return (await self.entries.put(self.caller, draft)).value
+
+    async def forget(self) -> None:
+        """Erase what was put apart."""
+        await self.forgetting.forget(self.caller, self.run)
+
+    async def put_expired(self, content: str) -> RefEntryId:
+        """An entry that has ended a minute ago."""
+        id_ = RefEntryId(f"expired:{self.run}")
+        draft = RefDraft(ref=self.ref, content=content, tags=(self.tag,), id=id_)
+        ended = self.clock() - timedelta(minutes=1)
+        await self.seeding.seed(self.caller, [Seed(draft=draft, ends=ended)])
+        return id_
+
+    async def get(self, id_: RefEntryId, ref: MemoryRef | None = None) -> RefEntry | None:
+        try:
+            return await self.entries.get(self.caller, ref or self.ref, id_)
+        except NotFound:
+            return None
+
+    async def listed(
+        self,
+        ref: MemoryRef | None = None,
+        *,
+        tag: str | None = None,
+        budget: int | None = None,
+    ) -> Sequence[RefEntry]:
+        """Entries of this run, newest first, as anybody without a run sees them."""
+        query = RefQuery(tag=tag or self.tag, limit=LONGEST, budget=budget)
+        return (await self.entries.list(self.caller, ref or self.ref, query)).entries
+
+    async def summarize(self) -> None:
+        """What a host remembers of each run, which none of its nodes wrote."""
+        draft = RefDraft(
+            ref=MemoryRef(TENANT_MEMORY),
+            content=f"The workflow {self.workflow} has completed.",
+            tags=("run-summary", f"workflow:{self.workflow}"),
+            origin=Origin(run=self.run),
+        )
+        await self.entries.put(self.caller, draft)
+
+    async def registered(self) -> str:
+        """A new value, which is a secret of the run from now on."""
+        value = self.new_secret()
+        if not await self.runs.register(self.caller, self.run, REGISTERED, value):
+            raise FixtureFailed("secret_not_registered", "The value could not be registered.")
+        return value
+
+
+def ref_of(workflow: str) -> MemoryRef:
+    """Where a fixture writes."""
+    return MemoryRef(f"mem://{workflow}")
+
+
+def require(is_so: bool, code: str, sentence: str) -> None:
+    if not is_so:
+        raise FixtureFailed(code, sentence)
+
+
+def shown(entries: Sequence[RefEntry]) -> list[JsonObject]:
+    return [entry(each) for each in entries]

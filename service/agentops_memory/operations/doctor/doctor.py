@@ -1,0 +1,271 @@
+"""The examination of a whole service: its settings, its files, and the database of each tenant."""
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from ... import __version__
+from ...backend import registry_of
+from ...errors import Refusal, SettingRefused, Unavailable
+from ...http.edge.auth import must_have_keys, must_have_keys_for_seams
+from ...jobs.backups import DAMAGED, LATE, are_on_one_disk
+from ...memory.model.access import DEFAULT_TENANT, TenantId
+from ...memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
+from ...memory.model.key_registry import KeyRegistry
+from ...secrets.sanitizing import sentence_of
+from ...settings.settings import Settings
+from ...sqlite.base import library
+from ...sqlite.base.checks import Subject
+from ...sqlite.engine.tenant_files import tenants_of, unnamed_in
+from ...sqlite.engine.tenants import MOST_OPEN, tenant_file
+from ...sqlite.maintenance.examination import check_database
+from ..backup.schedule import newest
+from ..files.audit import DRAFT
+from ..files.keys import DRAFT as KEYS_DRAFT
+from ..files.seals import DRAFT as SEAL_DRAFT
+from ..files.seals import SealFile
+from ..files.service_lock import holder
+from . import files
+from . import private_files as private
+from .settings import UsableSettings, check_environment, check_settings
+
+AWAY = "Mount it, and give it to the user of the service, which then makes a backup by itself."
+LOG = "If a service runs, its log says why: look there for `no backup`."
+
+Check = Callable[[], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorContext:
+    """What is examined, and when."""
+
+    usable: UsableSettings
+    environment: Mapping[str, str]
+    now: datetime
+    tenant: TenantId | None = None  # all of them
+    is_thorough: bool = False
+
+    @property
+    def settings(self) -> Settings:
+        return self.usable.settings
+
+
+def findings_of(context: DoctorContext) -> list[Finding]:
+    """All that is found, first what tenants share. Nothing is changed, and nothing is raised."""
+    found = [it for code, check in _shared(context).items() for it in _safely(code, check)]
+    for tenant in _tenants(context):
+        check = partial(_check_tenant, context, tenant)
+        found += [replace(it, tenant=tenant) for it in _safely("file", check)]
+    return found
+
+
+def fixed(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """What came of each finding about which something is done: ok if it was done."""
+    for finding in findings:
+        if finding.fix is None:
+            continue
+        try:
+            yield replace(finding, status=Status.OK, sentence=finding.fix(), remedy="", fix=None)
+        except (Refusal, OSError) as error:
+            yield replace(finding, sentence=f"{finding.sentence} It stays: {sentence_of(error)}")
+
+
+def _shared(context: DoctorContext) -> dict[str, Check]:
+    """How each thing is looked at that concerns all tenants."""
+    settings, keys = context.settings, registry_of(context.settings)
+    checks: dict[str, Check] = {
+        "program": _check_program,
+        "settings": lambda: check_settings(context.usable),
+        "environment": lambda: check_environment(context.environment),
+        "redaction": lambda: private.check_redaction(settings.redaction_file),
+        "seal": lambda: private.check_seal(settings.seal_file, context.now),
+        "keys": lambda: private.check_keys(keys, context.now),
+        "auth": lambda: _check_auth(settings, keys),
+    }
+    if url := settings.database_url:
+        from ...postgresql.examination import check_server  # noqa: PLC0415 - an extra
+
+        return {"database": lambda: check_server(url), **checks}
+    return checks | {
+        "served": lambda: _check_holder(settings.db_path),
+        "keys": lambda: private.check_key_file(settings.keys_file, keys, context.now),
+        "audit": lambda: private.check_audit(settings.audit_file),
+        "tenants": lambda: _check_tenants(settings.db_path),
+        "file-system": lambda: _check_folder(settings.db_path),
+        "leftovers": lambda: _check_leftovers(settings),
+        "backup": lambda: _check_backups(settings, context.now),
+    }
+
+
+def _safely(code: str, check: Check) -> list[Finding]:
+    """What a check finds, with what keeps it from going on."""
+    findings: list[Finding] = []
+    try:
+        findings.extend(check())
+    except (OSError, Refusal, *GARBAGE) as error:
+        sentence = f"It cannot be looked at: {sentence_of(error)}"
+        remedy = "Run this as the user of the service, where its files are."
+        findings.append(failed(code, sentence, remedy))
+    return findings
+
+
+def _tenants(context: DoctorContext) -> list[TenantId]:
+    if context.tenant is not None:
+        return [context.tenant]
+    try:
+        there = _tenants_in(context.settings)
+    except (OSError, Refusal):
+        there = []
+    return list(dict.fromkeys([DEFAULT_TENANT, *there]))
+
+
+def _tenants_in(settings: Settings) -> list[TenantId]:
+    if settings.database_url:
+        from ...postgresql.examination import tenants_in  # noqa: PLC0415 - an extra
+
+        return tenants_in(settings.database_url)
+    return tenants_of(settings.db_path)
+
+
+def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]:
+    settings = context.settings
+    if settings.database_url:
+        from ...postgresql.examination import check_schema  # noqa: PLC0415 - an extra
+
+        yield from check_schema(settings.database_url, tenant)
+        return
+    path = tenant_file(settings.db_path, tenant)
+    found = files.check_file(path)
+    yield found
+    if found.status is not Status.OK:
+        return
+    path = Path(os.path.realpath(path))  # SQLite follows links; what it makes lies beside the file
+    yield from files.check_access(path)
+    if tenant != DEFAULT_TENANT:
+        yield files.check_leftovers(path)
+    yield from check_database(
+        Subject(
+            tenant=tenant,
+            path=path,
+            features=settings.recall,
+            sealer=SealFile(settings.seal_file, lambda: context.now),
+            now=context.now,
+            quota=settings.tenant_quota,
+            session_idle=settings.session_idle,
+            is_thorough=context.is_thorough,
+        )
+    )
+
+
+def _check_program() -> Iterator[Finding]:
+    python = platform.python_version()
+    versions = f"agentops-memory {__version__}, Python {python}, SQLite {library.version()}."
+    if lack := library.lack():
+        remedy = "Use a Python whose SQLite has it, as that of the image."
+        yield failed("program", f"{versions} {lack}", remedy)
+    else:
+        yield ok("program", versions)
+
+
+def _check_holder(path: Path) -> Iterator[Finding]:
+    found = holder(path)
+    yield ok("served", f"It is served by {found}." if found else "No service has it now.")
+
+
+def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
+    ring = keys.ring()
+    try:
+        keys.require_kept(ring)
+        must_have_keys(ring, settings.auth, settings.listen.host)
+        if settings.openwop_seams:
+            must_have_keys_for_seams(ring)
+    except (Unavailable, SettingRefused) as refusal:
+        yield failed(
+            "auth",
+            f"A start would be refused. {refusal}",
+            "`agentops-memory keys create --name NAME --role admin` makes a key.",
+        )
+        return
+    if ring.was_ever_used:
+        yield ok("auth", "Only keys let somebody in.")
+    else:
+        yield note(
+            "auth",
+            f"No key was ever made: whoever reaches {settings.listen} may do everything.",
+            "The first key closes it: `agentops-memory keys create`.",
+        )
+
+
+def _check_tenants(path: Path) -> Iterator[Finding]:
+    there, unnamed = tenants_of(path), unnamed_in(path)
+    if unnamed:
+        yield note(
+            "tenants",
+            f"No tenant can be called as these files are: {', '.join(unnamed)}.",
+            "The service never opens them; move them away.",
+        )
+    count = f"There are {len(there):,} databases."
+    if len(there) - 1 > MOST_OPEN:
+        yield note(
+            "tenants",
+            f"{count} At most {MOST_OPEN} beside the default one are open at a time.",
+            "If `Too many databases are in use` is answered, split them over services.",
+        )
+    else:
+        yield ok("tenants", count)
+
+
+def _check_folder(path: Path) -> Iterator[Finding]:
+    if path.parent.is_dir():
+        yield files.check_file_system(path)
+        yield files.check_space(path)
+
+
+def _check_leftovers(settings: Settings) -> Iterator[Finding]:
+    if not settings.db_path.parent.is_dir():
+        return
+    endings = {
+        settings.keys_file: KEYS_DRAFT,
+        settings.audit_file: DRAFT,
+        settings.seal_file: SEAL_DRAFT,
+    }
+    drafts = [file.with_name(f"{file.name}{ending}") for file, ending in endings.items()]
+    yield files.check_leftovers(settings.db_path, drafts)
+
+
+def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
+    """Whether backups are made, are new enough, and would outlive the disk of the database."""
+    folder = settings.backup_dir
+    if folder is None or not settings.backup_every:
+        yield ok("backup", "The service makes none by itself.")
+        return
+    try:
+        yield _check_newest_backup(folder, settings.backup_every, now)
+        if are_on_one_disk(folder, settings.db_path):
+            yield warn(
+                "backup",
+                f"{folder} is on the disk of the database, and is lost with it.",
+                "Mount another disk there.",
+            )
+    except OSError as error:
+        yield warn(
+            "backup", f"{error.filename or folder} cannot be looked at: {error.strerror}.", AWAY
+        )
+
+
+def _check_newest_backup(folder: Path, every: timedelta, now: datetime) -> Finding:
+    found = newest(folder, now)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return warn("backup", f"The user {os.geteuid()} cannot write to {folder}.", AWAY)
+    if found is None:
+        return warn("backup", f"There is no backup in {folder}.", LOG)
+    newest_is = f"The newest is of {found.made_at:%Y-%m-%d %H:%M} (UTC)"
+    if now - found.made_at > LATE * every:
+        return warn("backup", f"{newest_is}, older than twice MEMORY_BACKUP_EVERY.", LOG)
+    if found.is_damaged:
+        return warn("backup", DAMAGED, "`agentops-memory doctor --fix` mends the database.")
+    return ok("backup", f"{newest_is}.")

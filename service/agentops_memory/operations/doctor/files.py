@@ -1,0 +1,266 @@
+"""What the files of a service are found to be, before anything is read in them."""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ...memory.model.findings import Finding, failed, note, ok, warn
+from ...sqlite.base.copies import REMEDY, copies_of, draft_of
+from ..files.atomic import leftovers, opened, remove_leftovers
+from ..files.file_systems import file_system, is_network
+
+LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
+NOTHING = 1024 * 1024  # bytes free, below which a large write fails
+FEW = 1000  # inodes free
+QUIET = timedelta(hours=1)  # in which nobody wrote into what is taken for left over
+OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH
+MIB = 1024 * 1024
+MAKE_ROOM = "Make room, or make the disk larger: what cannot be stored is refused with 503."
+T = TypeVar("T")
+
+BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
+
+
+def check_file(path: Path) -> Finding:
+    """Whether there is a file that can be read."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        if path.is_symlink():
+            return _no_file(f"{path} is a link that leads nowhere.")
+        return _no_file(f"There is no database at {path}; a start of the service would make one.")
+    except OSError as error:
+        return _no_file(f"{path} cannot be looked at: {error.strerror}.")
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
+        return _no_file(f"{path} is {what}.")
+    if not os.access(path, os.R_OK):
+        return _no_file(f"{path} cannot be read by the user {os.geteuid()}.")
+    return _check_names(path, status.st_nlink)
+
+
+def _check_names(path: Path, number: int) -> Finding:
+    """Whether it has one name, and what lies beside that is SQLite's."""
+    if number > 1:
+        return failed(
+            "file",
+            f"{path} has {number} names (hard links).",
+            f"{REMEDY} One that a killed restore left goes with the next start.",
+        )
+    real = Path(os.path.realpath(path))
+    if odd := [file for file in _beside(real) if _is_odd(file)]:
+        return failed(
+            "file",
+            f"{odd[0]} is no ordinary file, as what SQLite keeps there always is.",
+            "Somebody else put it there: move it away, with the service stopped.",
+        )
+    return ok("file", f"{path} is there.")
+
+
+def _is_odd(file: Path) -> bool:
+    """Whether it is no ordinary file; one that SQLite has just taken away is none."""
+    try:
+        return not stat.S_ISREG(file.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def check_access(path: Path) -> Iterator[Finding]:
+    """Who else may read it, whether it can be written, and what lies beside it."""
+    yield _check_mode(path)
+    yield _check_folder(path)
+    yield _check_owners(path)
+    yield _check_open_files(path)
+    yield from _check_journal(path)
+    yield _check_copies(path)
+
+
+def _check_mode(path: Path) -> Finding:
+    """Whether others than the owner and the group may read the file, or write it."""
+    files = [file for file in (path, *_beside(path)) if _is_open_to_others(file)]
+    if not files:
+        return ok("mode", f"Nobody else may read {path.name}.")
+    return warn(
+        "mode",
+        f"Every user of this machine may read {path}.",
+        "`agentops-memory doctor --fix` closes it, as `chmod o-rwx` does.",
+        fix=partial(close_to_others, files),
+    )
+
+
+def check_file_system(path: Path) -> Finding:
+    kind = file_system(path)
+    if kind is not None and is_network(kind):
+        return warn(
+            "file-system",
+            f"{path.parent} is on a network file system ({kind}), where two machines can "
+            "damage a database.",
+            "Put it on a disk of this machine; a start refuses it unless "
+            "MEMORY_ALLOW_NETWORK_FS=1.",
+        )
+    if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
+        return failed(
+            "file-system",
+            f"The file system of {path.parent} is read-only.",
+            "Mount it for writing; the kernel's log says if it did that after an error.",
+        )
+    return ok("file-system", f"It is on {kind or 'one of an unknown kind'}.")
+
+
+def check_space(path: Path) -> Finding:
+    """How much room there is where the file lies."""
+    found = os.statvfs(path.parent)
+    free, inodes = found.f_bavail * found.f_frsize, found.f_favail
+    has_inodes = found.f_files > 0  # some file systems count none
+    room = f"There are {free / MIB:,.0f} MiB free, and {inodes:,} inodes."
+    if free >= LITTLE and (inodes >= FEW or not has_inodes):
+        return ok("space", room)
+    is_out = free < NOTHING or (has_inodes and inodes == 0)
+    finding = failed if is_out else warn
+    return finding("space", room, MAKE_ROOM)
+
+
+def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
+    """Drafts of processes that were killed: those that nobody has open, nor wrote an hour long."""
+    files = [file for file in (*_drafts(path), *more) if _is_left_over(file)]
+    drafts = [*files, *leftovers(path.parent)]
+    if not drafts:
+        return ok("leftovers", "No draft of a killed process is there.")
+    names = ", ".join(file.name for file in drafts)
+    return warn(
+        "leftovers",
+        f"A process that was killed left {names} in {path.parent}.",
+        "`agentops-memory doctor --fix` removes it.",
+        fix=partial(_removed, files, path.parent),
+    )
+
+
+def _no_file(sentence: str) -> Finding:
+    remedy = "Is it the right path (--db, MEMORY_DB_PATH), the right volume, the right user?"
+    return failed("file", sentence, remedy)
+
+
+def _check_folder(path: Path) -> Finding:
+    shut = [it for it in (path.parent, path, *_beside(path)) if not os.access(it, os.W_OK)]
+    if not shut:
+        return ok("folder", "It and its folder can be written.")
+    return warn(
+        "folder",
+        f"The user {os.geteuid()} cannot write {', '.join(map(str, shut))}.",
+        "If the service is that user, give it the folder and what is in it: `chown -R`.",
+    )
+
+
+def _check_owners(path: Path) -> Finding:
+    owners = {file.stat().st_uid for file in (path, *_beside(path))}
+    if len(owners) == 1:
+        return ok("owner", f"It belongs to the user {owners.pop()}.")
+    return warn(
+        "owner",
+        f"{path} and the files beside it belong to several users: "
+        f"{', '.join(map(str, sorted(owners)))}.",
+        "Give all of them to the user of the service: `chown`.",
+    )
+
+
+def _check_open_files(path: Path) -> Finding:
+    """Whether a process has files open that are at their paths no more, as far as can be seen."""
+    every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *BESIDE)}
+    names = map(str, _of_open_files(Path.readlink))
+    gone = sorted({every[name] for name in names if name in every})
+    if not gone:
+        return ok("open-files", "Nobody has another file open in their place.")
+    return failed(
+        "open-files",
+        f"A process has {' and '.join(gone)} open, removed or replaced since.",
+        "Restart the service with SIGTERM; until then it refuses what it cannot keep.",
+    )
+
+
+def _check_journal(path: Path) -> Iterator[Finding]:
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.exists() and journal.stat().st_size:
+        yield warn(
+            "journal",
+            f"{journal} is of a transaction that was cut off; what is found here is of "
+            "a file in the midst of it.",
+            "Keep both together: a start of the service undoes that transaction.",
+        )
+
+
+def _check_copies(path: Path) -> Finding:
+    drafts = _drafts(path)
+    copies = [file for file in copies_of(path) if file not in drafts]
+    if not copies:
+        return ok("copies", "There is none.")
+    oldest = datetime.fromtimestamp(min(file.stat().st_mtime for file in copies), UTC)
+    return note(
+        "copies",
+        f"{', '.join(file.name for file in copies)}: copies that still hold what was "
+        f"erased since they were made ({oldest:%Y-%m-%d} or later).",
+        "Remove them when nobody needs the way back.",
+    )
+
+
+def _beside(path: Path) -> list[Path]:
+    files = (path.with_name(f"{path.name}{suffix}") for suffix in BESIDE)
+    return [file for file in files if os.path.lexists(file)]
+
+
+def _drafts(path: Path) -> list[Path]:
+    """Where a copy is made before an upgrade: under these names nobody else keeps anything."""
+    draft = draft_of(path)
+    return [draft, *_beside(draft)]
+
+
+def _is_left_over(file: Path) -> bool:
+    """Whether it is a file that nobody writes into any more, as far as can be seen here."""
+    try:
+        status = file.lstat()
+    except OSError:
+        return False
+    is_quiet = time.time() - status.st_mtime > QUIET.total_seconds()
+    return stat.S_ISREG(status.st_mode) and is_quiet and not _is_open(status)
+
+
+def _is_open(status: os.stat_result) -> bool:
+    """Whether a process that can be seen from here has the file open."""
+    return any(os.path.samestat(it, status) for it in _of_open_files(Path.stat))
+
+
+def _of_open_files(look: Callable[[Path], T]) -> Iterator[T]:
+    """What a look at each file finds that a process has open which can be seen from here."""
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            yield look(descriptor)
+
+
+def _is_open_to_others(file: Path) -> bool:
+    """Whether its mode lets others in, and its folder lets them come so far."""
+    status = file.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    folder = os.stat(os.path.realpath(file.parent)).st_mode  # noqa: PTH116 - of the real folder
+    return bool(status.st_mode & OTHERS and folder & stat.S_IXOTH)
+
+
+def close_to_others(files: Iterable[Path]) -> str:
+    """Let nobody but the owner and the group read these files; what was done."""
+    for file in files:
+        with opened(file, os.O_NOFOLLOW) as descriptor:
+            os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~OTHERS)
+    return f"Others may not read {', '.join(file.name for file in files)} any more."
+
+
+def _removed(drafts: Iterable[Path], folder: Path) -> str:
+    still = [file for file in drafts if _is_left_over(file)]
+    for file in still:
+        file.unlink(missing_ok=True)
+    names = ", ".join(file.name for file in (*still, *remove_leftovers(folder)))
+    return f"Removed {names or 'nothing: they are used again'}."

@@ -1,0 +1,239 @@
+"""The audit: who changed what an operator answers for, one line of JSON each, only ever added.
+
+It tells, too, whether keys were made, and what was revoked and erased since a backup.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from ...errors import Unavailable
+from ...memory.model.access import Caller, KeyId, TenantId
+from ...memory.model.key_registry import KEYS_RESET, By
+from ...memory.model.keys import Key
+from ...memory.model.retention import Held, Kind
+from ...recall.text.instants import rendered
+from .atomic import created, locked, os_errors_as, private_file, replaced, sync
+
+DRAFT = ".part"  # what follows the file's name while another is written in its place
+OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
+AUDIT_RESTORED = "audit.restored"  # the audit was lost, and is what an archive had of it
+
+
+def by_key(caller: Caller) -> By:
+    """Who a caller is: the key."""
+    return {"key": caller.key}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFile:
+    """The AuditLog of a file; `by` says who a caller is."""
+
+    path: Path
+    clock: Callable[[], datetime]
+    by: Callable[[Caller], By] = by_key
+
+    def __call__(self, caller: Caller, action: str, **fields: object) -> None:
+        record(self.path, self.clock(), action, self.by(caller), **fields)
+
+    def trim(self, until: datetime) -> int:
+        return trim(self.path, until)
+
+    def measured(self, until: datetime | None) -> Held:
+        return measured(self.path, until)
+
+
+def record(path: Path, at: datetime, action: str, by: By, **fields: object) -> None:
+    """Add a line, on disk when this returns; values are JSON, so none can look like another line.
+
+    Secrets have no place here. Unavailable, with a sentence for the operator, if it cannot be
+    written.
+    """
+    sentence = f"The audit file {path} cannot be written, so nothing was changed"
+    with os_errors_as(Unavailable, sentence), locked(path, os.O_RDWR | os.O_APPEND) as file:
+        _append(file, line(at, action, by, **fields))
+
+
+def line(at: datetime, action: str, by: By, **fields: object) -> bytes:
+    return json.dumps({"at": rendered(at), "action": action, "by": by, **fields}).encode() + b"\n"
+
+
+def trim(path: Path, until: datetime) -> int:
+    """Remove the lines that are as old as that, or older; how many. Unavailable if it cannot.
+
+    What is no line of ours stays, and so does what was written after a line that stays, whatever
+    the clock said then: what is left tells all that has happened since its first line.
+    """
+    if not path.exists():
+        return 0
+    sentence = f"The audit file {path} cannot be trimmed"
+    with os_errors_as(Unavailable, sentence), locked(path, os.O_RDONLY) as file:
+        return _trimmed(path, file, until)
+
+
+def measured(path: Path, until: datetime | None) -> Held:
+    """How much there is, and how many lines are as old as that, or older."""
+    rows, size, oldest, past_retention = 0, 0, None, 0
+    sentence = f"The audit file {path} cannot be read"
+    with os_errors_as(Unavailable, sentence), suppress(FileNotFoundError), path.open("rb") as lines:
+        for line, is_over in _judged(lines, until):
+            at = written_at(line)
+            rows, size = rows + 1, size + len(line)
+            past_retention += is_over
+            oldest = min(filter(None, (oldest, at)), default=None)
+    return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, past_retention=past_retention)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Since:
+    """What has happened since, as far as it is known."""
+
+    is_known: bool = False  # the audit reaches back to the archive
+    ended: frozenset[KeyId] = frozenset()  # revoked, or with another secret since
+    were_reset: bool = False  # all keys that there were
+    erased: frozenset[TenantId] = frozenset()
+
+    def has_ended(self, key: Key) -> bool:
+        """Whether a key that the archive has is not to open anything any more."""
+        return self.were_reset or key.id in self.ended or key.tenant in self.erased
+
+
+def since(audit: Path, archived: Iterable[bytes]) -> Since:
+    """What the audit has beyond the lines of the archive, and which keys were revoked at all.
+
+    Lines are compared, not times: a clock may have been set back.
+    """
+    if not audit.exists():
+        return Since()
+    known, last = Counter[bytes](), b""
+    for line in archived:
+        known[last := _digest(line)] += 1
+    is_known, has_gap, were_reset = False, False, False
+    ended, erased = set[KeyId](), set[TenantId]()
+    for line in _lines(audit):
+        digest = _digest(line)
+        is_known = is_known or digest == last
+        is_new = not known[digest]
+        known[digest] -= not is_new
+        match _entry(line):
+            case {"action": "key.revoked", "key": str(key)}:
+                ended.add(KeyId(key))
+            case {"action": "keys.revoked", "keys": [*keys]}:
+                ended.update(KeyId(str(key)) for key in keys)
+            case {"action": "key.rotated", "key": str(key)} if is_new:
+                ended.add(KeyId(key))
+            case {"action": action} if is_new and action == AUDIT_RESTORED:
+                has_gap = True
+            case {"action": action} if is_new and action == KEYS_RESET:
+                were_reset = True
+            case {"action": "tenant.erased", "tenant": str(tenant)} if is_new:
+                erased.add(TenantId(tenant))
+    return Since(
+        is_known=is_known and not has_gap,
+        ended=frozenset(ended),
+        were_reset=were_reset,
+        erased=frozenset(erased),
+    )
+
+
+class KeysMade:
+    """That a service has keys, known apart from their file: to lose that opens it to nobody.
+
+    The audit tells, but its lines go with time, and keys may be made elsewhere and mounted. So
+    it is noted by an empty file, too, which only a reset removes. Each method may raise an OSError.
+    """
+
+    def __init__(self, audit: Path) -> None:
+        self._audit = audit
+        self._note = audit.with_suffix(".closed")
+
+    def is_known(self) -> bool:
+        """Whether the note or the audit says that keys were made since the last reset."""
+        return self._note.exists() or _were_keys_made(self._audit)
+
+    def note(self) -> None:
+        """Say so from now on; on disk when this returns."""
+        if not self._note.exists():
+            with private_file(self._note, os.O_WRONLY, like=self._note.parent):
+                pass
+            sync(self._note.parent)
+
+    def forget(self) -> None:
+        """They were reset, as the audit tells already."""
+        self._note.unlink(missing_ok=True)
+
+
+def _append(file: int, line: bytes) -> None:
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        line = b"\n" + line  # a full disk or a crash cut the last one short
+    if os.write(file, line) != len(line):
+        raise OSError(0, "the disk is full")
+    os.fsync(file)
+
+
+def _trimmed(path: Path, file: int, until: datetime) -> int:
+    with os.fdopen(os.dup(file), "rb") as lines:
+        old = sum(is_over for _, is_over in _judged(lines, until))
+        if old:
+            lines.seek(0)
+            with replaced(path, DRAFT) as draft, created(draft, like=path) as left:
+                os.fchmod(left.fileno(), os.fstat(file).st_mode & 0o777)
+                left.writelines(it for it, is_over in _judged(lines, until) if not is_over)
+    return old
+
+
+def _judged(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[bytes, bool]]:
+    """Each line, and whether it is over its time."""
+    if until is None:
+        yield from ((line, False) for line in lines)
+        return
+    may_go = True
+    for line in lines:
+        at = written_at(line) if may_go else None
+        may_go = may_go and (at is None or at <= until)
+        yield line, may_go and at is not None
+
+
+def written_at(line: bytes) -> datetime | None:
+    """When a line was written; None if it was cut short, or written by somebody else."""
+    with suppress(ValueError, TypeError, LookupError):
+        at = datetime.fromisoformat(_entry(line)["at"])
+        return at if at.tzinfo else None
+    return None
+
+
+def _were_keys_made(audit: Path) -> bool:
+    """Whether the audit tells of keys, and of no reset after that."""
+    if not audit.exists():
+        return False
+    are_there = False
+    for line in _lines(audit):
+        if b'"key' in line:  # to read all others as JSON would take long
+            action = str(_entry(line).get("action"))
+            are_there = action != KEYS_RESET and (are_there or action.startswith(OF_KEYS))
+    return are_there
+
+
+def _lines(audit: Path) -> Iterator[bytes]:
+    with audit.open("rb") as file:
+        yield from file
+
+
+def _digest(line: bytes) -> bytes:
+    return blake2b(line.rstrip(b"\n"), digest_size=16).digest()
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        entry = json.loads(line)
+        if isinstance(entry, dict):
+            return entry
+    return {}

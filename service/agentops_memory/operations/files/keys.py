@@ -1,0 +1,235 @@
+"""The file of keys: small, private, changed under a lock, replaced atomically, watched."""
+
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from ...errors import Unavailable
+from ...memory.model.key_registry import By, KeyRegistry, Put
+from ...memory.model.keys import Key, KeyRing
+from . import key_records
+from .atomic import LockTimeout, created, locked, opened, os_errors_as, replaced
+from .audit import KeysMade, record
+
+LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
+TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
+DRAFT = ".new"  # what follows the file's name while another is written in its place
+
+Stamp = tuple[int, ...] | None
+"""What tells one state of the file from another; None while there is no file."""
+
+log = logging.getLogger(__name__)
+
+
+class KeyFileRefused(Unavailable):
+    """The key file cannot be used; the sentence tells the operator why, and shows no secret."""
+
+
+class KeysLost(KeyFileRefused):
+    """Keys were made, and the file has none; to open the service for that would be wrong."""
+
+
+class KeyFile(KeyRegistry):
+    """The KeyRegistry of a file: what cannot be read or changed is KeyFileRefused."""
+
+    def __init__(self, path: Path, audit: Path) -> None:
+        self._path = path
+        self._audit = audit
+        self.made = KeysMade(audit)
+
+    def ring(self) -> KeyRing:
+        return self.read()[1]
+
+    def settled(self) -> KeyRing:
+        """The keys, with every change of which the audit tells by now.
+
+        Where there can be no lock, nobody changes them.
+        """
+        if not self.ring().keys:
+            return KeyRing()
+        try:
+            with self._locked():
+                return self.ring()
+        except KeyFileRefused as refusal:
+            if not isinstance(refusal.__cause__, OSError):
+                raise
+            return self.ring()
+
+    def read(self) -> tuple[Stamp, KeyRing]:
+        """The keys, and the stamp of the file at the time or earlier."""
+        with os_errors_as(KeyFileRefused, f"The key file {self._path} cannot be read"):
+            if (found := _contents(self._path)) is None:
+                return None, KeyRing()
+        try:
+            return found[0], key_records.read(found[1])
+        except (ValueError, RecursionError) as fault:
+            raise KeyFileRefused(f"The key file {self._path} cannot be used: {fault}.") from fault
+
+    def require_kept(self, ring: KeyRing) -> None:
+        if ring.was_ever_used:
+            return
+        with os_errors_as(KeyFileRefused, f"The audit file {self._audit} cannot be read"):
+            if self.made.is_known():
+                raise KeysLost(
+                    f"Keys were made, but the key file {self._path} is gone, or has none. Put it "
+                    "back, or make a key with `agentops-memory keys create --name NAME --role "
+                    "admin`; to let everybody in without one, `agentops-memory keys reset --open`."
+                )
+
+    def are_lost(self) -> bool:
+        # Looked at again under the lock: the first key is audited before its file is in place.
+        if not self._look_lost():
+            return False
+        with suppress(KeyFileRefused), self._locked():
+            return self._look_lost()
+        return True
+
+    def stamp(self) -> Stamp:
+        """Changes with every change of the file, of the links to it, or of its mode."""
+        try:
+            return _stamp(self._path.stat())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            sentence = f"The key file {self._path} cannot be read: {error.strerror}."
+            raise KeyFileRefused(sentence) from error
+
+    @contextmanager
+    def changing(self) -> Iterator[tuple[KeyRing, Put]]:
+        with self._locked():
+            yield self.ring(), self._replace
+
+    def bring_back(self, keys: Iterable[Key], seen: Stamp, *, at: datetime, by: By) -> None:
+        """Add those keys that the file does not know; the others stay as they are.
+
+        KeyFileRefused for a file that is not the one that was seen: all its keys may have been
+        reset since.
+        """
+        with self._locked():
+            stamp, ring = self.read()
+            if stamp != seen:
+                raise KeyFileRefused("The keys were changed meanwhile; bring them back again.")
+            unknown = [key for key in keys if key.id not in ring.keys]
+            for key in unknown:
+                ring = ring.with_key(key)
+            if unknown:
+                self._replace(ring, at, "keys.restored", by, keys=[key.id for key in unknown])
+
+    def _look_lost(self) -> bool:
+        try:
+            self.require_kept(self.ring())
+        except KeyFileRefused as refusal:
+            return isinstance(refusal, KeysLost)
+        return False
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        # Beside the file itself, whatever link leads there: all must meet at one lock.
+        lock = Path(f"{os.path.realpath(self._path)}.lock")
+        with os_errors_as(KeyFileRefused, f"The key file {self._path} cannot be changed"):
+            try:
+                with locked(lock, os.O_RDWR, TIMEOUT):
+                    yield
+            except LockTimeout as timeout:
+                sentence = "Another process is changing the keys; try again."
+                raise KeyFileRefused(sentence) from timeout
+
+    def _replace(self, ring: KeyRing, at: datetime, action: str, by: By, **fields: object) -> None:
+        real = Path(os.path.realpath(self._path))
+        with replaced(real, DRAFT) as draft:
+            _write(draft, key_records.written(ring, at), like=real)
+            # A change that is not audited is worse than a line about one that then failed.
+            record(self._audit, at, action, by, **fields)
+            self.made.note() if ring.was_ever_used else self.made.forget()
+
+
+class WatchedKeys:
+    """The KeyStore of a file: a change of it holds from the next question on.
+
+    Once keys were seen, a file that cannot be read or is gone is never taken
+    for one without keys.
+    """
+
+    def __init__(self, file: KeyFile) -> None:
+        self._file = file
+        self._known: tuple[Stamp, KeyRing] | None = None
+        self._may_have_keys = False
+        self._complaint = ""
+
+    def ring(self) -> KeyRing:
+        """The keys now. Unavailable when they cannot be known; the log has the reason once."""
+        try:
+            ring = self._ring()
+        except KeyFileRefused as refusal:
+            if self._complaint != str(refusal):
+                self._complaint = str(refusal)
+                log.error("the keys cannot be read", extra={"reason": self._complaint})
+            sentence = "The keys cannot be read; the log of the service says why."
+            raise Unavailable(sentence) from refusal
+        self._complaint = ""
+        return ring
+
+    def read(self) -> KeyRing:
+        """The keys now, for the start: KeyFileRefused has a sentence for the operator."""
+        try:
+            stamp, ring = self._file.read()
+        except KeyFileRefused:
+            self._known, self._may_have_keys = None, True
+            raise
+        if stamp is None and self._may_have_keys:
+            raise KeyFileRefused("The key file is gone; put it back.")
+        self._file.require_kept(ring)
+        if ring.was_ever_used:
+            self._note_keys()
+        self._known, self._may_have_keys = (stamp, ring), ring.was_ever_used
+        return ring
+
+    def _ring(self) -> KeyRing:
+        known = self._known
+        if known is not None and self._file.stamp() == known[0]:
+            return known[1]
+        ring = self.read()
+        log.info("keys read", extra={"keys": len(ring.keys)})
+        return ring
+
+    def _note_keys(self) -> None:
+        try:
+            self._file.made.note()
+        except OSError as error:
+            log.warning("it cannot be noted that there are keys", extra={"reason": str(error)})
+
+
+def _contents(path: Path) -> tuple[Stamp, bytes] | None:
+    """The stamp and the bytes of the file; None if there is none, nor a link to one."""
+    try:
+        with opened(path) as file:
+            # The stamp first: a change while it is read shows at the next look.
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
+                raise KeyFileRefused(f"The key file {path} cannot be used: it is no file of keys.")
+            return _stamp(status), os.read(file, LARGEST)
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise
+        return None
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return *times, status.st_dev, status.st_ino, status.st_size
+
+
+def _write(draft: Path, document: bytes, *, like: Path) -> None:
+    with created(draft, like=like) as file:
+        if os.write(file.fileno(), document) != len(document):
+            raise OSError(0, "the disk is full")
+        # Later than the file's last change: its number may be used again within a tick.
+        now = time.time_ns()
+        with suppress(FileNotFoundError):
+            now = max(now, like.stat().st_mtime_ns + 1)
+        os.utime(file.fileno(), ns=(now, now))

@@ -1,0 +1,104 @@
+"""What is not taken for a secret, by tenant: a small file that an operator writes."""
+
+import json
+import logging
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import Invalid, Refusal
+from ...memory.model.access import TenantId, tenant_id
+from ...secrets.redaction import DEFAULT_RULES, Rules
+from .atomic import opened
+
+LARGEST = 1024 * 1024  # bytes
+
+Exceptions = Mapping[TenantId, Rules]
+
+log = logging.getLogger(__name__)
+
+
+class RedactionFileRefused(Refusal):
+    """The file cannot be used; the sentence says why."""
+
+    code = "start_refused"
+
+
+class RedactionFile:
+    """The exceptions as the file has them at each question. A file that is not there has none.
+
+    When a change cannot be used, those before it stay, and the log says so.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: object = None
+        self._exceptions: Exceptions = {}
+
+    def read(self) -> None:
+        """Read it, for the start: RedactionFileRefused has a sentence for the operator."""
+        self._stamp = self._look()
+        self._exceptions = _read(self._path) if self._stamp else {}
+
+    def rules(self, tenant: TenantId) -> Rules:
+        """What holds for a tenant now, without registered values."""
+        if self._look() != self._stamp:
+            try:
+                self.read()
+            except RedactionFileRefused as refusal:
+                log.error("the redaction file stays as it was", extra={"reason": str(refusal)})
+        return self._exceptions.get(tenant, DEFAULT_RULES)
+
+    def _look(self) -> object:
+        try:
+            status = self._path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:  # it is there, and to read it will tell why it cannot be read
+            return error.errno
+        return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
+
+
+def _read(path: Path) -> Exceptions:
+    try:
+        return _exceptions(json.loads(_contents(path)))
+    except OSError as error:
+        raise _refused(path, str(error.strerror)) from error
+    except (ValueError, RecursionError) as error:
+        raise _refused(path, "it is no JSON") from error
+    except Invalid as fault:
+        raise _refused(path, str(fault).removesuffix(".")) from fault
+
+
+def _contents(path: Path) -> bytes:
+    with opened(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _refused(path, "it is no file")
+        return file.read(LARGEST)
+
+
+def _refused(path: Path, reason: str) -> RedactionFileRefused:
+    return RedactionFileRefused(f"The redaction file {path} cannot be used: {reason}.")
+
+
+def _exceptions(document: Any) -> Exceptions:
+    if not isinstance(document, dict):
+        raise Invalid("It is no JSON object of tenants.")
+    return {tenant_id(name): _rules(name, given) for name, given in document.items()}
+
+
+def _rules(tenant: str, given: Any) -> Rules:
+    if not isinstance(given, dict) or given.keys() - {"allow", "allow_kinds"}:
+        raise Invalid(f"Tenant {tenant} has something else than allow and allow_kinds.")
+    return Rules(
+        allowed=_texts(tenant, given.get("allow", [])),
+        allowed_kinds=_texts(tenant, given.get("allow_kinds", [])),
+    )
+
+
+def _texts(tenant: str, given: Any) -> frozenset[str]:
+    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+        raise Invalid(f"What tenant {tenant} allows is no list of texts.")
+    return frozenset(given)

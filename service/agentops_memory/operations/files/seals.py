@@ -1,0 +1,204 @@
+"""The file of the keys that seal confidential values: small, private, only ever added to."""
+
+import base64
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from ...errors import StartRefused, Unavailable
+from ...memory.model.agent_memory import Sealed
+from ...recall.text.instants import rendered
+from .atomic import LockTimeout, created, locked, opened, os_errors_as, replaced
+
+LARGEST = 1024 * 1024  # bytes; a key takes about 150
+TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
+DRAFT = ".new"
+FORMAT = 1
+ENDING = ".seal"  # of the file beside a database
+BUSY = "Another process is changing the seal file; try again."
+UNUSABLE = "The seal file cannot be used; nothing was stored."
+UNSET = "The service has no seal file (MEMORY_SEAL_FILE), so it stores no confidential values."
+KEY, NONCE = 32, 12  # bytes, of AES-256-GCM (NIST SP 800-38D)
+
+Stamp = tuple[int, ...] | None
+
+
+class SealFileRefused(Unavailable):
+    """The seal file cannot be used; the sentence tells the operator why, and shows no key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealKeys:
+    """The keys by their ids, in the order in which they were made; the last one seals."""
+
+    keys: Mapping[str, bytes]
+    made: Mapping[str, str]  # when, for those who look at the file
+
+    @property
+    def newest(self) -> str | None:
+        return next(reversed([*self.keys]), None)
+
+    def plus(self, other: "SealKeys") -> "SealKeys":
+        """These, behind those of another that are not among them: what seals stays the same."""
+        new = [id_ for id_ in other.keys if id_ not in self.keys]
+        return SealKeys(
+            keys={**{id_: other.keys[id_] for id_ in new}, **self.keys},
+            made={**{id_: other.made[id_] for id_ in new}, **self.made},
+        )
+
+
+NONE = SealKeys(keys={}, made={})
+
+
+class SealFile:
+    """Keys in a file. Any number of processes may use and change it at once.
+
+    The first value makes the file, if it may: of those that lie on several machines each would
+    have a key of its own.
+    """
+
+    def __init__(
+        self, path: Path, clock: Callable[[], datetime], *, may_begin: bool = True
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._may_begin = may_begin
+        self._lock = Lock()
+        self._known: tuple[Stamp, SealKeys] = (None, NONE)
+
+    def seal(self, text: str, bound_to: bytes) -> Sealed:
+        try:
+            keys = self.keys()
+            if keys.newest is None and not self._may_begin:
+                raise Unavailable(UNSET)
+            if keys.newest is None:
+                keys = self._changed(lambda now: now if now.newest else self._with_new(now))
+        except SealFileRefused as refusal:
+            raise Unavailable(UNUSABLE) from refusal  # a client need not know where it lies
+        id_ = keys.newest
+        assert id_ is not None  # it was made
+        nonce = os.urandom(NONCE)
+        sealed = _aes(keys.keys[id_]).encrypt(nonce, text.encode(), bound_to)
+        return Sealed(key=id_, nonce=nonce, text=sealed)
+
+    def opened(self, sealed: Sealed, bound_to: bytes) -> str | None:
+        try:
+            key = self.keys().keys[sealed.key]
+        except (KeyError, SealFileRefused):
+            return None
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - when first needed
+
+        try:
+            return str(_aes(key).decrypt(sealed.nonce, sealed.text, bound_to), "utf-8")
+        except (InvalidTag, ValueError, TypeError, OverflowError):  # damaged, or of another place
+            return None
+
+    def keys(self) -> SealKeys:
+        """The keys as the file has them now; none while there is no file."""
+        with os_errors_as(SealFileRefused, f"The seal file {self._path} cannot be read"):
+            stamp = _stamp(self._path)
+            with self._lock:
+                if self._known[0] != stamp:
+                    self._known = (stamp, self._read())
+                return self._known[1]
+
+    def rotate(self, audited: Callable[[str], None]) -> str:
+        """Add a key, which seals from now on; its id. What older ones have sealed still opens.
+
+        `audited` is told the id before the key is there; if it raises, there will be none.
+        """
+        return str(self._changed(self._with_new, lambda keys: audited(str(keys.newest))).newest)
+
+    def add(self, keys: SealKeys) -> None:
+        """Let those keys open again that are not there."""
+        if not keys.keys.keys() <= self.keys().keys.keys():  # one that is mounted cannot be changed
+            self._changed(lambda now: now.plus(keys))
+
+    def _with_new(self, keys: SealKeys) -> SealKeys:
+        id_ = secrets.token_hex(8)
+        return SealKeys(
+            keys={**keys.keys, id_: secrets.token_bytes(KEY)},
+            made={**keys.made, id_: rendered(self._clock())},
+        )
+
+    def _changed(
+        self,
+        change: Callable[[SealKeys], SealKeys],
+        audited: Callable[[SealKeys], None] = lambda _: None,
+    ) -> SealKeys:
+        real = Path(os.path.realpath(self._path))
+        with os_errors_as(SealFileRefused, f"The seal file {self._path} cannot be changed"):
+            try:
+                with locked(Path(f"{real}.lock"), os.O_RDWR, TIMEOUT):
+                    before = self._read()
+                    after: SealKeys = change(before)
+                    if len(written(after)) > LARGEST:
+                        raise SealFileRefused(f"The seal file {self._path} holds no more keys.")
+                    if after != before:
+                        with replaced(real, DRAFT) as draft, created(draft, like=real) as file:
+                            file.write(written(after))
+                            audited(after)
+            except LockTimeout as timeout:
+                raise SealFileRefused(BUSY) from timeout
+        return after
+
+    def _read(self) -> SealKeys:
+        try:
+            with opened(self._path) as descriptor:
+                data = os.read(descriptor, LARGEST)
+        except FileNotFoundError:
+            return NONE
+        return read(data, str(self._path))
+
+
+def require_seal_file(path: Path, db_path: Path) -> None:
+    """Refuse a seal file that was named and is not there with StartRefused.
+
+    The one beside the database is made when it is first needed.
+    """
+    if path != Path(f"{db_path}{ENDING}") and not path.exists():
+        raise StartRefused(
+            f"There is no seal file {path}: confidential values could not be read. Put it back, "
+            "or make a new one with `agentops-memory seal rotate`."
+        )
+
+
+def read(data: bytes, name: str) -> SealKeys:
+    """The keys that a file of this name holds; SealFileRefused for what is none."""
+    try:
+        records = json.loads(data)["keys"]
+        keys = {str(it["id"]): base64.b64decode(it["key"], validate=True) for it in records}
+        made = {str(it["id"]): str(it["made_at"]) for it in records}
+    except (ValueError, LookupError, TypeError, RecursionError) as fault:
+        raise SealFileRefused(f"The seal file {name} cannot be used: it is damaged.") from fault
+    if any(len(key) != KEY for key in keys.values()):
+        raise SealFileRefused(f"The seal file {name} cannot be used: a key of it is cut short.")
+    return SealKeys(keys=keys, made=made)
+
+
+def written(keys: SealKeys) -> bytes:
+    records = [
+        {"id": id_, "made_at": keys.made[id_], "key": base64.b64encode(key).decode()}
+        for id_, key in keys.keys.items()
+    ]
+    return json.dumps({"format": FORMAT, "keys": records}, indent=1).encode() + b"\n"
+
+
+def _aes(key: bytes) -> Any:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
+
+    return AESGCM(key)
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)

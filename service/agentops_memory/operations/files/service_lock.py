@@ -1,0 +1,157 @@
+"""The lock of whoever serves a database: one service at a time, by name.
+
+It is the kernel's (`flock`), so a process that dies lets go of it, and it holds between the
+containers of one machine. The file stays for good: removing it would let a second service in.
+"""
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from ...errors import StartRefused
+from ...recall.text.instants import parsed, rendered
+from .atomic import has_locked, is_at, opened, os_errors_as, private_file
+
+log = logging.getLogger(__name__)
+
+LOOKED_AT = timedelta(milliseconds=5)  # whoever only looks holds the lock for a moment
+RETRY = timedelta(milliseconds=100)  # after which it is tried again whether the other has ended
+LONGEST = 4096  # bytes of a record
+LONGER = "Or let this one wait longer for it, with MEMORY_LOCK_WAIT."
+
+OnWait = Callable[[str], None]
+"""Is told what is waited for; nothing once that is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """The service that has a database."""
+
+    host: str  # in a container its name, in a pod the pod's
+    pid: int
+    since: datetime
+
+    def __str__(self) -> str:
+        if self == UNNAMED:
+            return self.host
+        return f"{self.host} (process {self.pid}), since {rendered(self.since)}"
+
+
+UNNAMED = Holder(host="another service", pid=0, since=datetime.fromtimestamp(0, UTC))
+"""One whose name cannot be read: it has just come, or the disk was full."""
+
+
+class InUse(StartRefused):
+    """Another service has the database."""
+
+    def __init__(self, database: Path, holder: Holder) -> None:
+        super().__init__(f"The database {database} is served by {holder}. End that service first.")
+        self.holder = holder
+
+
+@asynccontextmanager
+async def service_lock_within(
+    database: Path, wait: timedelta, on_wait: OnWait | None = None
+) -> AsyncIterator[None]:
+    """Inside, this service has the database alone; StartRefused when another keeps it too long."""
+    with ExitStack() as held:
+        await _wait_for_lock(held, database, wait, on_wait)
+        if on_wait is not None:
+            on_wait("")
+        yield
+
+
+@contextmanager
+def service_lock(database: Path) -> Iterator[None]:
+    """Inside, no other service can have the database; InUse at once if one has it now.
+
+    StartRefused if there can be no lock beside the file.
+    """
+    lock = _lock_of(database)
+    with ExitStack() as held:
+        with os_errors_as(StartRefused, f"The lock {lock} cannot be taken"):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context(private_file(lock, os.O_RDWR, like=lock.parent))
+            if not has_locked(file, fcntl.LOCK_EX, LOOKED_AT):
+                raise InUse(database, _record(file))
+            if not is_at(lock, file):  # it was removed meanwhile, and another may be there
+                raise InUse(database, UNNAMED)
+            _note(file)
+        held.callback(_forget, file)
+        yield
+
+
+def holder(database: Path) -> Holder | None:
+    """Who has the database now; none if nobody has. StartRefused if the lock cannot be read."""
+    lock = _lock_of(database)
+    with os_errors_as(StartRefused, f"The lock {lock} cannot be taken"):
+        if not lock.exists():
+            return None
+        with opened(lock, os.O_NOFOLLOW) as file:
+            return None if has_locked(file, fcntl.LOCK_SH) else _record(file)
+
+
+async def _wait_for_lock(
+    held: ExitStack, database: Path, wait: timedelta, on_wait: OnWait | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    began, end = loop.time(), loop.time() + wait.total_seconds()
+    while True:
+        try:
+            return held.enter_context(service_lock(database))
+        except InUse as refusal:
+            if loop.time() >= end:
+                raise StartRefused(f"{refusal} {LONGER}") from refusal
+            if loop.time() - began < RETRY.total_seconds():
+                log.warning(
+                    "another service has the database; waiting for its end",
+                    extra={"holder": str(refusal.holder), "seconds": wait.total_seconds()},
+                )
+            if on_wait is not None:
+                on_wait(
+                    f"Another service has the database: {refusal.holder}. This one waits for it."
+                )
+        await asyncio.sleep(min(RETRY.total_seconds(), end - loop.time()))
+
+
+def _lock_of(database: Path) -> Path:
+    """Beside the file itself, whatever links lead to it."""
+    found = Path(os.path.realpath(database))
+    return found.with_name(f"{found.name}.lock")
+
+
+def _note(file: int) -> None:
+    """Write down who holds the lock; on a full disk nobody can tell."""
+    holder = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "since": rendered(datetime.now(UTC)),
+    }
+    _forget(file)
+    with suppress(OSError):
+        os.pwrite(file, json.dumps(holder).encode(), 0)
+
+
+def _forget(file: int) -> None:
+    with suppress(OSError):
+        os.ftruncate(file, 0)
+
+
+def _record(file: int) -> Holder:
+    """Who has written into the lock."""
+    try:
+        record = json.loads(os.pread(file, LONGEST, 0))
+        host, pid, since = record["host"], record["pid"], parsed(str(record["since"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return UNNAMED
+    if not (isinstance(host, str) and host.isprintable() and isinstance(pid, int) and since):
+        return UNNAMED
+    return Holder(host=host, pid=pid, since=since)

@@ -1,0 +1,131 @@
+"""Group commit: writes that would wait for each other share a transaction, and so its commit.
+
+The first in a line takes those that wait behind it into a group; they find themselves made when
+their turn comes.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from ...engine.shared.outcomes import Failed, Outcome, outcome_of
+from ...errors import Busy
+from ...memory.model.access import Caller
+from ..base.connection import PostgresConnection
+from .admission import QUEUE, locked
+from .transaction import NeedsTransactionOfItsOwn, PostgresTransaction
+
+MEMBERS = 32  # of a group
+LONGEST = timedelta(milliseconds=50)  # of a group: all its callers wait for the commit
+
+
+class Change:
+    """A write, its caller, and what came of it."""
+
+    def __init__(
+        self, caller: Caller, work: Callable[[PostgresTransaction], Any], until: float
+    ) -> None:
+        self.caller = caller
+        self.work = work
+        self.until = until  # a time of the loop, to which it waits for what it needs
+        self.group: asyncio.Task[None] | None = None  # in which it is being made, or was
+        self.is_over = False
+        self.is_left = False  # by its caller
+        self.outcome: Outcome | None = None  # None: it is to be made by itself
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it has waited for as long as it may."""
+        return asyncio.get_running_loop().time() >= self.until
+
+
+Make = Callable[[Sequence[Change]], Awaitable[Sequence[Outcome | None]]]
+"""Make changes together: the outcomes of the first of them, one at least."""
+
+
+class Line:
+    """Writes of one process that stand in each other's way."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._waiting: deque[Change] = deque()
+
+    async def made(self, change: Change, make: Make) -> Outcome | None:
+        """What came of a change. Busy when it waits for too long, or too many do.
+
+        None: nothing happened, for another's sake maybe; it shall be made by itself. A cancelled
+        caller leaves; a change that has begun goes on.
+        """
+        if len(self._waiting) >= QUEUE:
+            raise Busy("Too many writes are waiting; try again.")
+        self._waiting.append(change)
+        try:
+            async with locked(self._turn, change.until):
+                while not change.is_over:
+                    await asyncio.shield(change.group or self._grouped(make))
+        except Busy:
+            if change.group is None:
+                raise
+            await asyncio.shield(change.group)
+            if not change.is_over:  # its group had no time for it
+                raise
+        finally:
+            change.is_left = True
+            if change in self._waiting:
+                self._waiting.remove(change)
+        return change.outcome
+
+    def _grouped(self, make: Make) -> asyncio.Task[None]:
+        """Begin to make the first of those that wait."""
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MEMBERS))]
+        task = asyncio.create_task(self._make(group, make))
+        task.add_done_callback(_noted)
+        for change in group:
+            change.group = task
+        return task
+
+    async def _make(self, group: Sequence[Change], make: Make) -> None:
+        outcomes = await make(group)
+        for change, outcome in zip(group, outcomes, strict=False):
+            change.is_over, change.outcome = True, outcome
+        for change in reversed(group[len(outcomes) :]):
+            change.group = None
+            if not change.is_left:
+                self._waiting.appendleft(change)
+
+
+def in_savepoints(
+    connection: PostgresConnection, works: Sequence[Callable[[], object]]
+) -> list[Outcome | None]:
+    """What came of the first work, and of all that have time to begin; each is undone alone.
+
+    None is one that cannot share a transaction. Raises what the database refuses: nothing of the
+    transaction is left then.
+    """
+    outcomes: list[Outcome | None] = []
+    end = time.monotonic() + LONGEST.total_seconds()
+    for work in works:
+        connection.execute("SAVEPOINT work")
+        outcome: Outcome | None = outcome_of(work)
+        if isinstance(outcome, Failed):
+            if not isinstance(outcome.error, Exception) or isinstance(outcome.error, psycopg.Error):
+                raise outcome.error
+            connection.go_back("work")
+            if isinstance(outcome.error, NeedsTransactionOfItsOwn):
+                outcome = None
+        outcomes.append(outcome)
+        connection.execute("RELEASE SAVEPOINT work")
+        if time.monotonic() > end:
+            break
+    return outcomes
+
+
+def _noted(task: asyncio.Task[None]) -> None:
+    """Its error is raised where it is awaited; a caller that has left awaits it no more."""
+    if not task.cancelled():
+        task.exception()

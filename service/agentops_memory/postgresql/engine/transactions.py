@@ -1,0 +1,281 @@
+"""What runs on the engine's threads: transactions, each on a connection of its own."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg import errors
+
+from ...engine.callbacks import noop
+from ...engine.shared.outcomes import Outcome, Succeeded
+from ...engine.shared.stems import Stems
+from ...errors import DamagedRow, Refusal, StartRefused, Unavailable
+from ...memory.model.access import DEFAULT_TENANT, Caller, TenantId
+from ..base.connecting import require_usable
+from ..base.connection import PostgresConnection
+from ..base.errors import COLLIDED, is_lost, translated
+from ..schema.migrate import all_up_to_date, brought_up_to_date, prepare, schema_of
+from ..words.cached import IndexMemory, load
+from .admission import PATIENCE
+from .claims import Claims, Lock, WithinOneProject
+from .connections import Connections, free
+from .group_commit import Change, in_savepoints
+from .schemas import Schemas
+from .transaction import PostgresTransaction
+
+T = TypeVar("T")
+
+LONGEST = timedelta(seconds=6)  # of a statement; longer than PATIENCE, so that a lock is told of
+LONGEST_LOAD = timedelta(seconds=30)  # of reading an area into memory
+TRIES = 8  # of a transaction that others were in the way of
+
+log = logging.getLogger(__name__)
+
+OnCommit = Callable[[int, float], None]
+"""Told of each commit: how many changes, and the seconds that they took."""
+
+
+class Transactions:
+    """Any thread may call these; a call takes a connection while it lasts."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        clock: Callable[[], datetime],
+        made: Callable[..., PostgresTransaction],
+        memory: Callable[[], IndexMemory],
+        *,
+        schemas: Schemas,
+        committed: OnCommit,
+    ) -> None:
+        self._connections = connections
+        connections.on_broken = self._forget
+        self._clock = clock
+        self._made = made
+        self._new_memory = memory
+        self.schemas = schemas
+        self._committed = committed
+        self.on_damage: Callable[[Caller, Sequence[DamagedRow]], None] = noop
+        self._memories: dict[str, IndexMemory] = {}
+        self._of_thread = threading.local()
+
+    def prepare(self, tenant: TenantId, upgrading: Callable[[], None]) -> None:
+        """Make what all share, and bring up to date a tenant's schema and all that are there."""
+        with self._connections.one() as (connection, _):
+            require_usable(connection)
+            with translated():
+                prepare(connection)
+                brought_up_to_date(connection, tenant, upgrading)
+                self.schemas.know(all_up_to_date(connection, upgrading))
+
+    def close(self) -> None:
+        for memory in self._memories.values():
+            memory.areas.close()
+        self._connections.close()
+
+    def read(self, caller: Caller, work: Callable[[PostgresTransaction], T]) -> T:
+        """What work answers on one snapshot."""
+
+        def transaction(connection: psycopg.Connection[Any]) -> T:
+            schema = self.schemas.of(connection, caller.tenant)
+            ours = PostgresConnection(connection)
+            with ours.pipelined():
+                self._begin(ours, schema, "REPEATABLE READ READ ONLY")
+                answer = work(
+                    self._made(
+                        ours, self._clock(), caller, self._stems, memory=self._memory(schema)
+                    )
+                )
+                ours.execute("COMMIT")
+            self.on_damage(caller, ours.damaged)
+            return answer
+
+        return self._tried(transaction, caller.tenant)
+
+    def write(
+        self, lock: Lock, changes: Sequence[Change], others: Callable[[], int]
+    ) -> Sequence[Outcome | None]:
+        """The outcomes of changes that were committed together, in order.
+
+        Of one at least, and of all that had time to begin. None: nothing of it happened, as the
+        database did not take them all, or it cannot share a transaction; it may be made by itself.
+        """
+
+        def transaction(connection: psycopg.Connection[Any]) -> Sequence[Outcome | None]:
+            schema = self.schemas.of(connection, lock.tenant)
+            ours, began = PostgresConnection(connection), time.monotonic()
+            made: list[PostgresTransaction] = []
+
+            def make(change: Change) -> object:
+                # Without memory: a version that is undone is given again, to other words.
+                tx = self._made(
+                    ours, self._clock(), change.caller, self._stems,
+                    others=others, is_alone=is_single,
+                )  # fmt: skip
+                answer = change.work(
+                    tx if lock.alone else cast("Any", WithinOneProject(tx, claims.anew()))
+                )
+                tx.flush()
+                made.append(tx)
+                return answer
+
+            with self._memory(schema).areas.writing() as hand_over:
+                with ours.pipelined():
+                    self._begin(ours, schema, "READ COMMITTED")
+                    claims = Claims(ours, schema)
+                    claims.lock(lock)
+                    outcomes: Sequence[Outcome | None] = (
+                        [Succeeded(make(changes[0]))]
+                        if is_single
+                        else in_savepoints(ours, [partial(make, it) for it in changes])
+                    )
+                    self._of_thread.may_be_done = True
+                    ours.execute("COMMIT")
+                for tx in made:
+                    if (writes := tx.written()) is not None:
+                        hand_over(writes)
+            self.on_damage(changes[0].caller, ours.damaged)  # all are of one tenant
+            if made:
+                self._committed(len(made), time.monotonic() - began)
+            return outcomes
+
+        def group(connection: psycopg.Connection[Any]) -> Sequence[Outcome | None]:
+            try:
+                return transaction(connection)
+            except psycopg.Error as error:
+                if is_lost(error) or isinstance(error, errors.LockNotAvailable):
+                    raise
+                free(connection)
+                return [None] * len(changes)
+
+        is_single = len(changes) == 1
+        if not is_single:
+            return self._tried(group, lock.tenant)
+        # Alone nobody is in its way: what is there already is a conflict with what is stored.
+        collided = () if lock.alone else (errors.UniqueViolation,)
+        return self._tried(transaction, lock.tenant, *collided)
+
+    def probe(self) -> bool:
+        """Commit something, in nobody's way; whether a commit waits for a standby."""
+
+        def transaction(connection: psycopg.Connection[Any]) -> bool:
+            with connection.transaction():
+                ((waits, _),) = connection.execute(
+                    """SELECT current_setting('synchronous_standby_names') <> ''
+                              AND current_setting('synchronous_commit') IN ('on', 'remote_apply'),
+                              pg_current_xact_id()"""
+                ).fetchall()
+            return bool(waits)
+
+        return self._tried(transaction, DEFAULT_TENANT)
+
+    def is_wanting(self, tenant: TenantId) -> bool:
+        """Whether prompts ask for an area that is not in memory."""
+        memory = self._memories.get(schema_of(tenant))
+        return memory is not None and memory.areas.is_wanting
+
+    def load(self, tenant: TenantId) -> None:
+        """Read into memory what prompts ask for."""
+        schema = schema_of(tenant)
+        areas = self._memory(schema).areas
+        with areas.loading() as wanted:
+            if wanted is None:
+                return
+            try:
+                with self._connections.one() as (connection, _), connection.transaction():
+                    ours = PostgresConnection(connection)
+                    ours.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                    self._set_up(ours, schema, LONGEST_LOAD)
+                    load(ours, areas, wanted, self._stems)
+            except (psycopg.Error, Refusal) as error:
+                log.debug("an area is not held in memory: %s", error)
+                areas.refuse(wanted)
+            except BaseException:
+                areas.refuse(wanted)
+                raise
+
+    def _begin(self, connection: PostgresConnection, schema: str, isolation: str) -> None:
+        connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
+        self._set_up(connection, schema, LONGEST)
+
+    def _set_up(self, connection: PostgresConnection, schema: str, longest: timedelta) -> None:
+        connection.execute(
+            """SELECT set_config('search_path', :path, TRUE),
+                      set_config('lock_timeout', :patience, TRUE),
+                      set_config('statement_timeout', :longest, TRUE)""",
+            {
+                "path": f'"{schema}"',
+                "patience": _milliseconds(PATIENCE),
+                "longest": _milliseconds(longest),
+            },
+        )
+
+    def _forget(self) -> None:
+        for memory in list(self._memories.values()):
+            memory.forget()
+
+    def _memory(self, schema: str) -> IndexMemory:
+        """What is remembered of a tenant's index."""
+        if schema not in self._memories:
+            self._memories.setdefault(schema, self._new_memory())
+        return self._memories[schema]
+
+    @property
+    def _stems(self) -> Stems:
+        """Those of this thread."""
+        if not hasattr(self._of_thread, "stems"):
+            self._of_thread.stems = Stems()
+        return cast("Stems", self._of_thread.stems)
+
+    def _tried(
+        self,
+        transaction: Callable[[psycopg.Connection[Any]], T],
+        tenant: TenantId,
+        *collided: type[psycopg.Error],
+    ) -> T:
+        """What a transaction answers; it is run again where others were in its way.
+
+        One on a connection that had died while it waited for work is run on another, but never
+        one that was being committed: nobody can tell whether it was.
+        """
+        tries = TRIES
+        while True:
+            self._of_thread.may_be_done = False
+            with self._one() as (connection, is_new), translated():
+                try:
+                    return transaction(connection)
+                except psycopg.Error as error:
+                    free(connection)
+                    if isinstance(error, (*COLLIDED, *collided)) and tries:
+                        tries -= 1
+                    elif self.schemas.forget_erased(connection, tenant, error):
+                        continue  # there is none of the name now, or another one
+                    elif is_lost(error) and not (is_new or self._of_thread.may_be_done):
+                        self._connections.forget_idle()
+                    else:
+                        raise
+                except BaseException:
+                    free(connection)
+                    raise
+            time.sleep(random.uniform(0, 0.01))  # noqa: S311 - those that collided shall part
+
+    @contextmanager
+    def _one(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
+        """A connection; what would refuse a start is a refusal for now."""
+        with ExitStack() as stack:
+            try:
+                one = stack.enter_context(self._connections.one())
+            except StartRefused as refusal:
+                raise Unavailable(str(refusal)) from None
+            yield one
+
+
+def _milliseconds(time: timedelta) -> str:
+    return str(round(time.total_seconds() * 1000))

@@ -1,0 +1,192 @@
+"""The keys in a database: changed and audited in one transaction, and watched by each process."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import psycopg
+
+from ..errors import Refusal, Unavailable
+from ..memory.model.key_registry import By, KeyRegistry, Put
+from ..memory.model.keys import KeyRing
+from ..operations.files import key_records
+from .audit import record
+from .base.connecting import connect, control, refusing
+from .schema.migrate import is_made
+
+CHANNEL = "agentops_keys"
+LOOK = timedelta(milliseconds=500)  # between two looks, if no change is told of
+UNMADE = -1  # the number of changes while there is no schema
+STEP = timedelta(milliseconds=100)  # in which the watch sees that it is to end
+STALE = timedelta(seconds=5)  # after which what was seen last opens nothing
+LOST = (
+    "Keys were made, but the database has none. Put them back, or make a key with "
+    "`agentops-memory keys create --name NAME --role admin`; to let everybody in without one, "
+    "`agentops-memory keys reset --open`."
+)
+
+_RING = """
+SELECT key_changes, has_keys, ARRAY(SELECT record FROM agentops.keys ORDER BY number)
+  FROM agentops.control
+ WHERE key_changes <> %(known)s"""
+_PUT = """
+INSERT INTO agentops.keys (id, record) VALUES (%(id)s, %(record)s)
+    ON CONFLICT (id) DO UPDATE SET record = excluded.record"""
+
+log = logging.getLogger(__name__)
+
+
+class PostgresKeys(KeyRegistry):
+    """The KeyRegistry of a database."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def ring(self) -> KeyRing:
+        with control(self._url) as connection:
+            return _ring(connection)
+
+    def require_kept(self, ring: KeyRing) -> None:
+        if _are_lost(ring):
+            raise Unavailable(LOST)
+
+    def are_lost(self) -> bool:
+        return _are_lost(self.ring())
+
+    @contextmanager
+    def changing(self) -> Iterator[tuple[KeyRing, Put]]:
+        with control(self._url, makes=True) as connection, connection.transaction():
+            connection.execute("SELECT FROM agentops.control FOR UPDATE")
+            ring = _ring(connection)
+            yield ring, partial(_put, connection, ring)
+
+
+class WatchedPostgresKeys:
+    """The KeyStore of a database: a change of it holds within a second.
+
+    Once a database was not heard for five seconds, nobody is let in until it is.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._known: tuple[int, KeyRing] | None = None
+        self._heard_at = 0.0
+        self._complaint = ""
+        self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="keys", daemon=True)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, changes are seen from the first `read` on."""
+        try:
+            yield
+        finally:
+            self._is_ending.set()
+            if self._thread.is_alive():
+                self._thread.join()
+
+    def ring(self) -> KeyRing:
+        known = self._known
+        if known is None or time.monotonic() - self._heard_at > STALE.total_seconds():
+            raise Unavailable("The keys cannot be read; the log of the service says why.")
+        return known[1]
+
+    def read(self) -> KeyRing:
+        with control(self._url) as connection:
+            self._look(connection)
+        ring = self.ring()
+        PostgresKeys(self._url).require_kept(ring)
+        self._thread.start()
+        return ring
+
+    def _watch(self) -> None:
+        while not self._is_ending.is_set():
+            try:
+                with refusing(), closing(connect(self._url)) as connection:
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    self._follow(connection)
+            except (Refusal, psycopg.Error) as error:
+                self._complain(error)
+                self._is_ending.wait(STEP.total_seconds())
+
+    def _follow(self, connection: psycopg.Connection[Any]) -> None:
+        looked_at = 0.0
+        while not self._is_ending.is_set():
+            if time.monotonic() - looked_at >= LOOK.total_seconds():
+                looked_at = time.monotonic()
+                self._look(connection)
+            if [*connection.notifies(timeout=STEP.total_seconds(), stop_after=1)]:
+                looked_at = 0.0
+
+    def _look(self, connection: psycopg.Connection[Any]) -> None:
+        asked_at = time.monotonic()
+        known = self._known[0] if self._known else UNMADE
+        if known == UNMADE and not is_made(connection):
+            self._known = UNMADE, KeyRing()
+        elif row := connection.execute(_RING, {"known": known}).fetchone():
+            try:
+                self._known = row[0], _read(row)
+            except Unavailable:
+                self._known = None
+                raise
+            log.info("keys read", extra={"keys": len(self._known[1].keys)})
+        self._heard_at, self._complaint = asked_at, ""
+
+    def _complain(self, error: Exception) -> None:
+        reason = str(error) if isinstance(error, Refusal) else type(error).__name__
+        if reason != self._complaint:
+            self._complaint = reason
+            log.error("the keys cannot be read", extra={"reason": reason})
+
+
+def _are_lost(ring: KeyRing) -> bool:
+    return ring.was_ever_used and not ring.keys
+
+
+def _ring(connection: psycopg.Connection[Any]) -> KeyRing:
+    if not is_made(connection):
+        return KeyRing()
+    row = connection.execute(_RING, {"known": UNMADE}).fetchone()
+    if row is None:
+        raise Unavailable("The table agentops.control has no row: put it back from a backup.")
+    return _read(row)
+
+
+def _read(row: tuple[int, bool, list[str]]) -> KeyRing:
+    _, has_keys, records = row
+    document = f'{{"version": {key_records.VERSION}, "keys": [{", ".join(records)}]}}'
+    try:
+        ring = key_records.read(document.encode())
+    except (ValueError, RecursionError) as fault:
+        raise Unavailable(f"The keys in the database cannot be used: {fault}.") from fault
+    return replace(ring, was_ever_used=has_keys or bool(ring.keys))
+
+
+def _put(
+    connection: psycopg.Connection[Any],
+    before: KeyRing,
+    ring: KeyRing,
+    at: datetime,
+    action: str,
+    by: By,
+    **fields: object,
+) -> None:
+    for key in ring.keys.values():
+        if before.keys.get(key.id) != key:
+            given = {"id": key.id, "record": json.dumps(key_records.record_of(key))}
+            connection.execute(_PUT, given)
+    gone = [*(before.keys.keys() - ring.keys.keys())]
+    connection.execute("DELETE FROM agentops.keys WHERE id = ANY(%(gone)s)", {"gone": gone})
+    record(connection, at, action, by, **fields)
+    connection.execute(
+        "UPDATE agentops.control SET has_keys = %(used)s, key_changes = key_changes + 1",
+        {"used": ring.was_ever_used},
+    )
+    connection.execute(f"NOTIFY {CHANNEL}")

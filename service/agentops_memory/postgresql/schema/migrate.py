@@ -1,0 +1,134 @@
+"""Schemas, made and brought up to date: what tenants share, and that of each tenant."""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from typing import Any, cast
+
+import psycopg
+
+from ...engine.callbacks import noop
+from ...errors import StartRefused
+from ...memory.model.access import TenantId
+
+CONTROL = 1  # the version of the schema `agentops` that is made here
+LONGEST_NAME = 63  # bytes of an identifier
+LOCK = 0x414D_454D  # "AMEM": held by who migrates
+
+_NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
+
+
+def schema_of(tenant: TenantId) -> str:
+    """The schema of a tenant: its name after `t_`, with a digest where it would be too long."""
+    name = f"t_{tenant}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = sha256(tenant.encode()).hexdigest()[:16]
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}_{digest}"
+
+
+def newest() -> int:
+    """The number of the newest migration that this program knows."""
+    return _migrations()[-1][0]
+
+
+def is_made(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the schema `agentops` is there."""
+    return connection.execute("SELECT to_regclass('agentops.control')").fetchone() != (None,)
+
+
+def prepare(connection: psycopg.Connection[Any]) -> None:
+    """Make what tenants share, or bring it up to date, one process at a time."""
+    if _is_prepared(connection):
+        return
+    with connection.transaction():
+        _lock(connection)
+        if not _is_prepared(connection):  # until a newer release had the lock
+            connection.execute((resources.files(__package__) / "control.sql").read_bytes())
+            connection.execute("UPDATE agentops.control SET version = %s", (CONTROL,))
+
+
+def brought_up_to_date(
+    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], None] = noop
+) -> str:
+    """The schema of a tenant, made or migrated first, in one transaction.
+
+    Raises StartRefused for one that a newer release has migrated further than this one reads.
+    """
+    schema = schema_of(tenant)
+    if _version(connection, tenant) == newest():
+        return schema
+    with connection.transaction():
+        _lock(connection)
+        version = _version(connection, tenant)
+        if version > newest() + 1:
+            raise StartRefused(
+                f"The schema of tenant {tenant} is of version {version}, and this release reads"
+                f" {newest()} and the next one; install a newer release."
+            )
+        if 0 < version < newest():
+            upgrading()
+        if version == 0:
+            connection.execute(cast(Any, f'CREATE SCHEMA "{schema}"'))
+        connection.execute(cast(Any, f'SET LOCAL search_path TO "{schema}"'))
+        for number, statements in _migrations():
+            if number > version:
+                connection.execute(statements)
+        connection.execute(
+            """INSERT INTO agentops.tenants (tenant, schema, version) VALUES (%s, %s, %s)
+                   ON CONFLICT (tenant) DO UPDATE SET version = excluded.version
+                WHERE tenants.version < excluded.version""",
+            (tenant, schema, newest()),
+        )
+    return schema
+
+
+def all_up_to_date(
+    connection: psycopg.Connection[Any], upgrading: Callable[[], None] = noop
+) -> list[TenantId]:
+    """The tenants that have a schema, each migrated first where that is due.
+
+    Raises StartRefused as `brought_up_to_date` does.
+    """
+    rows = connection.execute(
+        "SELECT tenant, version FROM agentops.tenants ORDER BY tenant"
+    ).fetchall()
+    for tenant, version in rows:
+        if version not in (newest(), newest() + 1):
+            brought_up_to_date(connection, TenantId(tenant), upgrading)
+    return [TenantId(tenant) for tenant, _ in rows]
+
+
+def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
+    """The tenants that have a schema, in the order of their names."""
+    rows = connection.execute("SELECT tenant FROM agentops.tenants ORDER BY tenant").fetchall()
+    return [TenantId(tenant) for (tenant,) in rows]
+
+
+def _is_prepared(connection: psycopg.Connection[Any]) -> bool:
+    """Whether what tenants share is as this release makes it, or a newer one."""
+    if not is_made(connection):
+        return False
+    found = connection.execute("SELECT FROM agentops.control WHERE version >= %s", (CONTROL,))
+    return found.rowcount > 0
+
+
+def _version(connection: psycopg.Connection[Any], tenant: TenantId) -> int:
+    """The newest migration that a tenant's schema has; 0 if it has no schema."""
+    row = connection.execute(
+        "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _lock(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+
+
+@cache
+def _migrations() -> list[tuple[int, bytes]]:
+    folder = resources.files(__package__) / "migrations"
+    found = ((_NUMBERED.fullmatch(it.name), it) for it in folder.iterdir())
+    return sorted((int(name.group(1)), it.read_bytes()) for name, it in found if name)

@@ -1,0 +1,294 @@
+"""SQL that keeps the words of memories in line with their rows."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TypeVar
+
+from ...engine.shared.stems import Stems, compared, rules
+from ...memory.model.memory import Memory, MemoryId
+from ...memory.model.space import GLOBAL_SCOPE, Space
+from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA, place_of
+from ...memory.sql.liveness import indexed
+from ...memory.sql.table import Connection, Cursor, Table
+from ...recall.index_cache.rows import Row, row_number
+from ...recall.index_cache.writes import IndexWrites
+from ...recall.search.document import Document
+from ...recall.search.groups import Groups
+from ...recall.text.columns import Columns, columns
+from ...recall.text.features import Features
+from ...recall.text.json_words import words_of
+from ...recall.text.normalization import NEIGHBOURS, plain_words
+from ..base.dialect import POSTGRESQL
+from .documents import MOST_TEXT, Documents, Entry, bounded
+from .terms import OWN, stored_term
+
+T = TypeVar("T")
+
+Placed = tuple[tuple[MemoryId, Document], Entry]
+"""A memory, what the index holds of it, and its words."""
+
+OTHERWISE = """ON CONFLICT (area, term, memory)
+    DO UPDATE SET length = excluded.length, counts = excluded.counts"""
+
+BULK = 200  # memories whose words are put in together, unless their texts are long
+ROWS = 10_000  # of a statement
+
+RANDOM = "CAST(random() * 1e15 AS BIGINT)"
+# Our rules, or NULL where areas must have others.
+RULES = f"""(SELECT CASE WHEN count(*) = 0 THEN :rules END
+               FROM areas
+              WHERE area = {UNINDEXED_AREA} AND rules <> :rules)"""
+
+
+class Index(Table):
+    """The index of one transaction, as the record tables know it."""
+
+    def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
+        super().__init__(connection, POSTGRESQL)
+        self._features = features
+        self._stems = stems
+        self.documents = Documents(connection, features, stems)
+        self._waiting: dict[MemoryId, Document] = {}
+        self._size = 0
+        self._versions: dict[int, tuple[Cursor, int]] = {}  # the last, and how often it changed
+        self._changes: dict[int, list[tuple[Row, Columns, int]]] = {}
+        self._erased: set[int] = set()
+
+    def place(self, space: Space) -> tuple[int, int | None]:
+        if space.scope == GLOBAL_SCOPE:
+            return GLOBAL_AREA, None
+        if space.traits.index is None:
+            return UNINDEXED_AREA, None
+        row = place_of(self._connection, space.project) if space.traits.has_project else None
+        return row or (
+            self._next_area(),
+            Groups(self._connection, self._sql).place(space.traits.index),
+        )
+
+    def prepare(self, area: int) -> None:
+        """An area is made with its first words."""
+
+    def add(self, memory: Memory, space: int, area: int) -> None:
+        if area == UNINDEXED_AREA or memory.is_deleted:
+            return
+        text = memory.text
+        content = words_of(text.content) if memory.space.traits.is_json else text.content
+        before = self._before(memory, space)
+        prepared = columns(text.title, content, text.tags, before, self._features)
+        self._waiting[memory.id] = Document(area, *prepared)
+        self._size += len(text.content)
+        if len(self._waiting) >= BULK or self._size >= MOST_TEXT:
+            self.flush()
+
+    @contextmanager
+    def in_bulk(self) -> Iterator[None]:
+        yield
+
+    def flush(self) -> None:
+        """Put in what waits: words are about to be read, or committed."""
+        waiting, self._waiting, self._size = self._waiting, {}, 0
+        self.put_in(waiting, are_new=True)
+
+    @contextmanager
+    def updating(self, memory: MemoryId) -> Iterator[None]:
+        self.flush()
+        ids = [memory, *self.documents.borrowers(memory)]
+        before = self.documents.of(ids)
+        yield
+        after = self.documents.of(ids)
+        changed = [it for it in ids if before.get(it) != after.get(it)]
+        self._take_out({it: before[it] for it in changed if it in before})
+        self.put_in({it: after[it] for it in changed if it in after})
+
+    @contextmanager
+    def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
+        self.flush()
+        for some in _portions(memories):
+            self._take_out(self.documents.of(some))
+        yield
+        for some in _portions(memories):
+            self.put_in(self.documents.of(some))
+
+    def merge_area(self, area: int, partition: int, into: int) -> None:  # noqa: ARG002
+        self.flush()
+        self._erased.add(area)
+        # One that is rebuilt stays until that has ended: it may have words that nobody knows.
+        self._execute("DELETE FROM areas WHERE area = :area AND rebuild IS NULL", area=area)
+
+    def remove(self, memories: Sequence[MemoryId]) -> None:
+        self.flush()
+        for some in _portions(memories):
+            self._take_out(self.documents.of(some))
+
+    def mark_for_purge(self, memory: MemoryId) -> None:
+        """Bytes leave when the database makes room (`VACUUM`), not when we say so."""
+
+    def written(self) -> IndexWrites:
+        """What was written, once it is committed."""
+        writes = IndexWrites(erased=self._erased)
+        for area, (cursor, times) in self._versions.items():
+            ((after,),) = cursor.fetchall()
+            writes.record(area, after - times, after, self._changes.get(area, ()))
+        return writes
+
+    @cached_property
+    def rules(self) -> str:
+        return rules(self._features)
+
+    def _before(self, memory: Memory, space: int) -> Iterator[str]:
+        """The contents of the memories before it in the session; read when they are asked for."""
+        if memory.session is None:
+            return
+        rows = self._scalars(
+            f"""SELECT n.content
+                  FROM memories n
+                 WHERE n.session_id = :session AND n.space_id = :space AND n.id < :id
+                       AND {indexed("n")}
+              ORDER BY n.id DESC
+                 LIMIT {NEIGHBOURS}""",
+            session=memory.session,
+            space=space,
+            id=memory.id,
+        )
+        yield from reversed(rows)
+
+    def put_in(
+        self,
+        documents: Mapping[MemoryId, Document],
+        *,
+        are_new: bool = False,
+        are_counted: bool = False,
+    ) -> None:
+        for some in bounded(documents):
+            self._put_in(some, are_new, are_counted)
+
+    def _put_in(
+        self, documents: Mapping[MemoryId, Document], are_new: bool, are_counted: bool
+    ) -> None:
+        entries = self.documents.entries(list(documents.values()))
+        placed = list(zip(documents.items(), entries, strict=True))
+        if not are_counted:
+            self._count(placed, sign=1)
+        self._post(placed, are_new=are_new)
+        by_area: dict[int, list[Document]] = {}
+        for it in documents.values():
+            by_area.setdefault(it.area, []).append(it)
+        for area, said in sorted(by_area.items()):
+            for terms in _portions(sorted(self.forms(said)), ROWS):
+                self._execute(
+                    """INSERT INTO terms (area, length, term)
+                       SELECT :area, length(term), term FROM unnest(CAST(:terms AS TEXT[])) term
+                           ON CONFLICT DO NOTHING""",
+                    area=area,
+                    terms=terms,
+                )
+
+    def _post(self, placed: Sequence[Placed], *, are_new: bool) -> None:
+        # Of a text that was changed behind the index there are words that nothing took out.
+        otherwise = "" if are_new else OTHERWISE
+        for (id_, it), entry in placed:
+            for some in _portions(list(entry.stems.items()), ROWS):
+                self._execute(
+                    f"""INSERT INTO postings (area, term, memory, length, counts)
+                        SELECT :area, term, :memory, :length, counts
+                          FROM unnest(CAST(:terms AS TEXT[]), CAST(:counts AS BIGINT[]))
+                               AS its (term, counts)
+                        {otherwise}""",
+                    area=it.area,
+                    memory=id_,
+                    length=entry.length,
+                    terms=[term for term, _ in some],
+                    counts=[counts for _, counts in some],
+                )
+
+    def _take_out(self, documents: Mapping[MemoryId, Document]) -> None:
+        for some in bounded(documents):
+            self._take_out_some(some)
+
+    def _take_out_some(self, documents: Mapping[MemoryId, Document]) -> None:
+        entries = self.documents.entries(list(documents.values()))
+        placed = list(zip(documents.items(), entries, strict=True))
+        self._count(placed, sign=-1)
+        by_area: dict[int, dict[MemoryId, tuple[Document, Entry]]] = {}
+        for (id_, it), entry in placed:
+            by_area.setdefault(it.area, {})[id_] = it, entry
+        for area, some in sorted(by_area.items()):
+            self.take_postings(area, [(it, id_) for id_, (_, e) in some.items() for it in e.stems])
+            for forms in _portions(sorted(self.forms(it for it, _ in some.values())), ROWS):
+                self._drop_terms(area, forms)
+
+    def take_postings(self, area: int, postings: Sequence[tuple[str, MemoryId]]) -> None:
+        """Take out stems of memories, each where it is."""
+        for gone in _portions(postings, ROWS):
+            self._execute(
+                """DELETE FROM postings p
+                    USING unnest(CAST(:memories AS BIGINT[]), CAST(:terms AS TEXT[]))
+                          AS gone (memory, term)
+                    WHERE p.area = :area AND p.term = gone.term AND p.memory = gone.memory""",
+                area=area,
+                memories=[id_ for _, id_ in gone],
+                terms=[term for term, _ in gone],
+            )
+
+    def _drop_terms(self, area: int, there: Sequence[str]) -> None:
+        """Drop terms that no memory of the area has among its own words any more."""
+        stem_of = self._stems.of(there)
+        self._execute(
+            f"""DELETE FROM terms t
+                 USING unnest(CAST(:terms AS TEXT[]), CAST(:stems AS TEXT[])) gone (term, stem)
+                 WHERE t.area = :area AND t.length = length(gone.term) AND t.term = gone.term
+                       AND NOT EXISTS (SELECT 1
+                                         FROM postings p
+                                        WHERE p.area = :area AND p.term = gone.stem
+                                              AND p.counts & {OWN} <> 0)""",
+            area=area,
+            terms=there,
+            stems=[stored_term(stem_of[it]) for it in there],
+        )
+
+    def forget(self, area: int) -> None:
+        """Something else is done to an area: nobody can follow that."""
+        self._erased.add(area)
+
+    def _count(
+        self, placed: Sequence[tuple[tuple[MemoryId, Document], Entry]], *, sign: int
+    ) -> None:
+        """Count memories and words of areas; refused for one that was made by other rules."""
+        sums: dict[int, list[int]] = {}
+        for (id_, it), entry in placed:
+            there = sums.setdefault(it.area, [0, 0])
+            there[0] += sign
+            there[1] += sign * entry.length
+            said = Columns(it.title, it.content, it.context, it.tags)
+            self._changes.setdefault(it.area, []).append((row_number(it.area, id_), said, sign))
+        for area, (memories, words) in sorted(sums.items()):
+            # It begins with another version than any before, which another process may know. Of
+            # other rules it would be NULL, which is refused: nothing has to be read back.
+            counted = self._execute(
+                f"""INSERT INTO areas (area, rules, version, memories, words)
+                   VALUES (:area, {RULES}, {RANDOM}, :memories, :words)
+                       ON CONFLICT (area) DO UPDATE
+                      SET version = areas.version + 1,
+                          memories = areas.memories + excluded.memories,
+                          words = areas.words + excluded.words,
+                          rules = CASE WHEN areas.rules = excluded.rules THEN areas.rules END
+                RETURNING version""",
+                area=area,
+                rules=self.rules,
+                memories=memories,
+                words=words,
+            )
+            self._versions[area] = counted, self._versions.get(area, (counted, 0))[1] + 1
+
+    def forms(self, documents: Iterable[Document]) -> set[str]:
+        words = {word for it in documents for word in plain_words(it.own)}
+        return set(compared(self._stems, words).values()) - {""}
+
+    def _next_area(self) -> int:
+        return self._number("SELECT nextval('area_numbers')")
+
+
+def _portions(of: Sequence[T], size: int = BULK) -> Iterator[Sequence[T]]:
+    for start in range(0, len(of), size):
+        yield of[start : start + size]

@@ -1,0 +1,270 @@
+"""The explanation of an answer: why its memories were found, and why another one was not."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TypeVar
+
+from ..engine.engine import Transaction
+from ..errors import WITHOUT_WORDS
+from ..memory.model.budget import Packed
+from ..memory.model.memory import NO_LINKS, Memory, MemoryId
+from ..memory.model.ranking import OTHER_SENTENCES, PLACES, sentence_weights
+from ..memory.model.search import (
+    Explained,
+    Explanation,
+    Field,
+    Filter,
+    Found,
+    Hit,
+    Matched,
+    Method,
+    Parts,
+    Reason,
+    SentenceShare,
+    Source,
+    Tier,
+    Wanted,
+    WhyNot,
+)
+from ..memory.model.space import GLOBAL_SCOPE
+from ..memory.sql.memories import MemoryTable
+from ..memory.sql.supersessions import SupersessionTable
+from .text.query import Query, Term
+
+TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
+MAX_EXPLAINED = 50  # memories of one answer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer and how it was computed: candidates, filter, tiers, limit and budget.
+
+    With `fills_up`, as in a context, the newest memories fill the limit. `ranked` is what
+    would be found if nothing was pinned.
+    """
+
+    found: Found
+    filter: Filter
+    limit: int
+    tiers: tuple[Tier, ...]
+    fills_up: bool
+    packed: Packed | None = None
+    ranked: Found | None = None
+
+    @property
+    def searched(self) -> Filter:
+        """The filter of the full-text search."""
+        return self.filter.in_context if self.fills_up else self.filter
+
+
+def explanation(
+    tx: Transaction, asked: Query, hits: Sequence[Hit], answer: Answer, wanted: Wanted
+) -> Explanation:
+    """Why these hits are in the answer, and why a memory is not; each half may time out."""
+    items = _in_time(tx, lambda: _items(tx, hits, answer)) if wanted.explain else {}
+    why = None
+    if (memory := wanted.why_not) is not None:
+        why = _in_time(tx, lambda: why_not(tx, memory, answer)) or _TIMED_OUT
+    return Explanation(
+        asked=frozenset(asked.terms),
+        items=items or {},
+        links=tx[SupersessionTable].of([hit.memory.id for hit in hits]) if wanted.explain else {},
+        why_not=why,
+        is_timed_out=items is None or why is _TIMED_OUT,
+    )
+
+
+_TIMED_OUT = WhyNot(reason=Reason.TIMED_OUT)
+
+
+def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Explained]:
+    found = answer.found
+    shown = [hit.memory.id for hit in hits[:MAX_EXPLAINED]]
+    alone = Source(filter=answer.searched, query=found.query, hits=tuple(hits))
+    items: dict[int, Explained] = {}
+    for source in found.sources or (alone,):
+        if source.filter.is_of_agents:  # whose scores the index does not make
+            continue
+        for tier in (Tier.EVERY, Tier.ANY):
+            listed = {hit.memory.id for hit in source.hits if hit.tier is tier}
+            if ids := [id_ for id_ in shown if id_ in listed]:
+                parts = tx.search.parts(tier, source.query, source.filter, answer.limit, ids)
+                items |= {id_: explained(part, source.query, tier) for id_, part in parts.items()}
+    return items
+
+
+def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
+    try:
+        with tx.search.within(TIMEOUT):
+            return work()
+    except WITHOUT_WORDS:
+        return None
+
+
+def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
+    """What kept a memory out; UNKNOWN for a soft-deleted one, too."""
+    memory = tx[MemoryTable].get(wanted)
+    if memory is None or not memory.is_live(tx.now):
+        return WhyNot(reason=Reason.UNKNOWN)
+    if filters := failed_filters(memory, answer):
+        return WhyNot(reason=Reason.FILTER, filters=filters)
+    links = tx[SupersessionTable].of([wanted]).get(wanted, NO_LINKS)
+    if links.superseded_by and answer.filter.is_current:
+        return WhyNot(reason=Reason.SUPERSEDED, superseded_by=links.superseded_by)
+    for place, hit in enumerate(answer.found.hits, start=1):
+        if hit.memory.id == wanted:
+            left_out = answer.packed.left_out if answer.packed else ()
+            is_left_out = any(wanted == one.memory for one in left_out)
+            return WhyNot(reason=Reason.BUDGET if is_left_out else Reason.NONE, place=place)
+    if answer.ranked and any(hit.memory.id == wanted for hit in answer.ranked.hits):
+        return WhyNot(reason=Reason.PINS)
+    return _outranked(tx, wanted, answer)
+
+
+def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
+    """The names of the filters that the memory fails; only `project` if that is one of them."""
+    filter_, space = answer.filter, memory.space
+    is_open = filter_.scope is None and (filter_.global_too or filter_.project is None)
+    is_reached = filter_.scope == GLOBAL_SCOPE or (space.scope == GLOBAL_SCOPE and is_open)
+    is_own = not answer.fills_up if filter_.project is None else space.project == filter_.project
+    passes = {
+        "project": is_reached or is_own,
+        "scope": filter_.scope in (None, space.scope),
+        "type": filter_.type in (None, memory.text.type),
+        "exclude_type": memory.text.type not in filter_.excluded_types,
+        "tag": filter_.tag is None or filter_.tag in memory.text.tags,
+    }
+    if not passes["project"]:
+        return ("project",)  # no more is told of another project's memory
+    return tuple(name for name, is_passed in passes.items() if not is_passed)
+
+
+def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
+    """Why a memory that passes the filters was not among the candidates."""
+    found = answer.found
+    is_older = any(hit.method is Method.RECENCY for hit in found.hits)
+    if found.is_degraded or (answer.fills_up and not found.query.sentences):
+        return WhyNot(reason=Reason.RECENCY, is_older=is_older)
+    standing = _standing(tx, wanted, answer)
+    if standing.place is not None and standing.place <= answer.limit and not found.sources:
+        # A list ends early when its texts are long; a fused one also in favour of others.
+        return replace(standing, reason=Reason.SIZE)
+    # A memory found by words is outranked by others found by words, not by the newest.
+    last = found.hits[-1].rank if standing.reason is Reason.RANK and found.hits else None
+    return replace(standing, last_score=last, is_older=is_older)
+
+
+def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
+    """The memory's place in the ranking of all tiers, each memory counted once."""
+    query = answer.found.query
+    ahead: set[MemoryId] = set()
+    for tier in answer.tiers:
+        if tier is not Tier.KEY and not query.sentences:
+            continue
+        for score, id_ in tx.search.ranking(tier, query, answer.searched, answer.limit):
+            if id_ == wanted:
+                return WhyNot(reason=Reason.RANK, tier=tier, place=len(ahead) + 1, score=score)
+            ahead.add(id_)
+        if len(ahead) >= PLACES:
+            return _unlisted(tx, wanted, answer, is_cut=True)
+    return _unlisted(tx, wanted, answer, is_cut=False)
+
+
+def _unlisted(tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool) -> WhyNot:
+    """For a memory that no tier ranks: no term matches, or it is beyond the places counted."""
+    query = answer.found.query
+    if not query.sentences or Tier.ANY not in answer.tiers:
+        return WhyNot(reason=Reason.NO_MATCHED_TERM)
+    parts = tx.search.parts(Tier.ANY, query, answer.searched, answer.limit, [wanted]).get(wanted)
+    if parts is None or not parts.terms:
+        return WhyNot(reason=Reason.NO_MATCHED_TERM)
+    return WhyNot(
+        reason=Reason.RANK,
+        tier=None if is_cut else Tier.ANY,
+        score=own_score(explained(parts, query, Tier.ANY).matched, query),
+        is_beyond_depth=not is_cut,
+    )
+
+
+def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
+    """The score computed again from its parts, with the share of each."""
+    matched = tuple(_matched(parts, query, tier))
+    of_sentences = sentence_weights(tier, query)
+    counted = {at: score for at, score in enumerate(parts.sentences) if score is not None}
+    best = min(counted, key=lambda at: (of_sentences[at] * counted[at], at), default=None)
+    weights = {at: of_sentences[at] * (1.0 if at == best else OTHER_SENTENCES) for at in counted}
+    total = sum(weights[at] * score for at, score in counted.items())
+    total += sum(it.weight * it.score for it in parts.followers)
+    return Explained(
+        score=total,
+        fields=_field_shares(matched, weights),
+        sentences=tuple(_sentence_shares(matched, counted, weights, total, of_sentences)),
+        followers=parts.followers,
+        matched=matched,
+    )
+
+
+def own_score(matched: Iterable[Matched], query: Query) -> float:
+    """The score of these terms if each sentence counted, whatever its depth."""
+    weights = sentence_weights(Tier.ANY, query)
+    sentences = sorted(weights[at] * score for at, score in _sums(matched).items())
+    return sum(sentences[:1]) + OTHER_SENTENCES * sum(sentences[1:])
+
+
+def _matched(parts: Parts, query: Query, tier: Tier) -> Iterator[Matched]:
+    every = tier is Tier.EVERY
+    sentences = [_counting(parts, query)] if every else [it.terms for it in query.sentences]
+    for at, terms in enumerate(sentences):
+        for term in terms:
+            if found := parts.terms.get(term):
+                yield Matched(sentence=at, term=term, score=found.score, fields=found.fields)
+
+
+def _counting(parts: Parts, query: Query) -> list[Term]:
+    """The terms that count in the tier EVERY: the parts of a piece only if all of them occur."""
+    return [
+        term
+        for piece in query.every
+        for terms in ((piece.parts,) if all(t in parts.terms for t in piece.parts) else ())
+        + (piece.joined,)
+        for term in terms
+    ]
+
+
+def _sums(matched: Iterable[Matched]) -> dict[int, float]:
+    sums: dict[int, float] = {}
+    for one in matched:
+        sums[one.sentence] = sums.get(one.sentence, 0.0) + one.score
+    return sums
+
+
+def _sentence_shares(
+    matched: Iterable[Matched],
+    counted: Mapping[int, float],
+    weights: Mapping[int, float],
+    total: float,
+    of_sentences: Sequence[float],
+) -> Iterator[SentenceShare]:
+    for at, score in sorted({**_sums(matched), **counted}.items()):
+        share = weights.get(at, 0.0) * score / total if total else 0.0
+        yield SentenceShare(
+            sentence=at,
+            weight=of_sentences[at],
+            score=score,
+            share=share,
+            is_counted=at in counted,
+        )
+
+
+def _field_shares(
+    matched: Iterable[Matched], weights: Mapping[int, float]
+) -> Mapping[Field, float]:
+    parts = dict.fromkeys(Field, 0.0)
+    for one in matched:
+        for name, share in one.fields.items():
+            parts[name] += weights.get(one.sentence, 0.0) * one.score * share
+    total = sum(parts.values())
+    return {name: abs(part / total) if total else 0.0 for name, part in parts.items()}

@@ -1,0 +1,302 @@
+"""Search and context: memories by full text, by topic key, and the newest as backfill."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import wraps
+from itertools import islice
+
+from ..engine.callbacks import noop
+from ..engine.engine import Engine, Transaction
+from ..errors import WITHOUT_WORDS
+from ..memory.model.access import Caller, Role, TenantId
+from ..memory.model.budget import Budget
+from ..memory.model.memory import Memory, MemoryId
+from ..memory.model.ranking import Scored
+from ..memory.model.search import Context, Filter, Found, Hit, Method, Source, Tier, Wanted
+from ..memory.model.space import GLOBAL_SCOPE, Project, StoreId, Totals
+from ..memory.sql.memories import MemoryTable
+from ..memory.sql.sessions import SessionTable
+from ..memory.writes import live
+from ..stores.rules.rules import known_store
+from .budget import packed
+from .explanation import Answer, explanation
+from .joining import ALONE, Joining
+from .lists import fused, never_falling
+from .text.features import ALL, Feature, Features
+from .text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
+from .whole import linked, whole
+
+SUMMARIES = 3  # of sessions, in a context
+NOTHING = Wanted()
+UNBOUNDED = Budget()
+
+Ranked = dict[MemoryId, tuple[Tier, float]]
+"""Memories in their order, each with its tier and its score there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """Search and context of one service. Every text is a query; `timeout` bounds its search."""
+
+    engine: Engine
+    features: Features = ALL
+    timeout: timedelta = TIMEOUT
+    accessed: Callable[[TenantId, Iterable[MemoryId], datetime], None] = noop  # by their owners
+
+    async def search(
+        self,
+        caller: Caller,
+        text: str,
+        filter_: Filter,
+        limit: int,
+        wanted: Wanted = NOTHING,
+        *,
+        superseded: bool = False,
+    ) -> Found:
+        """Memories that match, best first: by topic key, then with every word, then with any.
+
+        Ranks never improve along the list. With `superseded` those that others supersede
+        join, and each tells which.
+        """
+        caller.require(Role.READER)
+        query = self._understood(text)
+        if not query and not wanted:
+            return Found()
+        if filter_.is_current is superseded:
+            filter_ = replace(filter_, is_current=not superseded)
+        found = await self.engine.read(caller, search, query, filter_, limit, wanted)
+        return self._with_dropped(found, text)
+
+    async def search_store(self, caller: Caller, store: StoreId, text: str, limit: int) -> Found:
+        """The memories of a store that match by path or words; NotFound, Denied without access."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, search_store, self._understood(text), store, limit)
+
+    async def context(
+        self,
+        caller: Caller,
+        text: str,
+        filter_: Filter,
+        limit: int,
+        *,
+        budget: Budget = UNBOUNDED,
+        wanted: Wanted = NOTHING,
+        joining: Joining = ALONE,
+    ) -> Context:
+        """What to inject before a turn: summaries, pins, best matches, the newest as backfill.
+
+        Without a project: global memories and no summaries. What joins is merged by reciprocal
+        rank fusion, or NotFound. What exceeds the budget is left out.
+        """
+        caller.require(Role.READER)
+        query = self._understood(text)
+        current = filter_ if filter_.is_current else replace(filter_, is_current=True)
+
+        @wraps(context)
+        def work(tx: Transaction) -> tuple[Context, datetime]:
+            return context(tx, query, current, limit, budget, wanted, joining=joining), tx.now
+
+        answer, at = await self.engine.read(caller, work)
+        if joining.episodic:  # which is access
+            self.accessed(caller.tenant, [it.memory.id for it in answer.found.hits], at)
+        found = self._with_dropped(answer.found, text)
+        return answer if found is answer.found else replace(answer, found=found)
+
+    async def timeline(
+        self, caller: Caller, memory: MemoryId, before: int, after: int
+    ) -> list[Memory]:
+        """A memory among those saved before and after it in its project, oldest first."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, timeline, memory, before, after)
+
+    async def totals(self, caller: Caller, project: Project | None) -> Totals:
+        """How much is stored, in the project or in all; the projects are always all."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, totals, project)
+
+    def _understood(self, text: str) -> Query:
+        return understood(text, self.features, self.timeout)
+
+    def _with_dropped(self, found: Found, text: str) -> Found:
+        """Add to an explanation the words of the text that were not searched for."""
+        if found.explanation is None:
+            return found
+        used = {term.text for term in found.query.terms}
+        dropped = [word for word in words(text[:MAX_PROMPT], self.features) if word not in used]
+        return replace(found, explanation=replace(found.explanation, dropped=tuple(dropped)))
+
+
+def search(
+    tx: Transaction, query: Query, filter_: Filter, limit: int, wanted: Wanted = NOTHING
+) -> Found:
+    found = _searched(tx, query, filter_, limit)
+    if not filter_.is_current:
+        found = linked(tx, found)
+    if not wanted:
+        return found
+    found = whole(tx, found)
+    answer = Answer(
+        found=found, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
+    )
+    return replace(found, explanation=explanation(tx, query, found.hits, answer, wanted))
+
+
+def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> Found:
+    known_store(tx, store)
+    found = search(tx, query, Filter(store=store, is_current=True), limit) if query else Found()
+    return whole(tx, found)
+
+
+def context(
+    tx: Transaction,
+    query: Query,
+    filter_: Filter,
+    limit: int,
+    budget: Budget = UNBOUNDED,
+    wanted: Wanted = NOTHING,
+    *,
+    joining: Joining = ALONE,
+) -> Context:
+    ranked = _candidates(tx, query, filter_, limit, [*joining.filters(tx, filter_)])
+    found = _pinned_first(tx, ranked.found, filter_, limit)
+    candidates = ranked if found is ranked.found else replace(ranked, found=found)
+    shown = packed(candidates, budget) if budget.is_bounded or wanted else candidates
+    if wanted.links:
+        shown = replace(shown, found=linked(tx, shown.found))
+    if not wanted:
+        return shown
+    shown = replace(shown, found=whole(tx, shown.found))
+    answer = Answer(
+        found=candidates.found, filter=filter_, limit=limit,
+        tiers=_context_tiers(query), fills_up=True, packed=shown.packed, ranked=ranked.found,
+    )  # fmt: skip
+    why = explanation(tx, query, shown.found.hits, answer, wanted)
+    return replace(shown, found=replace(shown.found, explanation=why))
+
+
+def timeline(tx: Transaction, memory: MemoryId, before: int, after: int) -> list[Memory]:
+    return tx[MemoryTable].around(live(tx, memory), before, after)
+
+
+def totals(tx: Transaction, project: Project | None) -> Totals:
+    return Totals(
+        sessions=tx[SessionTable].count(project),
+        memories=tx[MemoryTable].count(project),
+        projects=tuple(sorted(tx[MemoryTable].projects() | tx[SessionTable].projects())),
+    )
+
+
+def _searched(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Found:
+    try:
+        with tx.search.within(query.timeout):
+            query, hits = _by_words(tx, query, filter_, limit)
+    except WITHOUT_WORDS:
+        newest = tx.search.backfill(filter_, limit, ())
+        return Found(hits=tuple(newest), query=query, is_degraded=True)
+    return Found(hits=tuple(never_falling(hits)), query=query)
+
+
+def _by_words(
+    tx: Transaction, query: Query, filter_: Filter, limit: int
+) -> tuple[Query, list[Hit]]:
+    """The query with misspelt words corrected, and the hits, tier after tier."""
+    hits = [] if query.path is None else tx.search.keyed(query.path, filter_, limit)
+    if not query.sentences or len(hits) >= limit:
+        return query, hits
+    query = _corrected(tx, query, filter_)
+    tiers, found = _search_tiers(query), {hit.memory.id for hit in hits}
+    ranked: Ranked = {}
+    if Tier.EVERY in tiers:
+        ranked = _ranked(Tier.EVERY, tx.search.every(query, filter_, limit), found)
+    if Tier.ANY in tiers and len(hits) + len(ranked) < limit:
+        best = _ranked(Tier.ANY, tx.search.best(query, filter_, limit), found)
+        ranked |= {id_: it for id_, it in best.items() if id_ not in ranked}
+    return query, [*hits, *_loaded(tx, dict(islice(ranked.items(), limit - len(hits))))]
+
+
+def _ranked(tier: Tier, scored: Iterable[Scored], but: Collection[MemoryId] = ()) -> Ranked:
+    return {id_: (tier, score) for score, id_ in scored if id_ not in but}
+
+
+def _loaded(tx: Transaction, ranked: Ranked) -> list[Hit]:
+    return [
+        Hit(memory=it, rank=ranked[it.id][1], method=Method.FULL_TEXT, tier=ranked[it.id][0])
+        for it in tx[MemoryTable].shown(ranked)
+    ]
+
+
+def _search_tiers(query: Query) -> tuple[Tier, ...]:
+    is_any = Feature.ANY_WORD in query.features
+    is_every = Feature.ALL_WORDS_FIRST in query.features or not is_any
+    tiers = {Tier.KEY: query.path is not None, Tier.EVERY: is_every, Tier.ANY: is_any}
+    return tuple(tier for tier, is_asked in tiers.items() if is_asked)
+
+
+def _context_tiers(query: Query) -> tuple[Tier, ...]:
+    return (Tier.ANY if Feature.ANY_WORD in query.features else Tier.EVERY,)
+
+
+def _candidates(
+    tx: Transaction, query: Query, filter_: Filter, limit: int, others: Sequence[Filter]
+) -> Context:
+    """Everything that a context may hold, before the budget."""
+    if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
+        return Context()
+    filter_ = filter_.in_context
+    summaries = tx[SessionTable].summaries(filter_.project, SUMMARIES) if filter_.project else []
+    found = _matches_and_newest(tx, query, filter_, limit, others)
+    return Context(summaries=tuple(summaries), found=found)
+
+
+def _pinned_first(tx: Transaction, ranked: Found, filter_: Filter, limit: int) -> Found:
+    """Pinned memories before the ranked ones, in at most half of the places, rounded up."""
+    if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
+        return ranked
+    pinned = tx[MemoryTable].pinned(filter_.in_context, (limit + 1) // 2)
+    if not pinned:
+        return ranked
+    first = {it.id: Hit(memory=it, rank=0.0, method=Method.PINNED) for it in pinned}
+    others = [hit for hit in ranked.hits if hit.memory.id not in first]
+    return replace(ranked, hits=(*first.values(), *others[: limit - len(first)]))
+
+
+def _matches_and_newest(
+    tx: Transaction, query: Query, filter_: Filter, limit: int, others: Sequence[Filter]
+) -> Found:
+    parts = [filter_, *others]
+    sources: list[Source] = []
+    is_degraded = False
+    if query.sentences:
+        try:
+            with tx.search.within(query.timeout):
+                for part in parts:  # what was found before a timeout counts
+                    sources.append(_source(tx, query, part, limit))  # noqa: PERF401
+        except WITHOUT_WORDS:
+            is_degraded = True
+    lists = [source.hits for source in sources]
+    hits = fused(lists, limit) if others else [hit for hits in lists for hit in hits]
+    for part in (replace(filter_, global_too=False), *parts) if len(hits) < limit else ():
+        if len(hits) < limit:
+            found = {hit.memory.id for hit in hits}
+            hits += tx.search.backfill(part, limit - len(hits), found)
+    return Found(
+        hits=tuple(hits),
+        sources=tuple(sources) if others else (),
+        query=sources[0].query if sources else query,
+        is_degraded=is_degraded,
+    )
+
+
+def _source(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Source:
+    """The best matches in one project or store."""
+    query = _corrected(tx, query, filter_)
+    (tier,) = _context_tiers(query)
+    scored = (tx.search.best if tier is Tier.ANY else tx.search.every)(query, filter_, limit)
+    hits = _loaded(tx, _ranked(tier, scored))
+    return Source(filter=filter_, query=query, hits=tuple(hits))
+
+
+def _corrected(tx: Transaction, query: Query, filter_: Filter) -> Query:
+    doubtful = query.doubtful if Feature.TYPOS in query.features else ()
+    return query.corrected(tx.search.corrections(doubtful, filter_)) if doubtful else query

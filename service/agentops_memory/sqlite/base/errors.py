@@ -1,0 +1,105 @@
+"""What SQLite and its file refuse, in the domain's words: the one translation.
+
+A text that is no UTF-8 is no refusal: it is read with U+FFFD in the place of what cannot be
+decoded. That costs a call for each text, so a connection begins strict, and gives it up with the
+first text that it cannot decode.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from ...errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, Unavailable
+from ...secrets.sanitizing import reason
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DAMAGED = "The database file is damaged."
+REMEDY = (
+    "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a backup in its "
+    "place."
+)
+
+_REFUSALS: dict[int, tuple[type[Refusal], str]] = {
+    sqlite3.SQLITE_BUSY: (Busy, "The database is locked by another process; try again."),
+    sqlite3.SQLITE_LOCKED: (Busy, "The database is locked; try again."),
+    sqlite3.SQLITE_PROTOCOL: (Busy, "The database is locked by another process; try again."),
+    sqlite3.SQLITE_FULL: (Full, "The disk is full; nothing was stored."),
+    sqlite3.SQLITE_IOERR: (Unavailable, "The disk failed; nothing was stored."),
+    sqlite3.SQLITE_READONLY: (Unavailable, "The database is read-only; nothing was stored."),
+    sqlite3.SQLITE_CANTOPEN: (Unavailable, "The database file cannot be opened."),
+    sqlite3.SQLITE_INTERRUPT: (Unavailable, "This took too long and was stopped."),
+    sqlite3.SQLITE_CORRUPT: (Damaged, DAMAGED),
+    sqlite3.SQLITE_NOTADB: (Damaged, DAMAGED),
+    sqlite3.SQLITE_CONSTRAINT: (Conflict, "The stored state does not allow this."),
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise what SQLite refuses as a Refusal; what is left is a fault of the program."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = primary_code(error)
+        if code not in _REFUSALS:
+            raise
+        refusal, sentence = _REFUSALS[code]
+        if refusal is not Damaged:  # which is told once, and not with each request
+            # Logged and raised: the caller is told to come back, and only the operator can help.
+            log.warning("the database refused", extra={"code": error.sqlite_errorname})
+        raise refusal(sentence) from error
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Raise as StartRefused why the file at the path cannot be used."""
+    try:
+        yield
+    except (sqlite3.DatabaseError, OSError) as error:
+        remedy = f" It is damaged, or no database at all: {REMEDY}" * is_damage(error)
+        sentence = f"The database {path} cannot be used: {reason(error)}.{remedy}"
+        raise StartRefused(sentence) from error
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether the file is not as SQLite wrote it."""
+    return primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def primary_code(error: Exception) -> int:
+    """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # of an extended code, the low byte
+
+
+class RunAgain(Exception):
+    """Nothing happened of the work: it is run again, in a transaction of its own."""
+
+
+class NeedsTransactionOfItsOwn(RunAgain):
+    """Work must not share a commit: it makes a table, which no savepoint can undo, or is long."""
+
+
+class Undecodable(RunAgain):
+    """A text was no UTF-8. From now on the connection replaces what it cannot decode."""
+
+
+def decoded(text: bytes | str) -> str:
+    """A text of the file, without what is no UTF-8."""
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def decoding(database: sqlite3.Connection, work: Callable[[], T]) -> T:
+    """What work on a connection answers. Undecodable for a text that it cannot decode."""
+    try:
+        return work()
+    except sqlite3.OperationalError as error:
+        if hasattr(error, "sqlite_errorcode"):  # which Python's own, of decoding, has not
+            raise
+        database.text_factory = decoded
+        raise Undecodable from error

@@ -1,0 +1,265 @@
+"""Which files a database's connections have open, and whether these are the ones at its path.
+
+SQLite opens the write-ahead log (`-wal`) and its shared memory (`-shm`) once and never looks
+again. Where one of them is removed or replaced, what is committed goes where the next process
+does not look, or two processes write over each other's commits.
+"""
+
+import fcntl
+import logging
+import os
+import sqlite3
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from ...errors import StartRefused, Unavailable
+from .connection import Connection
+from .errors import refusing
+
+GONE = "The database file is gone, or another one is in its place."
+LINKED = "The database file has a second name (a hard link); remove one of the two."
+LOG_GONE = (
+    "The write-ahead log of the database is gone, or another one is in its place; "
+    "restart the service."
+)
+
+FileId = tuple[int, int]
+"""Device and inode: which file it is, whatever path led to it."""
+
+EVERY = 32  # batches between two looks at the log
+LONG = 5000  # pages (20 MiB) after which it is to be restarted
+TIMEOUT = timedelta(milliseconds=250)  # with reads that began before
+
+SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
+
+log = logging.getLogger(__name__)
+
+
+class OpenFiles:
+    """The database file that connections have open, its log, and the log's shared memory."""
+
+    def __init__(self, path: Path, file: FileId) -> None:
+        real = os.path.realpath(path)  # SQLite keeps its own there, whatever links lead to it
+        self._path, self._log, self._memory = str(path), f"{real}-wal", f"{real}-shm"
+        found = {it: _identity(it) for it in (self._path, self._log, self._memory)}
+        self._opened = {name: identity for name, identity in found.items() if identity is not None}
+        if len(self._opened) < len(found) or self._opened[self._path][:2] != file:
+            raise StartRefused(f"{path} was replaced while it was opened.")
+        self.database = file
+        self._complaint = ""
+        self._is_rescued = False
+
+    @classmethod
+    def of(cls, path: Path, file: FileId, database: sqlite3.Connection) -> "OpenFiles":
+        """Those of a connection to the file, which has its log open from now on.
+
+        StartRefused if they are not at their paths.
+        """
+        with refusing(path):
+            database.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        return cls(path, file)
+
+    @property
+    def were_in_place(self) -> bool:
+        """Whether they were when that was last required."""
+        return not self._complaint
+
+    def are_in_place(self) -> bool:
+        """Whether the paths lead to the files that are open, and none has another name by now."""
+        return all(_identity(name) == opened for name, opened in self._opened.items())
+
+    def require_in_place(self) -> None:
+        """Refuse with Unavailable a change that the next process would not find.
+
+        To be asked before a commit, and once more before that is acknowledged.
+        """
+        if self.are_in_place():
+            self._complaint, self._is_rescued = "", False
+            return
+        fault = self._fault()
+        if fault != self._complaint:
+            log.error("saves are refused: %s", fault, extra={"path": self._path})
+        self._complaint = fault
+        raise Unavailable(fault)
+
+    def require_own_log(self) -> None:
+        """Refuse with Unavailable what was read once another log may be in use."""
+        if self.has_another_log():
+            raise Unavailable(LOG_GONE)
+
+    def has_another_log(self) -> bool:
+        """Whether another process may commit into the same file by a log that is not this one.
+
+        From then on nobody here knows which pages are valid. A log without a byte was opened,
+        but nothing was committed into it.
+        """
+        is_replaced = self._is_replaced(self._memory) or (
+            self._is_replaced(self._log) and _size(self._log) > 0
+        )
+        return is_replaced and file_id(self._path) == self.database
+
+    def rescue(self, database: sqlite3.Connection) -> None:
+        """Copy what the open log holds into the database file, where the next process finds it.
+
+        Not once another log is in use: pages that were committed by it would be overwritten.
+        """
+        if self._is_rescued or self.has_another_log():
+            return
+        with suppress(sqlite3.Error):  # the next refused commit tries it again
+            _, pages, copied = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._is_rescued = pages == copied
+        if self._is_rescued:
+            fields = {"path": self._path}
+            log.warning("all commits were copied into the database file", extra=fields)
+
+    def _is_replaced(self, name: str) -> bool:
+        """Whether another file is at the path."""
+        return file_id(name) not in (None, self._opened[name][:2])
+
+    def _fault(self) -> str:
+        if file_id(self._path) != self.database:
+            return GONE
+        return LOG_GONE if _identity(self._path) == self._opened[self._path] else LINKED
+
+
+class WriteAheadLog:
+    """The log of one writer.
+
+    SQLite checkpoints it by itself while others read, but restarts it only when no read needs
+    it: where each write finds a read under way, it grows. So now and then the writer waits for
+    the reads that run. What holds the log for long, as a replicator does that copies it, is not
+    waited for again before the log has grown by as much once more.
+    """
+
+    def __init__(self, writer: Connection, files: OpenFiles) -> None:
+        self._writer = writer
+        self._files = files
+        self._batches = 0
+        self._held_at = 0  # pages at which it could not be restarted
+
+    async def after_batch(self) -> None:
+        """To be called after each batch. A log whose file is gone is copied while that is safe."""
+        if not self._files.were_in_place:
+            await self._writer.run(self._files.rescue)
+            return
+        self._batches += 1
+        if self._batches % EVERY:
+            return
+        pages = await self._writer.run(_pages)
+        if pages < self._held_at:
+            self._held_at = 0  # another process has restarted it
+        if pages >= self._held_at + LONG:
+            self._held_at = 0 if await self._writer.run(restarted) else pages
+
+
+def _pages(database: sqlite3.Connection) -> int:
+    """How long the log is, after what can be copied was copied."""
+    with suppress(sqlite3.Error):
+        _, pages, _ = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return int(pages)
+    return 0
+
+
+def restarted(database: sqlite3.Connection) -> bool:
+    """Whether the log begins again from here."""
+    with suppress(sqlite3.Error):  # a long read, or another process
+        database.execute(f"PRAGMA busy_timeout = {TIMEOUT.total_seconds() * 1000:.0f}")
+        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        return not is_blocked
+    return False
+
+
+def file_id(path: str | Path) -> FileId | None:
+    """Which file is at the path; none if there is none."""
+    identity = _identity(path)
+    return identity and identity[:2]
+
+
+def _identity(name: str | Path) -> tuple[int, int, int] | None:
+    """Which file is at the path, and the number of its names."""
+    try:
+        found = os.stat(name)  # noqa: PTH116 - twice as fast, and on the way of every commit
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_nlink
+
+
+def _size(name: str) -> int:
+    with suppress(OSError):
+        return os.stat(name).st_size  # noqa: PTH116 - as above
+    return 0
+
+
+# A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
+# and SQLite's are such. So what is opened to scrub a file stays open for as long as anybody has
+# a connection to it. A path may come to lead to another file, when a tenant is erased.
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Inside, connections are made to the file at the path, if there is one already."""
+    with _counted(_opening, path):
+        yield
+
+
+@contextmanager
+def file_in_use(path: Path) -> Iterator[FileId]:
+    """Inside, there are connections to the file that is at the path now."""
+    with _guard:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        found = os.fstat(descriptor)
+        file = found.st_dev, found.st_ino
+        _held.append((file, path, descriptor))
+    with _counted(_users, file):
+        yield file
+
+
+def protect_log(file: FileId) -> None:
+    """See to it that SQLite, with the last connection, does not copy and remove the file's log.
+
+    It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
+    which Linux has alone) keeps it from that, until the last connection is closed.
+    """
+    lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
+    with suppress(AttributeError, OSError):
+        fcntl.fcntl(descriptor_of(file), fcntl.F_OFD_SETLK, lock)
+
+
+@contextmanager
+def _counted(counter: Counter[Any], key: object) -> Iterator[None]:
+    with _guard:
+        counter[key] += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
+            _close_unused()
+
+
+def _close_unused() -> None:
+    for entry in list(_held):
+        file, path, descriptor = entry
+        if not _users[file] and not _opening[path]:
+            os.close(descriptor)
+            _held.remove(entry)
+
+
+def descriptor_of(file: FileId) -> int:
+    """The descriptor that is open for as long as the file is in use."""
+    with _guard:
+        return next(descriptor for it, _, descriptor in _held if it == file)
+
+
+_opening: Counter[Path] = Counter()
+_users: Counter[FileId] = Counter()
+_held: list[tuple[FileId, Path, int]] = []
+_guard = threading.Lock()

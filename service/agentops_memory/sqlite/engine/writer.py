@@ -1,0 +1,283 @@
+"""The one writer: changes wait in a bounded queue, and those that wait together share one commit.
+
+Each change of a batch has a savepoint of its own, and none is answered before the commit. One
+that raises is rolled back alone. New memories enter the full-text index together, before the
+commit. When the transaction itself is lost, with the error of one, of the index or with the
+commit, nothing of the batch happened, and the others are run again, each alone.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol, TypeVar, cast
+
+from ...engine.shared.outcomes import Failed, Outcome, Succeeded, outcome_of, settle
+from ...errors import Busy, Refusal, Unavailable
+from ...recall.index_cache.writes import IndexWrites
+from ..base.connection import Check, Connection, carried, change
+from ..base.errors import RunAgain
+from ..fts.partitions import Partitions
+from ..fts.pending import BULK, Pending
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+MEMBERS = 64  # of a batch
+LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
+TURNS = 3  # of the loop, from a request's arrival to its change
+
+OnCommit = Callable[[int, float], None]
+"""Told of each commit: how many changes, and the seconds that they took."""
+
+
+Around = Callable[[], AbstractContextManager[Callable[[IndexWrites], None]]]
+"""A context of each transaction, from before its begin until after its commit.
+
+It is told what is written into the index.
+"""
+
+
+class Change(Protocol[T_co]):
+    """A change that never commits, and can be run again when what it did was rolled back."""
+
+    def __call__(self, database: sqlite3.Connection, batch: Pending, /) -> T_co:
+        """Make it: alone in its transaction, or in a batch."""
+
+
+class Writer:
+    """A queue of changes and the loop that serves it. `serve` runs as long as changes may come.
+
+    The queue has so many places; beyond, a change waits for one until the timeout. `after` is
+    awaited after each batch. `check` raises what all changes are refused with instead.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        places: int,
+        timeout: timedelta,
+        after: Callable[[], Awaitable[None]],
+        on_commit: OnCommit,
+        check: Check,
+        *,
+        around: "Around",
+    ) -> None:
+        self._around = around
+        self._connection = connection
+        self._places = asyncio.Semaphore(places)
+        self._timeout = timeout.total_seconds()
+        self._after = after
+        self._on_commit = on_commit
+        self._check = check
+        self._queue: deque[_Queued] = deque()  # each until its caller is answered
+        self._wake_up = asyncio.Event()
+        self._is_closing = False
+        self._is_closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many changes wait or are being made."""
+        return len(self._queue)
+
+    async def write(self, work: Change[T], lock_timeout: timedelta) -> T:
+        """What work answers, once it is on disk. A cancelled caller leaves; the change goes on.
+
+        Raises Busy when no place in the queue comes free in time, and Unavailable after the end.
+        """
+        await self._admit()
+        if self._is_closed:
+            self._places.release()
+            raise Unavailable("The database is closed.")
+        # Counted from here, so that writes behind a lock are refused together, not in turn.
+        waiting = _Queued(work, time.monotonic() + lock_timeout.total_seconds())
+        self._queue.append(waiting)
+        self._wake_up.set()
+        return cast("T", await waiting.answer)
+
+    async def serve(self) -> None:
+        """Write what comes, until `close` has been called and the queue is empty."""
+        try:
+            while await self._is_wanted():
+                await self._write_next()
+                await self._after()
+        finally:
+            self._is_closed = True
+            self._settle_all(self._queue, Failed(Unavailable("The database is closed.")))
+
+    def close(self) -> None:
+        """Let what was accepted end; then `serve` does."""
+        self._is_closing = True
+        self._wake_up.set()
+
+    async def _admit(self) -> None:
+        if not self._places.locked():
+            await self._places.acquire()  # at once
+            return
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise Busy("Too many writes are waiting; try again.") from error
+
+    async def _is_wanted(self) -> bool:
+        if not (self._queue or self._is_closing):
+            self._wake_up.clear()
+            await self._wake_up.wait()
+        for _ in range(TURNS):  # what arrives together is written together
+            await asyncio.sleep(0)
+        return bool(self._queue)
+
+    async def _write_next(self) -> None:
+        batch = list(islice(self._queue, MEMBERS))
+        try:
+            for it in await self._undecided(batch):
+                run = partial(alone, it.work, it.deadline, self._check, self._around)
+                began, outcome = time.monotonic(), await self._connection.run(run)
+                self._notify([outcome], began)
+                self._settle(it, outcome)
+        except Exception as error:  # noqa: BLE001 - else all that come later would wait for ever
+            self._settle_all(batch, Failed(error))
+
+    async def _undecided(self, batch: list["_Queued"]) -> list["_Queued"]:
+        """Those to be run alone; the others that had time to begin are answered."""
+        if len(batch) == 1:
+            return batch
+        works = [it.work for it in batch]
+        run = partial(together, works, batch[0].deadline, self._check, self._around)
+        began, results = time.monotonic(), await self._connection.run(run)
+        self._notify(results, began)
+        outcomes = list(zip(batch, results, strict=False))
+        for it, outcome in outcomes:
+            if outcome is not None:
+                self._settle(it, outcome)
+        return [it for it, outcome in outcomes if outcome is None]
+
+    def _notify(self, outcomes: Iterable[Outcome | None], began: float) -> None:
+        done = sum(isinstance(outcome, Succeeded) for outcome in outcomes)
+        if done:
+            self._on_commit(done, time.monotonic() - began)
+
+    def _settle_all(self, batch: Iterable["_Queued"], outcome: Outcome) -> None:
+        for it in [it for it in batch if it in self._queue]:
+            self._settle(it, outcome)
+
+    def _settle(self, settled: "_Queued", outcome: Outcome) -> None:
+        self._queue.remove(settled)
+        self._places.release()
+        settle(settled.answer, self._checked(outcome))
+
+    def _checked(self, outcome: Outcome) -> Outcome:
+        """What SQLite fails with on another log looks like damage, or like a failing disk."""
+        if isinstance(outcome, Failed) and isinstance(outcome.error, sqlite3.Error):
+            try:
+                self._check()
+            except Refusal as refusal:
+                return Failed(refusal)
+        return outcome
+
+
+class _Queued:
+    """A change in the queue, and what its caller waits for."""
+
+    def __init__(self, work: Change[Any], deadline: float) -> None:
+        self.work = work
+        self.deadline = deadline
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
+def alone(
+    work: Change[object],
+    deadline: float,
+    check: Check,
+    around: Around,
+    database: sqlite3.Connection,
+) -> Outcome:
+    """What came of work in a transaction of its own."""
+
+    def run() -> object:
+        with around() as note, change(database, deadline, check):
+            batch = Pending(database, Partitions(database, is_alone=True))
+            answer = work(database, batch)
+            batch.flush()
+            note(batch.writes)
+            return answer
+
+    outcome = outcome_of(run)
+    return outcome_of(run) if _is_to_run_again(outcome) else outcome
+
+
+def together(
+    works: Sequence[Change[object]],
+    deadline: float,
+    check: Check,
+    around: Around,
+    database: sqlite3.Connection,
+) -> list[Outcome | None]:
+    """What came of the first of these, in order: one at least, and all that had time to begin.
+
+    None says that nothing happened and that the work is to be run alone.
+    """
+    outcomes: list[Outcome | None] = []
+    try:
+        with around() as note, change(database, deadline, check):
+            end = time.monotonic() + LONGEST.total_seconds()
+            batch = Pending(database, Partitions(database, is_alone=False), BULK)
+            for work in works:
+                outcomes.append(_in_savepoint(work, database, batch))
+                if time.monotonic() > end:
+                    break
+            batch.flush()
+            note(batch.writes)
+    except _TransactionEnded as ended:
+        return [*([None] * len(outcomes)), ended.outcome]
+    except (sqlite3.Error, RunAgain):  # of BEGIN, the index or COMMIT: alone, each meets it or not
+        return [None] * len(outcomes or works)
+    return outcomes
+
+
+class _TransactionEnded(Exception):
+    """A work ended more than itself: what was done before it is undone too."""
+
+    def __init__(self, outcome: Failed) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+def _in_savepoint(
+    work: Change[object], database: sqlite3.Connection, batch: Pending
+) -> Outcome | None:
+    before = batch.mark()
+
+    def run() -> object:
+        with carried():
+            database.execute("SAVEPOINT work")
+            answer = work(database, batch)
+            database.execute("RELEASE work")
+            return answer
+
+    outcome = outcome_of(run)
+    if isinstance(outcome, Succeeded):
+        return outcome
+    if not _is_undone(database):
+        raise _TransactionEnded(outcome)
+    batch.go_back(before)
+    return None if _is_to_run_again(outcome) else outcome
+
+
+def _is_undone(database: sqlite3.Connection) -> bool:
+    """Whether what began with the savepoint is rolled back, and nothing else."""
+    with suppress(sqlite3.Error):
+        database.execute("ROLLBACK TO work")
+        database.execute("RELEASE work")
+        return database.in_transaction
+    return False
+
+
+def _is_to_run_again(outcome: Outcome) -> bool:
+    return isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)

@@ -1,0 +1,212 @@
+"""SQL for what the full-text index holds of each memory: a document, and the stems of its words."""
+
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from ...engine.shared.stems import compared
+from ...memory.model.kinds import FIRST
+from ...memory.model.memory import MemoryId
+from ...memory.sql.kinds import GLOBAL_AREA
+from ...recall.index_cache.rows import row_number, span_of
+from ...recall.index_cache.writes import IndexWrites
+from ...recall.search.document import Borrowing, Document
+from ...recall.text.columns import Columns
+from ...recall.text.normalization import plain_words
+from ..base.connection import known_stems
+from ..base.dialect import SqliteTable
+from .partitions import Partitions
+from .tables import OWN_COLUMNS, table
+
+# The areas of a partition; the first one answers for the global memories, too.
+AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
+             UNION
+            SELECT {GLOBAL_AREA} WHERE :partition = {FIRST}"""
+# Every term that there should be, once.
+TERMS = """SELECT DISTINCT area, length(value), value
+             FROM memory_text, json_each(forms(title || char(10) || content || char(10) || tags))"""
+
+KNOWN = 2000  # words of an area whose terms a transaction remembers to be there
+
+_NONE: frozenset[str] = frozenset()
+
+
+Row = tuple[int, str, str, str, str]
+"""What a full-text table holds of a document: its number, and its columns."""
+
+
+class Documents(SqliteTable, Borrowing):
+    """The documents of one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
+        super().__init__(connection)
+        self._partitions = partitions
+        self.writes = IndexWrites()
+
+    def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
+        """Those of live memories."""
+        documents = {}
+        for id_ in ids:
+            # By its space, too: the view reads along spaces, and would look into each of them.
+            row = self._execute(
+                """SELECT area, title, content, context, tags
+                     FROM memory_text
+                    WHERE id = :id AND space_id = (SELECT space_id FROM memories WHERE id = :id)""",
+                id=id_,
+            ).fetchone()
+            if row is not None:
+                documents[id_] = Document(*row)
+        return documents
+
+    def by_area(
+        self, memories: Sequence[MemoryId], at_once: int
+    ) -> Iterator[tuple[int, dict[MemoryId, Document]]]:
+        """Those of many memories, some of one area at a time."""
+        for start in range(0, len(memories), at_once):
+            areas: dict[int, dict[MemoryId, Document]] = {}
+            for id_, document in self.of(memories[start : start + at_once]).items():
+                areas.setdefault(document.area, {})[id_] = document
+            yield from areas.items()
+
+    def insert(self, documents: Mapping[MemoryId, Document]) -> None:
+        for number, rows in self._by_partition(documents):
+            self._connection.executemany(
+                f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
+                    VALUES (?, ?, ?, ?, ?)""",
+                rows,
+            )
+            self._note(number, rows, sign=1)
+
+    def delete(self, documents: Mapping[MemoryId, Document]) -> None:
+        for number, rows in self._by_partition(documents):
+            name = table(number)
+            self._connection.executemany(
+                f"""INSERT INTO {name} ({name}, rowid, title, content, context, tags)
+                    VALUES ('delete', ?, ?, ?, ?, ?)""",
+                rows,
+            )
+            self._note(number, rows, sign=-1)
+
+    def _note(self, number: int, rows: Sequence[Row], *, sign: int) -> None:
+        version = self._partitions.new_version(number)
+        self.writes.note(number, version, ((row, Columns(*said)) for row, *said in rows), sign)
+
+    def _by_partition(
+        self, documents: Mapping[MemoryId, Document]
+    ) -> Iterator[tuple[int, list[Row]]]:
+        """The rows of each partition in their order: FTS5 writes out all for a step back."""
+        rows: dict[int, list[Row]] = {}
+        for id_, it in documents.items():
+            row = row_number(it.area, id_), it.title, it.content, it.context, it.tags
+            for number in self._partitions.of_area(it.area):
+                rows.setdefault(number, []).append(row)
+        for number in sorted(rows):
+            yield number, sorted(rows[number])
+
+
+class Terms(SqliteTable):
+    """The terms of one transaction: each stem once in an area, as long as a memory has it."""
+
+    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
+        super().__init__(connection)
+        self._partitions = partitions
+        self._known: dict[int, set[str]] = {}  # words whose terms are there, by area
+
+    def add(self, documents: Iterable[Document]) -> None:
+        """Store what the documents bring."""
+        words: dict[int, set[str]] = {}
+        for it in documents:
+            words.setdefault(it.area, set()).update(plain_words(it.own))
+        new = {area: said - self._known.get(area, _NONE) for area, said in words.items()}
+        forms = self._forms(set().union(*new.values()))
+        rows = ((area, forms[word]) for area, said in new.items() for word in said)
+        self._connection.executemany(
+            "INSERT INTO terms (area, length, term) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            sorted({(area, len(form), form) for area, form in rows if form}),
+        )
+        for area, said in new.items():
+            known = self._known.setdefault(area, set())
+            if len(known) < KNOWN:
+                known |= said
+
+    def forget(self) -> None:
+        """Remember nothing of what is there."""
+        self._known.clear()
+
+    def update(self, old: Document | None, new: Document | None) -> None:
+        """Bring the terms in line when a memory has changed; the index knows of it already."""
+        if old:
+            self._remove(old.area, old.own, new.own if new else "")
+        if new:
+            self.add([new])
+
+    def remove(self, area: int, documents: Iterable[Document]) -> None:
+        """Drop what documents brought that the index no longer has, unless others have it."""
+        self._remove(area, "\n".join(document.own for document in documents), "")
+
+    def merge(self, area: int, into: int) -> None:
+        """Let the terms of an area be another's."""
+        self._known.clear()
+        self._execute(
+            """INSERT INTO terms (area, length, term)
+               SELECT :into, length, term
+                 FROM terms
+                WHERE area = :area
+                   ON CONFLICT DO NOTHING""",
+            area=area,
+            into=into,
+        )
+        self._execute("DELETE FROM terms WHERE area = :area", area=area)
+
+    def are_exact(self, partition: int) -> bool:
+        """Whether the terms of a partition's projects are those of their memories."""
+        row = self._execute(
+            f"""  WITH kept AS (SELECT area, length, term FROM terms WHERE area IN ({AREAS})),
+                       afresh AS MATERIALIZED ({TERMS} WHERE area IN ({AREAS}))
+                SELECT 1 FROM (SELECT * FROM kept EXCEPT SELECT * FROM afresh)
+                 UNION ALL
+                SELECT 1 FROM (SELECT * FROM afresh EXCEPT SELECT * FROM kept)""",
+            partition=partition,
+        )
+        return row.fetchone() is None
+
+    def rebuild(self, partition: int) -> None:
+        """Find the terms of a partition's projects again."""
+        self._rebuild(f"WHERE area IN ({AREAS})", partition=partition)
+
+    def rebuild_all(self) -> None:
+        """Find all terms again."""
+        self._rebuild("")
+
+    def _forms(self, words: Collection[str]) -> Mapping[str, str]:
+        """The term of each word; the empty string where there is none."""
+        return compared(known_stems(self._connection), words)
+
+    def _rebuild(self, where: str, **parameters: object) -> None:
+        self._known.clear()
+        self._execute(f"DELETE FROM terms {where}", **parameters)
+        self._execute(f"INSERT INTO terms (area, length, term) {TERMS} {where}", **parameters)
+
+    def _remove(self, area: int, text: str, kept: str) -> None:
+        """Drop the terms of a text that the index no longer has, unless others have them."""
+        self._known.clear()
+        (number, *_) = self._partitions.of_area(area)
+        first, last = span_of(area)
+        self._execute(
+            f"""DELETE FROM terms
+                 WHERE area = :area
+                   AND (length, term) IN (
+                           SELECT length(value), value
+                             FROM json_each(forms(:text))
+                            WHERE value NOT IN (SELECT value FROM json_each(forms(:kept)))
+                              AND NOT EXISTS (
+                                      SELECT 1
+                                        FROM {table(number)}
+                                       WHERE {table(number)} MATCH
+                                             '{{{" ".join(OWN_COLUMNS)}}} : "' || value || '"'
+                                             AND rowid BETWEEN :first AND :last))""",
+            area=area,
+            text=text,
+            kept=kept,
+            first=first,
+            last=last,
+        )

@@ -1,0 +1,268 @@
+"""SQL that keeps the full-text index in line with the memories, row by row."""
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from ...memory.model.kinds import TRAITS, IndexGroup, group_of
+from ...memory.model.memory import Memory, MemoryId
+from ...memory.model.space import GLOBAL_SCOPE, Space
+from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA, kind_of, place_of
+from ...recall.index_cache.rows import AREA
+from ..base.dialect import SqliteTable
+from .documents import Terms
+from .partitions import Partitions
+from .pending import BULK, Pending
+from .tables import table
+
+MOVED = 200  # memories that are moved, or taken out, together
+
+
+class Index(SqliteTable):
+    """The index of one transaction, as the record tables know it, and its maintenance."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        partitions: Partitions,
+        pending: Pending | None = None,
+    ) -> None:
+        super().__init__(connection)
+        self._partitions = partitions
+        self._pending = pending or Pending(connection, partitions)
+        self._documents = self._pending.documents
+        self._terms = self._pending.terms
+
+    def place(self, space: Space) -> tuple[int, int | None]:
+        if space.scope == GLOBAL_SCOPE:
+            return GLOBAL_AREA, None
+        if space.traits.index is None:
+            return UNINDEXED_AREA, None
+        self._partitions.forget()  # a new area may have the number of one that is gone
+        row = place_of(self._connection, space.project) if space.traits.has_project else None
+        return row or (self._next_area(), self._partitions.place(space.traits.index))
+
+    def prepare(self, area: int) -> None:
+        if area == UNINDEXED_AREA:
+            return
+        self._pending.require_own_rules()
+        if not self._partitions.has(area):
+            self.flush()  # a partition that is made holds all that is there
+        self._partitions.of_area(area)
+
+    def add(self, memory: Memory, space: int, area: int) -> None:
+        if area != UNINDEXED_AREA:
+            self._pending.add(memory, space, area)
+
+    @contextmanager
+    def in_bulk(self) -> Iterator[None]:
+        most, self._pending.most = self._pending.most, BULK
+        yield
+        self._pending.most = most
+        self.flush()
+
+    def flush(self) -> None:
+        """Index the new memories that are not indexed yet."""
+        self._pending.flush()
+
+    @contextmanager
+    def updating(self, memory: MemoryId) -> Iterator[None]:
+        """Bring the index in line with what is done to a memory inside.
+
+        Those that borrow from it change with it: its next ones in the session.
+        """
+        self._pending.require_own_rules()
+        self.flush()
+        ids = [memory, *self._documents.borrowers(memory)]
+        before = self._documents.of(ids)
+        yield
+        after = self._documents.of(ids)
+        for id_ in ids:
+            old, new = before.get(id_), after.get(id_)
+            if old == new:
+                continue
+            if old:
+                self._documents.delete({id_: old})
+            if new:
+                self._documents.insert({id_: new})
+        self._terms.update(before.get(memory), after.get(memory))
+
+    @contextmanager
+    def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
+        """Bring the index in line with what is done to many memories inside, but not their words.
+
+        Those that borrow from them follow only if they are among them; terms do not follow.
+        """
+        self._pending.require_own_rules()
+        self.flush()
+        for _, documents in self._documents.by_area(memories, MOVED):
+            self._documents.delete(documents)
+        yield
+        for _, documents in self._documents.by_area(memories, MOVED):
+            self._documents.insert(documents)
+        for number in self._partitions.all():  # others moved to other spaces, and kept their words
+            self._partitions.new_version(number)
+            self._pending.writes.erased.add(number)
+
+    def merge_area(self, area: int, partition: int, into: int) -> None:
+        """Let the terms of an area be another's, whose memories its own are by now."""
+        self.flush()
+        self._terms.merge(area, into)
+        self._mark_for_purge([partition])
+
+    def remove(self, memories: Sequence[MemoryId]) -> None:
+        """Take memories out, with their terms, before they are removed; none that stays borrows."""
+        self._pending.require_own_rules()
+        self.flush()
+        self._mark_for_purge(self._partitions_of(memories))
+        for area, documents in self._documents.by_area(memories, MOVED):
+            self._documents.delete(documents)
+            self._terms.remove(area, documents.values())
+
+    def is_exact(self, partition: int) -> bool:
+        """Whether it holds just what the memories say, word for word. Asked in a write."""
+        self.flush()
+        return self._partitions.is_exact(partition) and self._terms.are_exact(partition)
+
+    def rebuild(self, partition: int) -> None:
+        """Fill it again from the memories."""
+        self._pending.require_own_rules()
+        self.flush()
+        self._partitions.rebuild(partition)
+        self._terms.rebuild(partition)
+
+    def refill(self, memories: Sequence[MemoryId]) -> None:
+        """Rebuild the partitions of memories whose words are others than were put in."""
+        for partition in self._partitions_of(memories):
+            self.rebuild(partition)
+
+    def recreate(self, partition: int) -> None:
+        """Put one that is made of the memories in its place, and read nothing of the old one."""
+        self._pending.require_own_rules()
+        self.flush()
+        self._partitions.recreate(partition)
+
+    def mark_for_purge(self, memory: MemoryId) -> None:
+        row = self._execute(
+            "SELECT area FROM spaces WHERE id = (SELECT space_id FROM memories WHERE id = :id)",
+            id=memory,
+        ).fetchone()
+        if row is not None:
+            self._mark_for_purge(self._partitions.of_area(row[0]))
+
+    def rebalance(self) -> bool:
+        """Move one project out of an oversized partition; false if none can."""
+        self._pending.require_own_rules()
+        self.flush()
+        for area, number, others in self._partitions.oversized():
+            target = self._partitions.place(group_of(number))
+            # A project that made the other as large would be moved to and fro for ever.
+            if target != number and not self._partitions.holds(target, others):
+                self._move(area, number, target)
+                return True
+        return False
+
+    def recreate_all(self) -> None:
+        """Make every partition again, and the terms."""
+        self.flush()
+        self._partitions.drop_all()
+        self._execute("UPDATE spaces SET partition = NULL")
+        self._place_all()
+        self._partitions.make_all()
+        self._terms.rebuild_all()
+
+    def settle(self) -> None:
+        """Give each area without a partition one, and let each hold what the memories say.
+
+        For spaces whose places in the index were damaged, and are known again.
+        """
+        self._pending.require_own_rules()
+        self._place_all()
+        used = self._scalars(
+            "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL ORDER BY partition"
+        )
+        for number in {*self._partitions.all(), *used}:
+            if self._partitions.is_made(number):
+                self._partitions.rebuild(number)
+            else:  # its table may be there, as a damaged file leaves it
+                self._partitions.recreate(number)
+        self._terms.rebuild_all()
+
+    def _place_all(self) -> None:
+        """Let each area that lies in no partition lie in one."""
+        areas = self._execute(
+            f"""SELECT DISTINCT area, kind, project
+                  FROM spaces
+                 WHERE area > {GLOBAL_AREA} AND partition IS NULL
+              ORDER BY area"""
+        ).fetchall()
+        for area, kind, project in areas:
+            group = TRAITS[kind_of(kind, project)].index or IndexGroup.STORES
+            self._partitions.assign(area, self._partitions.place(group))
+
+    def _move(self, area: int, source: int, target: int) -> None:
+        """Take an area's rows out of one partition, and put them into another."""
+        self._partitions.make(target)
+        rows = f"""area << {AREA} | id, title, content, context, tags
+                   FROM memory_text
+                  WHERE area = :area"""
+        self._execute(
+            f"""INSERT INTO {table(source)} ({table(source)}, rowid, title, content, context, tags)
+                SELECT 'delete', {rows}""",
+            area=area,
+        )
+        self._mark_for_purge([source])
+        self._partitions.assign(area, target)
+        self._execute(
+            f"""INSERT INTO {table(target)} (rowid, title, content, context, tags)
+                SELECT {rows}""",
+            area=area,
+        )
+        for number in (source, target):
+            self._partitions.new_version(number)
+
+    def _mark_for_purge(self, numbers: Collection[int]) -> None:
+        self._partitions.mark_for_purge(numbers)
+        self._pending.writes.erased.update(numbers)
+
+    def _next_area(self) -> int:
+        return self._number(
+            """SELECT coalesce(max(area), :none) + 1
+                 FROM spaces
+                WHERE area BETWEEN :none AND :last""",  # others are damaged, and no place for more
+            none=GLOBAL_AREA,
+            last=LAST_AREA,
+        )
+
+    def _partitions_of(self, memories: Sequence[MemoryId]) -> set[int]:
+        rows = self._execute(
+            """SELECT DISTINCT s.area
+                 FROM memories m
+                 JOIN spaces s ON s.id = m.space_id
+                WHERE m.id IN (SELECT value FROM json_each(:ids))""",
+            ids=json.dumps(memories),
+        )
+        return {number for (area,) in rows.fetchall() for number in self._partitions.of_area(area)}
+
+
+def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
+    """Whether the index was made by these rules."""
+    row: tuple[str] | None = database.execute("SELECT rules FROM index_rules").fetchone()
+    return row == (rules,)
+
+
+def make_index(database: sqlite3.Connection, rules: str) -> None:
+    """Make the index of a file that has memories and none yet; areas lie where they are said to."""
+    partitions = Partitions(database, is_alone=True)
+    partitions.make_all()
+    Terms(database, partitions).rebuild_all()
+    database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))
+
+
+def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
+    """Make the index again if it was made by other rules, within a transaction that is alone."""
+    if is_by_rules(database, rules):
+        return
+    Index(database, Partitions(database, is_alone=True)).recreate_all()
+    database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))

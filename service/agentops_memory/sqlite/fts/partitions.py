@@ -1,0 +1,237 @@
+"""SQL for the partitions of the full-text index: which there are, and the state of each."""
+
+import sqlite3
+from collections.abc import Iterable
+
+from ...engine.shared.stems import TOKENIZER
+from ...errors import DamagedRow
+from ...memory.model.kinds import FIRST, IndexGroup, group_of, is_partition
+from ...memory.sql.kinds import (
+    GLOBAL_AREA,
+    LAST_AREA,
+    UNINDEXED_AREA,
+    project_or_this,
+    require_place,
+)
+from ...recall.index_cache.rows import AREA
+from ...recall.search.groups import Groups
+from ...recall.search.visibility import PRIOR
+from ..base.checks import drop_statements, is_readable
+from ..base.dialect import SqliteTable
+from ..base.errors import NeedsTransactionOfItsOwn, is_damage
+from .tables import stored_of, table, text_of
+
+# How many segments of a level are merged when a sweep asks for it, and at once by a save.
+MERGES = {"usermerge": 2, "crisismerge": 6}
+
+
+def versions_of(database: sqlite3.Connection) -> dict[int, int]:
+    """The version of each partition."""
+    return dict(database.execute("SELECT number, version FROM partitions").fetchall())
+
+
+class Partitions(SqliteTable, Groups):
+    """The partitions of one transaction; only one that is alone can make one."""
+
+    def __init__(self, connection: sqlite3.Connection, *, is_alone: bool) -> None:
+        super().__init__(connection)
+        self.is_alone = is_alone
+        self._by_area: dict[int, list[int]] = {}
+
+    def all(self) -> list[int]:
+        """The numbers of those that were made; the first always is."""
+        numbers = self._scalars("SELECT number FROM partitions ORDER BY number")
+        return list(filter(is_partition, numbers))
+
+    def of_projects(self) -> list[int]:
+        """The numbers of those that hold projects and global memories."""
+        return [number for number in self.all() if group_of(number) is IndexGroup.PROJECTS]
+
+    def make_all(self) -> None:
+        """Make those that are missing: the first, and each that has a project."""
+        rows = self._execute(
+            f"SELECT {FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"
+        )
+        for (number,) in rows.fetchall():
+            self.make(number)
+
+    def make(self, number: int) -> None:
+        """Make a partition, with the memories that belong in it, unless it is there."""
+        if not self.is_made(number):
+            self._make(number)
+
+    def is_made(self, number: int) -> bool:
+        """Whether there is a partition with this number."""
+        return self._exists("SELECT 1 FROM partitions WHERE number = :number", number=number)
+
+    def has(self, area: int) -> bool:
+        """Whether an area lies in partitions that were made."""
+        if area in self._by_area or area == GLOBAL_AREA:
+            return True
+        number = self._of_one(area)
+        if not self.is_made(number):
+            return False
+        self._by_area[area] = [number]
+        return True
+
+    def of_area(self, area: int) -> list[int]:
+        """Those in which an area lies, made if there are none."""
+        if area not in self._by_area:
+            self._by_area[area] = self._of_area(area)
+        return self._by_area[area]
+
+    def forget(self) -> None:
+        """Look again where areas lie."""
+        self._by_area.clear()
+
+    def assign(self, area: int, number: int) -> None:
+        """Let an area lie in this partition from now on."""
+        self._by_area.clear()
+        self._execute(
+            "UPDATE spaces SET partition = :number WHERE area = :area", number=number, area=area
+        )
+
+    def mark_for_purge(self, numbers: Iterable[int]) -> None:
+        """Note that words were deleted in partitions which are to leave their storage, too."""
+        self._connection.executemany(
+            """INSERT INTO purges (partition)
+               VALUES (:number)
+                   ON CONFLICT DO UPDATE
+                  SET notes = notes + 1""",
+            [{"number": number} for number in numbers],
+        )
+
+    def rebuild(self, number: int) -> None:
+        """Fill a partition again from the memories."""
+        name = table(number)
+        self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
+        self.new_version(number)
+
+    def new_version(self, number: int) -> int:
+        """Let a partition have another version, since what it holds has changed."""
+        return self._number(
+            "UPDATE partitions SET version = version + 1 WHERE number = :number RETURNING version",
+            number=number,
+        )
+
+    def is_readable(self, number: int) -> bool:
+        """Whether what a partition stores can be read, page by page."""
+        return all(is_readable(self._connection, name) for name in stored_of(number))
+
+    def recreate(self, number: int) -> None:
+        """Make a partition in the place of one that is damaged, of which no page is read.
+
+        Those that it took hold its words until the file is vacuumed.
+        """
+        if not self.is_alone:
+            raise NeedsTransactionOfItsOwn
+        self._execute("DELETE FROM partitions WHERE number = :number", number=number)
+        self._execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
+        for statement in drop_statements([table(number), text_of(number), *stored_of(number)]):
+            self._execute(statement)
+        self._make(number)
+
+    def is_exact(self, number: int) -> bool:
+        """Whether it holds just what the memories say. SQLite asks that it can write."""
+        name = table(number)
+        try:
+            self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return False
+        return True
+
+    def drift(self, number: int) -> int:
+        """By how many rows a partition has more or fewer than the memories that lie in it."""
+        return self._number(
+            f"""SELECT abs((SELECT count(*) FROM {table(number)}_docsize)
+                         - (SELECT count(*) FROM {text_of(number)}))"""
+        )
+
+    def drop_all(self) -> None:
+        for number in self.all():
+            self._execute(f"DROP TABLE {table(number)}")
+            self._execute(f"DROP VIEW {text_of(number)}")
+        self._execute("DELETE FROM partitions")
+
+    def _of_area(self, area: int) -> list[int]:
+        if area == GLOBAL_AREA:
+            return self.of_projects()
+        if area == UNINDEXED_AREA:
+            return []
+        number = self._of_one(area)
+        if not self.is_made(number):
+            self._require_new(area)
+            self.make(number)
+        return [number]
+
+    def _require_new(self, area: int) -> None:
+        """DamagedRow for an area that has memories: their partition was made with the first."""
+        row = self._execute(
+            """SELECT s.id, s.project
+                 FROM spaces s
+                 JOIN memories m ON m.space_id = s.id
+                WHERE s.area = :area
+                LIMIT 1""",
+            area=area,
+        ).fetchone()
+        if row is not None:
+            raise DamagedRow("spaces", row[0], "partition", project_or_this(row[1]))
+
+    def _of_one(self, area: int) -> int:
+        """The partition of an area; DamagedRow if its spaces do not say it, or not the same."""
+        numbers = self._scalars(
+            "SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area
+        )
+        if len(numbers) != 1 or not is_partition(numbers[0]) or area > LAST_AREA:
+            self._require_one(area)
+        return int(numbers[0])
+
+    def _require_one(self, area: int) -> None:
+        spaces = self._execute(
+            "SELECT id, partition, project FROM spaces WHERE area = :area ORDER BY id", area=area
+        ).fetchall()
+        sound = [number for _, number, _ in spaces if is_partition(number)]
+        for space, number, project in spaces:
+            require_place(space, area, number, project)
+            if number != sound[0]:
+                raise DamagedRow("spaces", space, "partition", project_or_this(project))
+
+    def _make(self, number: int) -> None:
+        """Make a partition, with the rows of the prior behind those of its memories.
+
+        BM25 judges a word by the number of rows: with few, or many of them strangers',
+        it would rank the memories of one project alone otherwise than in company.
+        """
+        if not self.is_alone:
+            raise NeedsTransactionOfItsOwn
+        self._by_area.clear()
+        globals_too = f"area = {GLOBAL_AREA} OR " * (group_of(number) is IndexGroup.PROJECTS)
+        self._execute(
+            f"""CREATE VIEW {text_of(number)} (id, title, content, context, tags) AS
+                SELECT area << {AREA} | id, title, content, context, tags
+                  FROM memory_text
+                 WHERE {globals_too}partition = {number}
+                 UNION ALL
+                SELECT {PRIOR} | row, '', prior_text(), '', ''
+                  FROM (WITH RECURSIVE prior (row) AS (
+                            SELECT 0 WHERE prior_rows() > 0
+                             UNION ALL
+                            SELECT row + 1 FROM prior WHERE row + 1 < prior_rows())
+                        SELECT row FROM prior)"""
+        )
+        self._execute(
+            f"""CREATE VIRTUAL TABLE {table(number)} USING fts5 (
+                    title, content, context, tags,
+                    content = '{text_of(number)}', content_rowid = 'id', tokenize = "{TOKENIZER}"
+                )"""
+        )
+        name = table(number)
+        for option, segments in MERGES.items():
+            self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('{option}', {segments})")
+        # Another version than any before, which another process may know.
+        self._execute(
+            "INSERT INTO partitions (number, version) VALUES (:number, random() / 2)", number=number
+        )
+        self.rebuild(number)

@@ -1,0 +1,113 @@
+"""What a database holds, of any format that was ever ours, and of the original's."""
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ...memory.model.erasure import Erasure, ErasureId
+from ...memory.model.findings import GARBAGE
+from ...memory.sql.kinds import in_a_session, in_no_session
+from ...memory.sql.liveness import deleted, undeleted
+from ...memory.sql.receipts import receipts
+from ...memory.sql.rows import instant
+from ..base.connection import CHANGING, connect
+from .migrate import version_of
+
+UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How much of each noun there is."""
+
+    observations: int = 0  # live ones
+    deleted: int = 0  # observations and entries that can be restored
+    revisions: int = 0
+    sessions: int = 0
+    stores: int = 0
+    entries: int = 0  # live ones, of stores
+    versions: int = 0
+    erasures: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """A database as it was found."""
+
+    format: int  # 0 for the original's, and for one that is empty
+    counts: Counts
+    changed_at: datetime | None = None  # when something was saved last
+    damaged: tuple[str, ...] | None = None  # values, the first of them; none if nobody has looked
+
+
+def contents(database: sqlite3.Connection) -> Contents:
+    """What the database holds. An sqlite3.Error for one that is damaged."""
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+    counted: Counter[str] = Counter()
+    for noun, table, rows in _COUNTS:
+        if table in tables:
+            counted[noun] += database.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]
+    return Contents(
+        format=version_of(database),
+        counts=Counts(**counted),
+        changed_at=_changed_at(database, tables),
+    )
+
+
+def contents_at(path: Path) -> Contents | None:
+    """What the database at the path holds; none if it cannot be read."""
+    try:
+        with closing(connect(path, mode=CHANGING)) as database:
+            return contents(database)
+    except UNREADABLE:
+        return None
+
+
+def erasures_at(path: Path) -> dict[ErasureId, Erasure]:
+    """The receipts in the database at the path, the oldest first; none if it cannot be read."""
+    try:
+        with closing(connect(path, mode=CHANGING)) as database:
+            return {erasure.id: erasure for erasure in receipts(database)}
+    except UNREADABLE:
+        return {}
+
+
+def _changed_at(database: sqlite3.Connection, tables: set[str]) -> datetime | None:
+    if "memories" not in tables:
+        return None
+    ((latest,),) = database.execute(
+        """SELECT max(at)
+             FROM (SELECT max(last_seen_at) AS at FROM memories
+                    UNION ALL SELECT max(updated_at) FROM memories
+                    UNION ALL SELECT max(deleted_at) FROM memories
+                    UNION ALL SELECT max(started_at) FROM sessions
+                    UNION ALL SELECT max(ended_at) FROM sessions)"""
+    )
+    return None if latest is None else instant(latest)
+
+
+_COUNTS = (
+    (
+        "observations",
+        "memories",
+        f"memories WHERE {undeleted('memories')} AND {in_a_session('memories')}",
+    ),
+    ("observations", "observations", f"observations WHERE {undeleted('observations')}"),
+    ("deleted", "memories", f"memories WHERE {deleted('memories')}"),
+    ("deleted", "observations", f"observations WHERE {deleted('observations')}"),
+    ("revisions", "revisions", "revisions"),
+    ("sessions", "sessions", "sessions"),
+    ("stores", "stores", "stores WHERE erasure_id IS NULL"),
+    (
+        "entries",
+        "stores",
+        f"""memories WHERE {undeleted("memories")} AND {in_no_session("memories")}
+            AND space_id IN (SELECT space_id FROM stores)""",
+    ),
+    ("versions", "versions", "versions"),
+    ("erasures", "erasures", "erasures"),
+)
+"""Of each noun: a table that must be there, and the rows that are counted then."""

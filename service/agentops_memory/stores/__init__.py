@@ -1,0 +1,1 @@
+"""Memory stores in two dialects, and the rules that they share."""
