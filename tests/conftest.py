@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from . import engines, postgres
-from .databases import Databases
-from .losses import TITLE, lost, table, told
-from .raw import Wire, wire
-from .service import Clock, Service, initialized, serving
+from .support import engines, postgres
+from .support.databases import Databases
+from .support.losses import TITLE, lost, table, told
+from .support.raw import Wire, wire
+from .support.service import Clock, Service, initialized, serving
 
 __all__ = ["lost"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from subprocess import DEVNULL
 
 import psycopg
-from tests import postgres
+from tests.support import postgres
 
 from agentops_memory.operations.copying.tenants import Files, to_database
 from agentops_memory.operations.files.keys import KeyFile

@@ -1,8 +1,8 @@
-"""The rooms as tests/test_architecture.py has them: its table, and the imports against it."""
+"""The rooms as tests/docs/test_architecture.py has them: its table, and the imports against it."""
 
 from collections.abc import Iterator
 
-from tests.test_architecture import ALLOWED, crossings, modules
+from tests.docs.test_architecture import ALLOWED, crossings, modules
 
 from .imports import by_module
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .. import postgres
-from ..databases import Databases
-from ..service import initialized
+from ..support import postgres
+from ..support.databases import Databases
+from ..support.service import initialized
 from .pair import Pair, paired
 from .play import play
 from .steps import Step

@@ -2,7 +2,7 @@
 
 import json
 
-from ..openwop_hosts import H
+from ..support.openwop_hosts import H
 from .agents import MEMORY
 from .place import Place
 from .stores import ANTHROPIC, CLOUD

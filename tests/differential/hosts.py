@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import quote
 
-from ..openwop_hosts import H
+from ..support.openwop_hosts import H
 from .place import Place
 
 REFS = ["mem://a", "mem://a", "mem://b", "user:42", "tenant-memory", "数据"]

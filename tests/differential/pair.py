@@ -8,9 +8,9 @@ from pathlib import Path
 
 from agentops_memory.operations.files.seals import SealFile
 
-from ..engines import DATABASE_URL
-from ..process import until
-from ..service import Clock
+from ..support.engines import DATABASE_URL
+from ..support.process import until
+from ..support.service import Clock
 from .side import Side
 from .steps import NOTHING, RESTART, Answer, Headers, Step
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 from urllib.parse import urlencode
 
-from ..service import START
+from ..support.service import START
 from .pair import Pair
 from .steps import Answer, Headers
 from .words import Words

@@ -17,10 +17,10 @@ from agentops_memory.memory.model.space import Project
 from agentops_memory.postgresql.engine.engine import PostgresEngine
 from agentops_memory.sqlite import SqliteEngine
 
-from ..engines import rows
-from ..postgres import ordered
-from ..projects import unaudited
-from ..service import Clock, serving
+from ..support.engines import rows
+from ..support.postgres import ordered
+from ..support.projects import unaudited
+from ..support.service import Clock, serving
 from .names import Names
 from .steps import NOTHING, RESTART, Answer, Step
 

@@ -14,9 +14,9 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from ..callers import made_key
-from ..process import Program, served
-from ..vitals import resident
+from ..support.callers import made_key
+from ..support.process import Program, served
+from ..support.vitals import resident
 from .aftermath import faults, held
 from .report import Report, counted, routes
 from .tally import Tally, together

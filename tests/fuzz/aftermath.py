@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentops_memory.sqlite.base.connection import connect
 
-from ..database import assert_index_is_whole
+from ..support.database import assert_index_is_whole
 
 TABLES = ("memories", "revisions", "sessions", "stores", "versions", "erasures", "done")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ..test_any_input import mangled, value
+from ..http.test_any_input import mangled, value
 from .asker import Asker
 from .honest import content, projects, sessions, words
 

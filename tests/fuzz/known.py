@@ -9,7 +9,7 @@ import schemathesis
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 
-from ..test_any_input import mangled
+from ..http.test_any_input import mangled
 from .asker import Asker
 from .honest import honest
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from hypothesis import strategies as st
 
-from ..raw import request, wire
+from ..support.raw import request, wire
 from .asker import TIMEOUT, Asker
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "\u00fcber")

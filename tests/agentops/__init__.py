@@ -1,0 +1,1 @@
+"""AgentOps REST: imports, exports, lists."""

@@ -1,0 +1,157 @@
+"""An import of four times as many rows takes four times as long, whatever they have in common.
+
+Measured in steps of SQLite's machine and in calls of Python functions, which are the same
+on every machine.
+"""
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar, cast
+from uuid import UUID
+
+import pytest
+
+from agentops_memory.agentops.transfer import Document
+from agentops_memory.agentops.transfers.dry_run import dry_run
+from agentops_memory.agentops.transfers.rows import import_rows
+from agentops_memory.agentops.transfers.transfer import chunks_of
+from agentops_memory.engine.engine import Engine
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.memory.model.memory import UNSAVED
+from agentops_memory.memory.redactor import Redactor
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.recall.text.instants import rendered
+from agentops_memory.secrets.redaction import DEFAULT_RULES
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.schema.migrate import migrated
+
+from ..support.files import NOW
+from ..support.samples import sampled
+from ..support.service import observation
+
+SMALL, LARGE = 100, 400  # rows
+SLACK = 1.3  # deeper trees, fuller pages
+STEPS = 10  # of the machine, that count as much as a call
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+T = TypeVar("T")
+Work = Callable[[SqliteTransaction, Document], None]
+
+# What each row of a document has otherwise than the others.
+SHAPES: dict[str, Callable[[int], dict[str, object]]] = {
+    "titles": lambda number: {"title": f"title {number}"},
+    "types": lambda number: {"type": f"type {number}"},
+    "keys": lambda number: {"topic_key": f"key/{number}"},
+    "sessions": lambda number: {"session_id": f"s{number}"},
+    "scopes": lambda number: {"scope": f"scope {number}"},
+    "microseconds": lambda number: {"created_at": f"2029-01-01T00:00:00.{number:06}Z"},
+    "ids": lambda number: {"uid": str(UUID(int=number + 1))},
+    "ids, every second": lambda number: {"uid": str(UUID(int=number + 1))} if number % 2 else {},
+    "later states": lambda number: {
+        "topic_key": "key", "content": f"state {number}", "updated_at": _at(number)
+    },
+    "earlier states": lambda number: {
+        "topic_key": "key", "content": f"state {number}", "updated_at": _at(9_999 - number)
+    },
+    "states of one second": lambda number: {
+        "topic_key": "key", "content": f"state {number}", "updated_at": _at(0)
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", sampled(SHAPES, 4))
+def test_an_import_takes_four_times_as_long_for_four_times_as_many_rows(
+    tmp_path: Path, shape: str
+) -> None:
+    steps = [_steps(tmp_path / f"{size}.db", _import, shape, size) for size in (SMALL, LARGE)]
+
+    assert steps[1] < LARGE / SMALL * SLACK * steps[0], steps
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize(
+    "shape", sampled(["titles", "ids, every second", "later states", "earlier states"], 4)
+)
+def test_so_does_the_plan_of_one(tmp_path: Path, shape: str, is_there: bool) -> None:
+    def plan(tx: SqliteTransaction, document: Document) -> None:
+        asyncio.run(dry_run(cast("Engine", _Engine(tx)), OPERATOR, document, DEFAULT_RULES))
+
+    steps = []
+    for size in (SMALL, LARGE):
+        path = tmp_path / f"{size}.db"
+        if is_there:
+            _steps(path, _import, shape, size)
+        steps.append(_steps(path, plan, shape, size))
+
+    assert steps[1] < LARGE / SMALL * SLACK * steps[0], steps
+
+
+def test_a_save_looks_for_its_twin_past_any_number_of_deleted_ones(tmp_path: Path) -> None:
+    def look(tx: SqliteTransaction, _: Document) -> None:
+        memory = tx[MemoryTable].page(None, UNSAVED, 1)[0]
+        for _again in range(SMALL):
+            assert tx[MemoryTable].twin(memory.space, memory.key, memory.text, LONG_AGO) == memory
+
+    steps = []
+    for size in (SMALL, LARGE):
+        path = tmp_path / f"{size}.db"
+        _steps(path, _import, "ids", size)
+        with closing(connect(path)) as database:
+            database.execute("UPDATE memories SET deleted_at = 1 WHERE id > 1")
+        steps.append(_steps(path, look, "ids", size))
+
+    assert steps[1] < SLACK * steps[0], steps
+
+
+def _at(second: int) -> str:
+    return rendered(NOW + timedelta(seconds=second))
+
+
+def _import(tx: SqliteTransaction, document: Document) -> None:
+    import_rows(tx, list(chain.from_iterable(chunks_of(Redactor(DEFAULT_RULES), document))))
+
+
+def _document(shape: str, size: int) -> Document:
+    row = observation("The same words.", created_at="2029-01-01T00:00:00Z")
+    body = {"observations": [row | SHAPES[shape](number) for number in range(size)]}
+    return Document(io.BytesIO(json.dumps(body).encode()), NOW)
+
+
+def _steps(path: Path, work: Work, shape: str, size: int) -> int:
+    """How many steps work takes with a document, in one transaction."""
+    migrated(path, NOW)
+    document, steps = _document(shape, size), 0
+
+    def count(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+
+    with closing(connect(path)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        database.set_progress_handler(count, STEPS)
+        sys.setprofile(count)
+        try:
+            work(SqliteTransaction(database, NOW, OPERATOR), document)
+        finally:
+            sys.setprofile(None)
+        database.set_progress_handler(None, 0)
+        database.execute("COMMIT")
+    return steps
+
+
+class _Engine:
+    """Reads in a transaction that has begun, on the thread that asks."""
+
+    def __init__(self, tx: SqliteTransaction) -> None:
+        self._tx = tx
+
+    async def read(self, _: Caller, work: Callable[..., T], *args: object) -> T:
+        return work(self._tx, *args)

@@ -1,0 +1,132 @@
+"""What an import refuses, it names by its place, and nothing of it is stored."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from ..support.requirements import requirement
+from ..support.service import Service, observation, serving
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
+
+
+def is_empty(service: Service) -> bool:
+    export = service.http.get("/export").json()
+    return not export["sessions"] and not export["observations"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ({"title": None}, "observations[3].title is required"),
+        ({"project": " "}, "observations[3].project is required"),
+        ({"content": "x" * 50_001}, "observations[3].content exceeds 50000 chars"),
+        ({"created_at": "soon"}, "observations[3].created_at is no RFC 3339 time"),
+        ({"uid": "me"}, "observations[3].uid is no UUID"),
+        ({"tags": ["x"] * 21}, "observations[3].tags exceed 20 items"),
+        ({"revision_count": -1}, "observations[3].revision_count"),
+        ({"revision_count": 1.5}, "observations[3].revision_count"),
+    ],
+)
+def test_one_bad_row_fails_the_import_and_is_named(
+    service: Service, fault: dict[str, object], sentence: str
+) -> None:
+    rows = [observation(f"Row {number}.") for number in range(4)]
+    rows[3] |= fault
+
+    answer = service.http.post(
+        "/import", json={"sessions": [{"id": "s2", "project": "p"}], "observations": rows}
+    )
+
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(f"validation failed: {sentence}")
+    assert is_empty(service)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", "invalid JSON: the body is empty."),
+        (b'{"observations": {}}', "observations must be a list."),
+        (b'{"sessions": "x"}', "sessions must be a list."),
+        (b'{"observations": [1]}', "validation failed: observations[0] must be an object"),
+        (b'{"sessions": [null]}', "validation failed: sessions[0] must be an object"),
+        (b'{"sessions": [{"id": "s2", "project": "p"}]', "invalid JSON: "),
+        (b'{"sessions": [{"id": "s2", "project": "p"}], "observations": [{]}', "invalid JSON: "),
+    ],
+)
+def test_a_document_that_is_none_is_refused_whole(
+    service: Service, body: bytes, sentence: str
+) -> None:
+    answer = service.http.post("/import", content=body)
+
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(sentence)
+    assert is_empty(service)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b'{"sessions": null, "observations": null, "prompts": [[]]}',
+        b'{"exported_at": "2026-04-12T10:00:00Z", "sessions": [], "observations": []}',
+        b'{"exported_at": "2026-04-12T10:00:00Z", "sessions": null, "observations": null}',
+        b'{"results": [1], "observations": []}',
+    ],
+)
+def test_an_export_with_nothing_in_it_adds_nothing(service: Service, body: bytes) -> None:
+    answer = service.http.post("/import", content=body)
+
+    assert answer.json() == {"imported_sessions": 0, "imported_observations": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b'{"a": 1}', "this one has a."),
+        (b'{"exported_at": "2026-04-12T10:00:00Z"}', "this one has exported_at."),
+        (b'{"results": [{"memory": "x"}, {"memory": "y"}]}', "a list of memories from mem0"),
+        (b'{"version": "1", "prompts": []}', "an export of Engram: `agentops-memory import` reads"),
+        (b'{"a": 1, "b": [2, 3], "c": {}, "d": 0, "e": 0, "f": 0}', "has a, b, c, d, e, 1 more."),
+        (b'{"me@example.com": 1, "b": 2}', "this one has b, 1 more."),
+        (b'{"": 1, "\\u202e": 2}', "this one has 2 members."),
+        (b'{"": 1}', "this one has 1 member."),
+        (b"{%s}" % b", ".join(b'"k%d": 0' % n for n in range(99_999)), "k4, 99,994 more."),
+        (b"[]", "this is a list, which no importer reads."),
+        (b'  [{"id": 1}]', "this is a list, which no importer reads."),
+        (b"null", "this is null."),
+        (b'"text"', "this is a string."),
+        (b"-1.5", "this is a number."),
+        (b"true", "this is a boolean."),
+        (b'{"id": 1}\n{"id": 2}\n', "this is JSON lines, which no importer reads."),
+        (b"SQLite format 3\0\x10", "this is a SQLite database: `agentops-memory export --db FILE`"),
+        (b"PK\x03\x04\x14", "this is a ZIP file: `agentops-memory restore` reads"),
+        (b"\x1f\x8b\x08", "this is compressed by gzip: decompress it first."),
+    ],
+)
+@requirement("agentops:import:no-export")
+def test_what_is_no_export_is_refused_and_said_to_be_what_it_is(
+    service: Service, body: bytes, sentence: str
+) -> None:
+    for path in ("/import", "/import?dry_run=true"):
+        answer = service.http.post(path, content=body)
+
+        assert answer.status_code == 400
+        assert "an object with sessions and observations is expected" in answer.json()["error"]
+        assert sentence in answer.json()["error"]
+        assert "example.com" not in answer.text
+    assert is_empty(service)
+
+
+def test_a_name_that_grows_when_it_is_folded_is_held_to_the_limit(service: Service) -> None:
+    save = observation("a name", project="İ" * 101)
+
+    answer = service.http.post("/observations", json=save)
+
+    assert answer.status_code == 400
+    assert answer.json() == {"error": "validation failed: project exceeds 200 chars"}

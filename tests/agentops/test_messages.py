@@ -1,0 +1,751 @@
+"""Messages are told as a session goes, and what its end says is what an end with all would say."""
+
+import asyncio
+import logging
+import re
+import signal
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, closing, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.errors import Denied
+from agentops_memory.jobs.schedule import end_idle
+from agentops_memory.memory.model.access import OPERATOR, Caller, Role, TenantId
+from agentops_memory.memory.model.memory import Session, SessionId
+from agentops_memory.memory.model.space import Project
+from agentops_memory.memory.redactor import Redactor
+from agentops_memory.memory.sessions import AT_ONCE, Sessions, append_messages
+from agentops_memory.recall.text.summary import (
+    ENDED,
+    Message,
+    Transcript,
+    continued,
+    parsed_summary,
+    summary,
+    transcript,
+)
+from agentops_memory.secrets.redaction import Rules, redacted
+from agentops_memory.sqlite import SqliteEngine, TenantsEngine
+from agentops_memory_client.contract import models
+
+from ..support.another import another
+from ..support.callers import calling, made_key
+from ..support.engine import opened
+from ..support.engine import run as engine_run
+from ..support.engines import is_postgresql, rows, tables
+from ..support.files import disk
+from ..support.process import run, served, until
+from ..support.projects import erased
+from ..support.requirements import requirement
+from ..support.service import START, Clock, Service, serving
+
+DAY = timedelta(days=1)
+SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
+Said = dict[str, str]
+
+role = st.sampled_from(["user", "assistant", "user", "tool"])
+piece = st.sampled_from(["a", " ", ".", "...", ENDED, "Ended with:", "ä" * 197, "x" * 250, SECRET])
+content = st.lists(piece, max_size=3).map("".join)
+messages = st.lists(st.builds(lambda r, c: {"role": r, "content": c}, role, content), max_size=3)
+deed: st.SearchStrategy[tuple[str, list[Said]]] = st.one_of(
+    st.tuples(st.just("messages"), messages),
+    st.tuples(st.just("messages"), messages),
+    st.tuples(st.just("end"), st.just([]) | messages),
+    st.tuples(st.just("silence"), st.just([])),
+)
+EXAMPLES = settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+class Silence:
+    """Another process that uses the file, and ends the sessions that are idle."""
+
+    def __init__(self, runner: asyncio.Runner, engine: SqliteEngine) -> None:
+        self._runner = runner
+        self._sessions = Sessions(engine=engine)
+
+    def falls(self, idle: timedelta = DAY) -> int:
+        """How many sessions that ends."""
+        return self._runner.run(self._sessions.end_idle(OPERATOR, idle))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("told") / "memory.db") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def silence(shared: Service) -> Iterator[Silence]:
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        engine = runner.run(stack.enter_async_context(opened(shared.path, shared.clock)))
+        yield Silence(runner, engine)
+        runner.run(stack.aclose())
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest) -> str:
+    """A session of the test's own."""
+    name: str = request.node.name
+    return name
+
+
+def tell(service: Service, session: str, *said: str | Said, **named: str) -> httpx.Response:
+    """The answer to messages, of the user where no role is given."""
+    body = [{"role": "user", "content": it} if isinstance(it, str) else it for it in said]
+    return service.http.post(f"/sessions/{session}/messages", json={"messages": body}, params=named)
+
+
+def end(service: Service, session: str, said: list[Said] | None = None) -> dict[str, Any]:
+    body = {"messages": said} if said else {}
+    answer = service.http.post(f"/sessions/{session}/end", json=body)
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def row(service: Service, session: str) -> dict[str, Any]:
+    listed = service.http.get("/sessions/recent?limit=1000").json()
+    found: dict[str, Any] = next(it for it in listed if it["id"] == session)
+    return found
+
+
+def open_ones(service: Service, sessions: str) -> int:
+    """How many sessions whose ids match were told something since their last end."""
+    told = "SELECT id FROM transcripts JOIN sessions ON number = session"
+    return sum(fnmatchcase(id_, sessions) for (id_,) in rows(service.path, told))
+
+
+def digest(said: list[Said]) -> Transcript:
+    every = [Message(role=it["role"], content=it["content"]) for it in said]
+    return transcript(every, lambda text: redacted(text).text)
+
+
+# The law
+
+
+@requirement("agentops:messages:law")
+@EXAMPLES
+@example(deeds=[("messages", [{"role": "user", "content": "a"}]), ("end", []), ("silence", [])])
+@given(deeds=st.lists(deed, max_size=7))
+def test_an_end_says_what_one_with_all_messages_would(
+    shared: Service, silence: Silence, deeds: list[tuple[str, list[Said]]]
+) -> None:
+    number = shared.http.get("/stats").json()["total_sessions"]
+    session, told = f"law {number}", list[Said]()
+    for what, said in deeds:
+        if what == "silence":
+            shared.clock.advance(days=1)
+            silence.falls()
+            continue
+        told = said if what == "end" and said else told + said
+        assume(_is_told_apart(digest(told)))
+        if what == "end":
+            assert end(shared, session, said)["summary"] == summary(digest(told))
+        else:
+            assert tell(shared, session, *said).status_code == 204
+
+    assert end(shared, session) == {
+        "session_id": session, "summary": summary(digest(told)), "message_count": len(told),
+    }  # fmt: skip
+    assert row(shared, session)["message_count"] == len(told)
+    assert open_ones(shared, session) == 0
+
+
+def _is_told_apart(of: Transcript) -> bool:
+    return (of.first + ENDED).find(ENDED) == len(of.first)
+
+
+@EXAMPLES
+@given(first=messages, second=messages, third=messages)
+def test_a_summary_can_be_read_and_gone_on_with(
+    first: list[Said], second: list[Said], third: list[Said]
+) -> None:
+    whole = digest(first + second + third)
+    one, two, three = map(digest, (first, second, third))
+
+    assert summary(continued(one, continued(two, three))) == summary(whole)
+    assert summary(continued(continued(one, two), three)) == summary(whole)
+    assert summary(parsed_summary(summary(whole))) == summary(whole)
+    if _is_told_apart(whole):
+        assert parsed_summary(summary(whole)) == whole
+
+
+def test_what_is_no_summary_of_ours_is_read_as_nothing() -> None:
+    counts = "Session: 2 messages (2 user, 0 assistant). "
+    for text in (
+        "", "We talked.", counts, counts + "Started with: a", "Session: 1 messages",
+        "Session: 02 messages (1 user, 0 assistant). Started with: a",
+        "Session: ٢ messages (1 user, 0 assistant). Started with: a",
+        "Session: 1 messages (1 user, 1 assistant). Started with: a",
+        "Session: 0 messages (0 user, 0 assistant). ",
+        f"Session: {10**30} messages (0 user, 0 assistant). ",
+        "Session: 1 messages (0 user, 0 assistant). Started with: a",
+        "Session: 1 messages (1 user, 0 assistant). Started with: " + "a" * 201,
+        counts + "Started with: a Ended with: " + "b" * 203,
+        f"{counts}Started with: {ENDED * 4000}",
+    ):  # fmt: skip
+        assert parsed_summary(text) == Transcript(), text
+
+
+def test_of_several_readings_the_one_with_cut_messages_is_taken_then_the_shortest_first() -> None:
+    long = "x" * 20 + ENDED + "y" * 300
+    for first, last, read in (
+        (long, "b", (long[:200] + "...", "b")),
+        (long, long, (long[:200] + "...", long[:200] + "...")),
+        ("a", f"b{ENDED}c", ("a", f"b{ENDED}c")),
+        (f"a{ENDED}b", "c", ("a", f"b{ENDED}c")),  # that is what remains
+        (f"a{ENDED}".strip(), "y" * 300, (f"a{ENDED}".strip(), "y" * 200 + "...")),
+    ):
+        said = [{"role": "user", "content": it} for it in (first, last)]
+        of = parsed_summary(summary(digest(said)))
+        assert (of.first, of.last) == read
+
+
+# Telling
+
+
+@requirement("agentops:messages:append")
+def test_a_console_sees_a_session_grow_and_its_last_end_until_the_next(
+    shared: Service, session: str
+) -> None:
+    shared.http.post("/sessions", json={"id": session, "project": "demo"})
+    answer = tell(shared, session, "hello", {"role": "assistant", "content": "hi"})
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert "x-redacted" not in answer.headers
+    assert (row(shared, session)["message_count"], row(shared, session).get("summary")) == (2, None)
+
+    ended_at, first = shared.clock.now, end(shared, session)
+    shared.clock.advance(hours=1)
+    tell(shared, session, "more")
+
+    shown = row(shared, session)
+    assert shown["message_count"] == 3
+    assert shown["summary"] == first["summary"]
+    assert shown["ended_at"] == f"{ended_at:%Y-%m-%dT%H:%M:%SZ}"
+    assert end(shared, session)["summary"] == (
+        "Session: 3 messages (2 user, 1 assistant). Started with: hello Ended with: more"
+    )
+    assert row(shared, session)["ended_at"] == f"{shared.clock.now:%Y-%m-%dT%H:%M:%SZ}"
+
+
+@requirement("agentops:messages:last-transcript")
+def test_an_end_with_messages_forgets_what_was_told(shared: Service, session: str) -> None:
+    tell(shared, session, "forgotten", "words")
+    end(shared, session, [{"role": "user", "content": "anew"}])
+    assert end(shared, session)["summary"].endswith("1 messages (1 user, 0 assistant). Started "
+                                                    "with: anew")  # fmt: skip
+    tell(shared, session, "and on")
+
+    assert end(shared, session)["summary"].endswith("Started with: anew Ended with: and on")
+
+
+@requirement("agentops:messages:unknown")
+def test_what_is_told_of_an_unknown_session_opens_it(shared: Service, session: str) -> None:
+    tell(shared, f"{session} a", "x", project=" DEMO")
+    tell(shared, f"{session} b", "x")
+    empty = tell(shared, f"{session} c")
+    tell(shared, f"{session} a", "x", project="other")
+
+    shown = [row(shared, f"{session} {name}") for name in "abc"]
+    assert [(it["project"], it["message_count"]) for it in shown] == [
+        ("demo", 2), ("unknown", 1), ("unknown", 0),
+    ]  # fmt: skip
+    assert empty.status_code == 204
+    assert open_ones(shared, f"{session} ?") == 2
+
+
+@requirement("agentops:messages:redacted")
+def test_secrets_stay_out_of_what_is_told_and_are_counted(shared: Service, session: str) -> None:
+    answer = tell(shared, session, f"use {SECRET}", f"then {SECRET}")
+
+    assert answer.headers["x-redacted"] == "2"
+    assert rows(shared.path, f"SELECT 1 FROM transcripts WHERE first LIKE '%{SECRET}%'") == []
+    assert rows(shared.path, f"SELECT 1 FROM transcripts WHERE last LIKE '%{SECRET}%'") == []
+    assert end(shared, session)["summary"].endswith(
+        "Started with: use [REDACTED:aws-key-id] Ended with: then [REDACTED:aws-key-id]"
+    )
+
+
+@requirement("agentops:messages:redacted")
+def test_a_secret_in_the_id_of_a_session_stays_out_and_is_counted(shared: Service) -> None:
+    answers = [tell(shared, f"id {SECRET}", it) for it in ("a", SECRET)]
+
+    assert [it.headers["x-redacted"] for it in answers] == ["1", "2"]
+    assert row(shared, "id [REDACTED:aws-key-id]")["message_count"] == 2
+    assert end(shared, f"id {SECRET}")["message_count"] == 2
+
+
+@requirement("agentops:messages:faults")
+def test_a_message_is_read_as_an_end_reads_it_and_refused_as_there(
+    shared: Service, session: str
+) -> None:
+    lenient = [None, {}, {"role": None, "content": None, "x": 1}, {"role": "user", "content": "\0"}]
+    path = f"/sessions/{session}"
+    assert shared.http.post(f"{path}/messages", json={"messages": lenient}).status_code == 204
+    told = end(shared, session)
+    assert told == end(shared, session, lenient)  # type: ignore[arg-type]
+    assert told["message_count"] == 4
+
+    wrongs: list[list[object]] = [[5], [{"role": 5}], [{}, {"content": []}], ["x"], [{}, [1]]]
+    for wrong in wrongs:
+        answers = [shared.http.post(f"{path}/{it}", json={"messages": wrong})
+                   for it in ("messages", "end")]  # fmt: skip
+        assert [it.status_code for it in answers] == [400, 400]
+        assert answers[0].json() == answers[1].json()
+    for body, fault in (
+        (b"{}", "validation failed: messages is required"),
+        (b'{"messages": null}', "validation failed: messages is required"),
+        (b'{"messages": {}}', "validation failed: messages must be a list"),
+        (b"[]", "invalid JSON: an object is expected."),
+    ):
+        answer = shared.http.post(f"{path}/messages", content=body)
+        assert (answer.status_code, answer.json()) == (400, {"error": fault})
+    long = shared.http.post(f"/sessions/{'x' * 501}/messages", json={"messages": []})
+    assert long.json() == {"error": "validation failed: id exceeds 500 chars"}
+    big = shared.http.post(f"{path}/messages", content=b" " * (1024 * 1024 + 1))
+    assert big.status_code == 413
+    assert end(shared, session) == told
+
+
+@requirement("agentops:messages:once")
+def test_what_is_told_twice_under_a_key_counts_once(shared: Service, session: str) -> None:
+    key = {"Idempotency-Key": session}
+    ends = {"Idempotency-Key": f"{session}-end"}
+    body = {"messages": [{"role": "user", "content": f"hello {SECRET}"}]}
+    first, again = (
+        shared.http.post(f"/sessions/{session}/messages", json=body, headers=key) for _ in range(2)
+    )
+    closed = shared.http.post(f"/sessions/{session}/end", headers=ends)
+    shared.http.post(f"/sessions/{session}/messages", json=body)
+    same = shared.http.post(f"/sessions/{session}/end", headers=ends)
+
+    assert (again.status_code, again.headers["x-redacted"]) == (204, first.headers["x-redacted"])
+    assert again.headers["idempotent-replayed"] == "true"
+    assert closed.json()["message_count"] == 1
+    assert same.json() == closed.json()
+    assert row(shared, session)["message_count"] == 2
+
+
+@requirement("agentops:messages:access")
+def test_only_a_writer_of_the_project_may_tell(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        admin, reader, other = (
+            calling(service, made_key(service.path, role, projects=projects))
+            for role, projects in (("admin", ("*",)), ("reader", ("*",)), ("writer", ("other",)))
+        )
+        with admin, reader, other:
+            told = {"messages": [{"role": "user", "content": "x"}]}
+            path = "/sessions/s1/messages?project=demo"
+            assert admin.post(path, json=told).status_code == 204
+            assert reader.post(path, json=told).status_code == 403
+            assert other.post(path, json=told).status_code == 403
+            assert other.post("/sessions/s1/messages?project=other", json=told).status_code == 403
+            assert other.post("/sessions/new/messages", json=told).status_code == 403
+            assert other.post("/sessions/own/messages?project=other", json=told).is_success
+            listed = admin.get("/sessions/recent").json()
+
+    assert {(it["id"], it["message_count"]) for it in listed} == {("s1", 1), ("own", 1)}
+
+
+def test_the_domain_too_asks_for_the_role(tmp_path: Path) -> None:
+    reader, writer = (replace(OPERATOR, role=role) for role in (Role.READER, Role.WRITER))
+
+    async def test(engine: SqliteEngine) -> None:
+        sessions, session, told = Sessions(engine=engine), SessionId("s1"), Transcript()
+        with pytest.raises(Denied):
+            await sessions.hear(reader, [])
+        with pytest.raises(Denied):
+            await sessions.append(reader, session, told, None)
+        with pytest.raises(Denied):
+            await sessions.close(reader, session, told, None)
+        with pytest.raises(Denied):
+            await sessions.end_idle(writer, DAY)
+        assert await sessions.recent(reader, None, 5) == []
+
+    engine_run(tmp_path / "memory.db", test)
+
+
+# Silence
+
+
+@requirement("agentops:messages:idle")
+def test_a_session_ends_after_a_day_without_a_word_when_it_was_last_heard(
+    shared: Service, silence: Silence, session: str
+) -> None:
+    shared.clock.advance(days=1)
+    silence.falls()
+    shared.http.post("/sessions", json={"id": f"{session} silent", "project": "demo"})
+    tell(shared, session, "hello")
+    shared.clock.advance(hours=1)
+    heard_at = shared.clock.now
+    tell(shared, session, "bye")
+
+    shared.clock.advance(days=1, microseconds=-1)
+    assert silence.falls() == 0
+    assert silence.falls(timedelta(0)) == 0
+    assert "ended_at" not in row(shared, session)
+
+    shared.clock.advance(microseconds=1)
+    assert silence.falls() == 1
+    assert silence.falls() == 0
+    shown = row(shared, session)
+    assert shown["ended_at"] == f"{heard_at:%Y-%m-%dT%H:%M:%SZ}"
+    assert shown["summary"].endswith("Started with: hello Ended with: bye")
+    assert "ended_at" not in row(shared, f"{session} silent")
+    assert end(shared, session)["summary"] == shown["summary"]
+
+
+def test_what_was_told_while_the_clock_was_ahead_ends_nevertheless(tmp_path: Path) -> None:
+    clock = Clock()
+    with serving(tmp_path / "memory.db", clock=clock) as service, asyncio.Runner() as runner:
+        for ahead in (timedelta(days=1), timedelta(days=9000)):
+            clock.now += ahead
+            tell(service, f"{ahead.days} ahead", "hello")
+            clock.now -= ahead
+
+        async def sweep() -> int:
+            async with opened(service.path, clock) as engine:
+                return await Sessions(engine=engine).end_idle(OPERATOR, DAY)
+
+        assert runner.run(sweep()) == 1
+        ended = row(service, "9000 ahead")
+        assert ended["ended_at"] == ended["started_at"]  # none ends before it has begun
+        assert "ended_at" not in row(service, "1 ahead")
+
+
+def test_however_many_are_idle_all_of_them_end(shared: Service) -> None:
+    said = Transcript(messages=1, user=1, first="x", last="x")
+
+    async def work() -> int:
+        async with opened(shared.path, shared.clock) as engine:
+            sessions = Sessions(engine=engine)
+            shared.clock.advance(days=1)
+            await sessions.end_idle(OPERATOR, DAY)
+            for number in range(2 * AT_ONCE + 1):
+                id_ = SessionId(f"many {number}")
+                await engine.write(OPERATOR, append_messages, id_, said, None)
+            shared.clock.advance(days=1)
+            return sum(await asyncio.gather(*(sessions.end_idle(OPERATOR, DAY) for _ in range(2))))
+
+    assert asyncio.run(work()) == 2 * AT_ONCE + 1
+
+
+@requirement("agentops:messages:idle")
+def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_each_sweep(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path, clock = tmp_path / "memory.db", Clock()
+    keys = [made_key(path, tenant=tenant) for tenant in ("default", "acme")]
+    told = {"messages": [{"role": "user", "content": "x"}]}
+    with (
+        serving(
+            path, clock=clock, MEMORY_SWEEP_EVERY="5ms", MEMORY_SESSION_IDLE="2h"
+        ) as service,
+        calling(service, keys[0]) as ours, calling(service, keys[1]) as theirs,
+    ):  # fmt: skip
+        for client in (ours, theirs):
+            assert client.post("/sessions/swept/messages", json=told).is_success
+        clock.advance(hours=2)
+        until(lambda: all(map(has_ended, (ours, theirs))))
+        for client in (ours, theirs):
+            client.post("/sessions/late/messages", json=told)
+            client.post("/sessions/swept/messages", json=told)
+    clock.advance(hours=2)
+    for idle, are_ended in (("0", False), ("2h", True)):
+        with (
+            serving(
+                path, clock=clock, MEMORY_SWEEP_EVERY="0", MEMORY_SESSION_IDLE=idle
+            ) as service,
+            calling(service, keys[0]) as ours, calling(service, keys[1]) as theirs,
+        ):  # fmt: skip
+            for client in (ours, theirs):
+                if are_ended:
+                    until(lambda client=client: has_ended(client, "late"))  # type: ignore[misc]
+                assert has_ended(client, "late") is are_ended
+    swept = [it for it in caplog.records if it.message == "idle sessions have ended"]
+    assert [(vars(it)["tenant"], vars(it)["sessions"]) for it in swept][-2:] == [
+        ("default", 2), ("acme", 2),
+    ]  # fmt: skip
+
+
+@requirement("agentops:messages:idle")
+def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(
+    tmp_path: Path,
+) -> None:
+    path, clock = tmp_path / "memory.db", Clock()
+    keys = [made_key(path, tenant=tenant) for tenant in ("default", "acme")]
+    for heard in (["first"], ["second", "first"]):
+        with (
+            serving(path, clock=clock) as service,
+            calling(service, keys[0]) as ours, calling(service, keys[1]) as theirs,
+        ):  # fmt: skip
+            for client in (ours, theirs):
+                shown = client.get("/context?project=demo").json()["recent_sessions"]
+                assert [it["summary"].split()[-1] for it in shown] == heard[1:]
+                told = {"messages": [{"role": "user", "content": heard[0]}]}
+                clock.advance(seconds=1)
+                path_of = f"/sessions/{heard[0]}/messages?project=demo"
+                assert client.post(path_of, json=told).is_success
+        clock.advance(days=2)
+
+
+def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    told = Transcript(messages=1, user=1, first="x", last="x")
+    nobody, somebody = (Caller(tenant=TenantId(it)) for it in ("nobody", "default"))
+    engines = partial(SqliteEngine.opened, clock=clock)
+
+    async def test() -> None:
+        with disk(tmp_path / "disk", size=4 * 1024 * 1024) as folder:
+            ballast = folder / "ballast"
+            async with TenantsEngine.opened(
+                folder / "memory.db", engines, has_key=lambda _: False
+            ) as engine:
+                sessions = Sessions(engine=engine)
+                await sessions.append(somebody, SessionId("s1"), told, None)
+                clock.now = datetime.min.replace(tzinfo=UTC)  # there is no day before
+                await end_idle(sessions, [nobody, somebody], DAY)
+                clock.now = START + DAY
+                fill(ballast)
+                await end_idle(sessions, [nobody, somebody], DAY)
+                (going_on,) = await sessions.recent(somebody, None, 9)
+                ballast.unlink()
+                await end_idle(sessions, [nobody, somebody], DAY)
+                (ended,) = await sessions.recent(somebody, None, 9)
+        assert (going_on.ended_at, ended.ended_at) == (None, START)
+
+    asyncio.run(test())
+    unforeseen, full = (it for it in caplog.records if it.name == end_idle.__module__)
+    assert unforeseen.message == full.message == "idle sessions go on; they end later"
+    assert (unforeseen.levelname, full.levelname) == ("ERROR", "WARNING")
+    assert (vars(full)["code"], vars(full)["tenant"]) == ("SQLITE_FULL", somebody.tenant)
+
+
+@pytest.mark.sqlite_files
+def test_an_index_that_knows_of_a_session_too_many_keeps_no_database_from_opening(
+    tmp_path: Path,
+) -> None:
+    path, clock = tmp_path / "memory.db", Clock()
+    with serving(path, clock=clock) as service:
+        for session in ("s1", "s2"):
+            tell(service, session, "hello")
+    index = "name = 'transcripts_by_time'"
+    ((root, sql),) = rows(path, f"SELECT rootpage, sql FROM sqlite_master WHERE {index}")
+    unsafely(path, f"DELETE FROM sqlite_master WHERE {index}")
+    unsafely(path, "DELETE FROM transcripts WHERE session = 1")
+    unsafely(
+        path,
+        "INSERT INTO sqlite_master (type, name, tbl_name, rootpage, sql) "
+        f"VALUES ('index', 'transcripts_by_time', 'transcripts', {root}, '{sql}')",
+    )
+    clock.advance(days=1)
+
+    with serving(path, clock=clock) as service:
+        listed = service.http.get("/sessions/recent").json()
+
+    assert ["summary" in it for it in listed] == [True, False]
+
+
+def unsafely(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute(statement)
+
+
+def fill(ballast: Path) -> None:
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def has_ended(client: httpx.Client, session: str = "swept") -> bool:
+    listed = client.get("/sessions/recent").json()
+    return any(it["id"] == session and "ended_at" in it for it in listed)
+
+
+# Several at once, and crashes
+
+
+def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) -> None:
+    path, ahead, enough = tmp_path / "memory.db", Clock(), Event()
+    ahead.advance(days=2)  # to whom every session is idle
+
+    def telling() -> int:
+        count = 0
+        while not enough.is_set():
+            assert tell(service, "s1", "x").status_code == 204
+            count += 1
+        return count
+
+    async def sweep() -> None:
+        ended = 0
+        async with opened(path, ahead) as engine:
+            while ended < 10:
+                ended += await Sessions(engine=engine).end_idle(OPERATOR, DAY)
+
+    with serving(path) as service, ThreadPoolExecutor(2) as threads:
+        told = [threads.submit(telling) for _ in range(2)]
+        try:
+            asyncio.run(sweep())
+        finally:
+            enough.set()
+        count = sum(it.result() for it in told)
+        shown = end(service, "s1")["summary"]
+
+    assert shown == (
+        f"Session: {count} messages ({count} user, 0 assistant). Started with: x Ended with: x"
+    )
+
+
+def test_what_was_told_through_two_programs_survives_kill_9_and_counts_exactly(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    body = {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "y"}]}
+    with served(path) as (program, http), another(path) as other, ThreadPoolExecutor() as pool:
+        said = [models.Message(**it) for it in body["messages"]]
+        answers = [pool.submit(http.post, "/sessions/s1/messages", json=body) for _ in range(40)]
+        told = [
+            pool.submit(other.asked, lambda here: here.append_messages("s1", said))
+            for _ in range(40)
+        ]
+        assert {it.result().status_code for it in answers} == {204}
+        program.send(signal.SIGKILL)
+        program.wait()
+        for it in told:
+            it.result()
+
+    with serving(path) as service:
+        ended = end(service, "s1")
+
+    assert ended["summary"].startswith("Session: 160 messages (80 user, 0 assistant). ")
+    assert ended["message_count"] == 160
+
+
+# What is left of it
+
+
+def test_of_what_was_told_the_summary_alone_is_left(tmp_path: Path) -> None:
+    words = [f"{word} word" for word in ("xylographer", "zugzwang", "quokka", "wyvern", "jabber")]
+    with serving(tmp_path / "memory.db") as service:
+        for word in words:
+            tell(service, "s1", word)
+        assert held(tmp_path) >= {words[0], words[-1]}
+        assert rows(service.path, "SELECT first, last FROM transcripts") == [(words[0], words[-1])]
+        end(service, "s1")
+        assert rows(service.path, "SELECT * FROM transcripts") == []
+
+    assert held(tmp_path) & set(words) == {words[0], words[-1]}
+
+    with serving(tmp_path / "memory.db") as service:
+        tell(service, "s1", *words)
+        tell(service, "s2", *words)
+        service.save("kept", session_id="s2", project="other")
+        until(lambda: "bytes_gone_at" in erased(service, "unknown").json() or is_postgresql())
+        assert held(tmp_path) == set()
+        assert row(service, "s2")["message_count"] == 0
+        assert end(service, "s2")["summary"] == ""
+
+
+def held(folder: Path) -> set[str]:
+    """The texts that end with `word` in any file of the folder, or table that stands for it."""
+    files = [it.read_bytes() for it in folder.rglob("*") if it.is_file()]
+    every = b"\n".join([*files, *(stored for _, stored in tables(folder))])
+    return {it.decode() for it in re.findall(rb"[a-z]{5,} word", every)}
+
+
+def test_what_was_told_goes_with_its_session_to_another_project(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        service.save("one", project="a", session_id="s1")
+        service.save("two", project="c", session_id="s2")
+        tell(service, "s1", "hello")
+        assert run("projects", "rename", "a", "b", "--db", str(path)).returncode == 0
+        tell(service, "s1", "again")
+        merged = run("projects", "merge", "b", "c", "--yes", "--db", str(path))
+        assert merged.returncode == 0, merged.stderr
+        told = end(service, "s1")
+        assert told["summary"].endswith("Started with: hello Ended with: again")
+        assert row(service, "s1")["project"] == "c"
+
+
+def test_a_scan_finds_what_was_told_before_and_takes_it_out(tmp_path: Path) -> None:
+    path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
+    exceptions.write_text('{"default": {"allow_kinds": ["aws-key-id"]}}')
+    with serving(path) as service:
+        tell(service, "s1", f"use {SECRET}", "x", f"then {SECRET}")
+        tell(service, "s2", f"only {SECRET}")
+        heard = rows(path, "SELECT heard_at FROM transcripts")
+    exceptions.unlink()
+
+    looked = run("scan", "--db", str(path))
+    redacting = run("scan", "--db", str(path), "--redact")
+
+    assert looked.stdout.splitlines()[:2] == [
+        "session s1 of unknown: aws-key-id 2", "session s2 of unknown: aws-key-id 1",
+    ]  # fmt: skip
+    assert redacting.returncode == 0
+    assert not any(SECRET.encode() in it.read_bytes() for it in tmp_path.rglob("*.db*"))
+    assert rows(path, "SELECT heard_at FROM transcripts") == heard
+    assert run("scan", "--db", str(path)).stdout == "no secrets found in what is said\n"
+    with serving(path) as service:
+        assert end(service, "s1")["summary"].endswith(
+            "Started with: use [REDACTED:aws-key-id] Ended with: then [REDACTED:aws-key-id]"
+        )
+
+
+def test_a_session_whose_summary_lost_a_secret_goes_on_where_it_was(tmp_path: Path) -> None:
+    path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
+    said = [{"role": "user", "content": f"use {SECRET} {'x' * 300}"}] * 3
+    more = [{"role": "user", "content": "more"}]
+    exceptions.write_text('{"default": {"allow_kinds": ["aws-key-id"]}}')
+    with serving(path) as service:
+        end(service, "s1", said)
+        exported = service.http.get("/export").json()
+    exceptions.unlink()
+    assert run("scan", "--db", str(path), "--redact").returncode == 0
+
+    with serving(path) as scanned, serving(tmp_path / "other.db") as other:
+        assert other.http.post("/import", json=exported).headers["x-redacted"] == "2"
+        for service in (scanned, other):
+            assert row(service, "s1")["summary"] == summary(digest(said))
+            tell(service, "s1", *more)
+            assert end(service, "s1")["summary"] == summary(digest(said + more))
+
+
+def test_a_secret_that_stands_across_both_messages_of_a_summary_leaves_it() -> None:
+    said = [{"role": "user", "content": it} for it in ("open the gate", "to nobody")]
+    screen = Redactor(Rules(values=(("password", f"gate{ENDED}to"),)))
+    session = Session(
+        id=SessionId("s1"), project=Project("demo"), started_at=START, summary=summary(digest(said))
+    )
+
+    assert screen.summary(session).summary.endswith(
+        "Started with: open the [REDACTED:password] nobody"
+    )
+    assert screen.count == 1

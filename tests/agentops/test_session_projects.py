@@ -1,0 +1,264 @@
+"""A session of another project: what is written goes on as ever, and the answer says so."""
+
+import json
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentops_memory_client import MemoryServiceWarning, Message
+
+from ..docs.test_docs import DOCUMENTS
+from ..http.test_any_input import EXAMPLES
+from ..support.asking import KINDS, asking
+from ..support.callers import made_key
+from ..support.engines import storage_at
+from ..support.process import run
+from ..support.requirements import requirement
+from ..support.service import Service, observation, serving
+
+HEADER = "x-memory-warning"
+MONDAY = 'session "monday" belongs to the project "cafe"'
+HELLO = {"role": "user", "content": "hello"}
+CONSOLE = "https://console.example"
+
+WRITES: dict[str, tuple[str, dict[str, Any]]] = {
+    "start": ("/sessions", {"id": "monday", "project": "shop"}),
+    "save": ("/observations", observation("We open at nine.", session_id="monday", project="shop")),
+    "append": ("/sessions/monday/messages?project=shop", {"messages": [HELLO]}),
+    "end": ("/sessions/monday/end?project=shop", {"messages": [HELLO]}),
+}
+SUMMARY = "Session: 1 messages (1 user, 0 assistant). Started with: hello"
+ANSWERS = {
+    "start": (201, '{"id":"monday","project":"cafe","started_at":"...","message_count":0}'),
+    "save": (201, '{"id":1,"action":"created","revision_count":1,"duplicate_count":1}'),
+    "append": (204, ""),
+    "end": (200, f'{{"session_id":"monday","summary":"{SUMMARY}","message_count":1}}'),
+}
+
+
+@pytest.fixture
+def service(service: Service) -> Service:
+    """One whose session is of a project already."""
+    assert _opened(service, "monday", "cafe").status_code == 201
+    return service
+
+
+def _opened(service: Service, session: str, project: str, **headers: str) -> httpx.Response:
+    body = {"id": session, "project": project}
+    return service.http.post("/sessions", json=body, headers=headers)
+
+
+def _written(service: Service, write: str, **headers: str) -> httpx.Response:
+    path, body = WRITES[write]
+    return service.http.post(path, json=body, headers=headers)
+
+
+@pytest.mark.parametrize("write", WRITES)
+@requirement("agentops:sessions:of-another-project")
+def test_a_write_of_a_session_of_another_project_is_answered_with_a_warning(
+    service: Service, write: str
+) -> None:
+    answer = _written(service, write)
+
+    status, body = ANSWERS[write]
+    assert answer.status_code == status
+    assert re.sub('[^"]*Z"', '..."', answer.text) == body
+    assert answer.headers[HEADER] == MONDAY
+
+
+@requirement("agentops:sessions:of-another-project")
+def test_a_write_of_a_session_of_its_own_project_has_no_warning(service: Service) -> None:
+    asked = [
+        ("/sessions", {"id": "monday", "project": " CAFE"}),
+        ("/sessions", {"id": "tuesday", "project": "shop"}),
+        ("/observations", observation("One.", session_id="monday", project="Cafe ")),
+        ("/observations", observation("Two.", session_id="wednesday", project="shop")),
+        ("/sessions/monday/messages", {"messages": [HELLO]}),
+        ("/sessions/monday/messages?project=cafe", {"messages": [HELLO]}),
+        ("/sessions/monday/end", {}),
+        ("/sessions/thursday/end?project=shop", {}),
+    ]
+    for path, body in asked:
+        answer = service.http.post(path, json=body)
+
+        assert answer.is_success
+        assert HEADER not in answer.headers, path
+
+
+@pytest.mark.parametrize("write", WRITES)
+@requirement("agentops:sessions:of-another-project")
+def test_a_repeated_request_has_the_warning_too(service: Service, write: str) -> None:
+    first, again = (_written(service, write, **{"Idempotency-Key": "k"}) for _ in range(2))
+
+    assert again.headers["idempotent-replayed"] == "true"
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert again.headers[HEADER] == first.headers[HEADER] == MONDAY
+
+
+@pytest.mark.parametrize("write", WRITES)
+@requirement("agentops:sessions:of-another-project")
+def test_no_warning_names_a_project_to_a_key_without_access(service: Service, write: str) -> None:
+    keys = {
+        projects: {"x-api-key": made_key(service.path, "writer", projects=projects)}
+        for projects in [("shop",), ("shop", "caf*"), ("*",)]
+    }
+    refused, *answered = (_written(service, write, **key) for key in keys.values())
+
+    assert refused.status_code == 403
+    assert "cafe" not in str(refused.headers) + refused.text
+    assert [answer.headers[HEADER] for answer in answered] == [MONDAY] * 2
+
+
+@pytest.mark.parametrize("write", WRITES)
+@requirement("agentops:sessions:of-another-project")
+def test_a_session_of_another_tenant_is_no_session(service: Service, write: str) -> None:
+    other = made_key(service.path, tenant="other")
+
+    answer = _written(service, write, **{"x-api-key": other})
+
+    assert answer.is_success
+    assert HEADER not in answer.headers
+
+
+@pytest.mark.parametrize("write", WRITES)
+@requirement("agentops:sessions:of-another-project")
+def test_a_repeated_request_names_no_project_to_which_access_is_lost(
+    service: Service, write: str
+) -> None:
+    key = made_key(service.path, "writer", projects=("shop", "cafe"))
+    sent = {"x-api-key": key, "Idempotency-Key": "k"}
+    assert _written(service, write, **sent).headers[HEADER] == MONDAY
+
+    renamed = run("projects", "rename", "cafe", "vault", variables=storage_at(service.path))
+    assert renamed.returncode == 0, renamed.stderr
+    again = _written(service, write, **sent)
+
+    assert again.status_code == (201 if write == "save" else 403)
+    assert "vault" not in str(again.headers) + again.text
+
+
+@requirement("agentops:sessions:of-another-project")
+def test_a_name_in_a_warning_is_quoted_escaped_and_cut(service: Service) -> None:
+    names = {
+        "é": r'"\u00e9"',
+        'a "quoted" \\ one': r'"a \"quoted\" \\ one"',
+        "a\r\nX-Evil: 1": r'"a\r\nX-Evil: 1"',
+        "😀" * 500: '"' + r"\ud83d\ude00" * 100 + '..."',
+        "\x7f\x85\u202e": r'"\u007f\u0085\u202e"',
+    }
+    sessions = [{"id": name, "project": f"p {name[:150]}"} for name in names]
+    service.http.post("/import", json={"sessions": sessions}).raise_for_status()
+
+    for name, shown in names.items():
+        answer = _opened(service, name, "shop")
+
+        assert answer.status_code == 201
+        assert answer.headers[HEADER].startswith(f"session {shown} belongs to the project ")
+        assert answer.headers[HEADER].isascii()
+        assert answer.headers[HEADER].isprintable()
+        assert len(answer.headers[HEADER]) < 2_600
+        assert "x-evil" not in answer.headers
+
+
+@given(st.text(min_size=1, max_size=500), st.text(min_size=1, max_size=200))
+@EXAMPLES
+@requirement("agentops:sessions:of-another-project")
+def test_no_name_breaks_a_header(unsettled: Service, session: str, project: str) -> None:
+    sessions = [{"id": session, "project": project}]
+    unsettled.http.post("/import", json={"sessions": sessions})
+
+    answer = _opened(unsettled, session, "shop")
+
+    assert answer.status_code in (201, 400)
+    assert answer.headers.get(HEADER, "").isprintable()
+
+
+@pytest.fixture(scope="module")
+def unsettled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("unsettled") / "memory.db") as running:
+        yield running
+
+
+@requirement("agentops:sessions:of-another-project")
+def test_a_warning_has_no_secret(service: Service) -> None:
+    secret = "AKIA" + "IOSFODNN7REALKEY"
+    _opened(service, f"of {secret}", "cafe")
+
+    answer = _opened(service, f"of {secret}", "shop")
+
+    assert secret not in answer.headers[HEADER]
+    assert answer.headers[HEADER].endswith('belongs to the project "cafe"')
+
+
+def test_a_page_may_read_the_warning(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_ALLOWED_ORIGINS=CONSOLE) as service:
+        answer = _opened(service, "monday", "cafe", Origin=CONSOLE)
+
+    assert HEADER in answer.headers["access-control-expose-headers"].lower()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_warns_where_it_was_called(
+    service: Service, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with asking(kind, service.url) as memory, caplog.at_level(logging.WARNING):
+        calls: list[Callable[[], Any]] = [
+            lambda: memory.start_session("monday", "shop"),
+            lambda: memory.save(
+                session_id="monday", project="shop", type="note", title="Nine", content="We open."
+            ),
+            lambda: memory.append_messages("monday", [Message(**HELLO)], project="shop"),
+            lambda: memory.end_session("monday", project="shop"),
+        ]
+        for call in calls:
+            caplog.clear()
+            with pytest.warns(MemoryServiceWarning) as heard:
+                answer = call()
+
+            assert [str(each.message) for each in heard] == [answer.warning] == [MONDAY]
+            if kind == "blocking":
+                assert heard[0].filename == __file__
+            logged = [it for it in caplog.records if it.name == "agentops_memory.client"]
+            assert [vars(it)["warning"] for it in logged] == [MONDAY]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MemoryServiceWarning)
+            assert calls[0]().project == "cafe"
+        assert memory.start_session("monday", "cafe").warning is None
+
+
+@pytest.mark.parametrize("place", ["file", "service"])
+def test_the_command_line_prints_the_warning_once(service: Service, place: str) -> None:
+    where = {"MEMORY_URL": service.url} if place == "service" else storage_at(service.path)
+
+    done = run(
+        "save", "Nine", "We open.", "--project", "shop", "--session", "monday", "--json",
+        variables=where,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["action"] == "created"
+    assert done.stderr.splitlines() == [f"Warning: {MONDAY}."]
+
+
+ONE_OF = re.compile(
+    r'"?(?:session_id|id)"?[=:]\s*"([^"]+)",\s+"?project"?[=:]\s*"([^"]+)"'
+    r'|start_session\("([^"]+)", "([^"]+)"'
+)
+
+
+def test_the_documents_use_a_session_id_for_one_project() -> None:
+    projects: dict[str, set[str]] = {}
+    for document in DOCUMENTS:
+        for session, project, started, of in ONE_OF.findall(document.read_text("utf-8")):
+            projects.setdefault(session or started, set()).add((project or of).strip().lower())
+
+    assert len(projects) > 5
+    assert {id_: names for id_, names in projects.items() if len(names) > 1} == {}

@@ -1,0 +1,145 @@
+"""The program at the terminal: its help, its demonstration, its probe."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agentops_memory import __version__
+from agentops_memory.settings.settings import VARIABLES
+
+from ..support.process import ANEW, free_port, program, run
+from ..support.service import Service
+
+
+def test_help_shows_the_commands_and_where_the_options_are() -> None:
+    done = run("--help")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: agentops-memory [OPTIONS] COMMAND")
+    for command in ("serve", "demo", "health", "agentops-memory serve --help"):
+        assert command in done.stdout
+    assert "..." not in done.stdout.partition("Commands:")[2]  # no sentence is cut
+
+
+def test_the_help_of_serve_names_every_flag_variable_and_default() -> None:
+    done = run("serve", "--help")
+
+    words = " ".join(done.stdout.split())
+    assert "MEMORY_DATABASE_URL, which may hold a password, has no option." in words
+    for variable in filter(lambda it: it.flag, VARIABLES):
+        assert f"{variable.flag} {variable.kind} " in words
+        assert f"[{variable.name}, default: {variable.default or 'unset'}]" in words
+
+
+def test_an_option_and_help_is_the_help_of_serve() -> None:
+    assert run("--listen", ":0", "--help").stdout == run("serve", "--help").stdout
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help"), ("health", "-h")])
+def test_help_fits_a_terminal(arguments: tuple[str, ...]) -> None:
+    assert max(map(len, run(*arguments).stdout.splitlines())) <= 80
+
+
+def test_version_is_one_line() -> None:
+    assert run("--version").stdout == f"agentops-memory {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("remember",), "No such command 'remember'"),
+        (("--colour", "red"), "No such option '--colour'"),
+        (("--listen",), "Option '--listen' requires an argument"),
+    ],
+)
+def test_what_is_no_command_and_no_option_is_named(arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments)
+
+    assert done.returncode == 2
+    assert said in done.stderr.replace(":", "")
+
+
+def test_the_demonstration_shows_the_context_that_an_agent_would_get(service: Service) -> None:
+    done = run("demo", "--url", service.url)
+
+    saved, _, shown = done.stdout.partition("The next prompt:")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.findall(r"^  (\w+) +#\d", saved, re.MULTILINE) == ["created"] * 3
+    blocks = re.fullmatch(
+        r"<memory:sessions>\n- (.*)\n</memory:sessions>\n<memory:context>\n(.*)\n</memory:context>",
+        shown[shown.index("<memory:sessions>") :].strip(),
+        re.DOTALL,
+    )
+    assert blocks
+    assert blocks[1].startswith("Session: 3 messages (2 user, 1 assistant). Started with: ")
+    assert re.findall(r"^- \[(\w+)\] ", blocks[2], re.MULTILINE) == ["config", "decision"]
+
+
+def test_the_second_demonstration_stores_nothing_twice(service: Service) -> None:
+    run("demo", "--url", service.url)
+    done = run("demo", "--url", service.url)
+
+    actions = re.findall(r"^  (\w+) +#\d", done.stdout, re.MULTILINE)
+    assert actions == ["updated", "deduplicated", "deduplicated"]
+    assert service.http.get("/stats").json()["total_observations"] == 3
+
+
+def test_the_demonstration_goes_round_a_proxy_of_the_environment(service: Service) -> None:
+    proxy = {"http_proxy": f"http://127.0.0.1:{free_port()}"}
+
+    assert run("demo", "--url", service.url, variables=proxy).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:{port}", "http://", "127.0.0.1:7437", "http://a:b"]
+)
+def test_the_demonstration_says_so_when_nothing_answers(url: str) -> None:
+    done = run("demo", "--url", url.format(port=free_port()))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"agentops-memory: [^\n]*\.\n", done.stderr), done.stderr
+
+
+def test_the_demonstration_says_so_when_something_else_answers(service: Service) -> None:
+    done = run("demo", "--url", f"{service.url}/elsewhere")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"agentops-memory: [^\n]* refused POST [^\n]*\n", done.stderr)
+
+
+def test_health_is_0_where_the_service_answers_and_1_where_nothing_does(service: Service) -> None:
+    address = service.url.removeprefix("http://")
+
+    assert run("health", "--listen", address).returncode == 0
+    assert run("health", variables={"MEMORY_LISTEN": address}).returncode == 0
+    everywhere = {"MEMORY_LISTEN": f":{address.rpartition(':')[2]}"}
+    assert run("health", variables=everywhere).returncode == 0
+    assert run("health", "--listen", f"127.0.0.1:{free_port()}").returncode == 1
+
+
+def test_health_refuses_a_wrong_setting_with_a_sentence() -> None:
+    done = run("health", "--listen", "here")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("agentops-memory: MEMORY_LISTEN: 'here' is no address")
+
+
+def test_health_does_not_load_the_server() -> None:
+    profile = {"PYTHONPROFILEIMPORTTIME": "1"}
+
+    loaded = run("health", "--listen", f"127.0.0.1:{free_port()}", variables=profile).stderr
+
+    assert "click" in loaded
+    for module in ("uvicorn", "starlette", "pydantic", "sqlite3", "opentelemetry"):
+        assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
+
+
+def test_a_fork_prints_and_ends_as_a_program_that_was_started_anew(tmp_path: Path) -> None:
+    for arguments in (("--version",), ("demo", "--url", "nowhere"), ("eat",), ("keys", "list")):
+        done = []
+        for within in ((), ANEW):
+            with program(*arguments, within=within, cwd=tmp_path) as running:
+                done.append((running.wait(), running.output, running.errors))
+
+        assert done[0] == done[1]

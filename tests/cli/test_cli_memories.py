@@ -1,0 +1,413 @@
+"""Memories at the terminal: the same over HTTP and on the file, for people and programs."""
+
+import itertools
+import json
+import re
+import sqlite3
+import unicodedata
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.cli.errors import HINTS, MAY_BE_DONE, FileRefused, fail, file_errors
+from agentops_memory.cli.print_results import STRANGE, reasons, understood
+from agentops_memory_client.contract import errors
+from agentops_memory_client.contract.errors import Unreachable
+
+from ..support.callers import made_key
+from ..support.process import free_port
+from ..support.service import Service, observation, serving
+from ..support.terminal import Terminal
+
+HOSTILE = "\x1b]0;mine\x07\x1b[2J\u202eback\x9b31m\rgone\x00\x7f\u2028end"
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
+
+
+@pytest.fixture(params=["over HTTP", "on the file"])
+def terminal(request: pytest.FixtureRequest, service: Service) -> Terminal:
+    """A terminal at a project of its own; the file is that which the service is running on."""
+    variables = {"MEMORY_PROJECT": f"Shop {next(NUMBERS)}"}
+    if request.param == "over HTTP":
+        return Terminal(variables | {"MEMORY_URL": service.url})
+    return Terminal(variables | {"MEMORY_DB_PATH": str(service.path)})
+
+
+def project(terminal: Terminal) -> str:
+    return terminal.variables["MEMORY_PROJECT"].lower()
+
+
+def saved(terminal: Terminal, *arguments: object, given: str | None = None) -> int:
+    told: dict[str, int] = terminal.json("save", *arguments, given=given)
+    return told["id"]
+
+
+def test_a_save_says_what_became_of_it(terminal: Terminal, service: Service) -> None:
+    first = terminal.say("save", "Queue", "Orders go through a queue.", "--topic-key", "q")
+    id_ = int(re.fullmatch(r"Saved as new #(\d+)\.\n", first)[1])  # type: ignore[index]
+
+    again = terminal.say(
+        "save", "Queue", "Two queues.", "--topic-key", "q", "--tag", "a", "--tag", "b"
+    )
+    same = [terminal.json("save", "Door", "It is open.", "--type", "note") for _ in range(2)]
+    twice = terminal.say("save", "Door", "It is open.", "--type", "note")
+
+    assert again == f"Updated #{id_} (revision 2).\n"
+    assert [it["action"] for it in same] == ["created", "deduplicated"]
+    assert twice == f"Already known as #{same[0]['id']} (seen 3 times).\n"
+    stored = service.http.get(f"/observations/{id_}").json()
+    assert (stored["content"], stored["tags"]) == ("Two queues.", ["a", "b"])
+    assert (stored["project"], stored["session_id"]) == (
+        project(terminal),
+        f"cli:{project(terminal)}",
+    )
+    assert (stored["type"], stored["scope"]) == ("discovery", "project")
+
+
+def test_a_content_comes_from_standard_input(terminal: Terminal, service: Service) -> None:
+    ids = [
+        saved(terminal, "Piped", given="two\nlines\n"),
+        saved(terminal, "Named", "-", "--session", "mine", "--scope", "team", given="\xe9\r\n"),
+    ]
+
+    told = [service.http.get(f"/observations/{id_}").json() for id_ in ids]
+    assert [it["content"] for it in told] == ["two\nlines", "\xe9"]
+    assert (told[1]["session_id"], told[1]["scope"]) == ("mine", "team")
+
+
+def test_secrets_are_told_of_beside_the_answer(terminal: Terminal) -> None:
+    done = terminal.run("save", "Key", "It is AKIAIOSFODNN7EXAMPLE.", "--json")
+
+    assert done.stderr == "Kept out of it: 1 secret.\n"
+
+
+def test_programs_get_the_json_of_the_api(terminal: Terminal, service: Service) -> None:
+    first = saved(
+        terminal, "Queue", "Orders go through a queue.", "--topic-key", "a/q", "--tag", "t"
+    )
+    saved(terminal, "Queue", "Orders go through two queues.", "--topic-key", "a/q")
+    saved(terminal, "Retries", "A queue that is retried fills the disk.", "--scope", "team")
+    ended = project(terminal)
+    service.http.post(
+        f"/sessions/{ended}/end?project={ended}",
+        json={"messages": [{"role": "user", "content": "Ship it"}]},
+    )
+    of = f"project={project(terminal)}"
+
+    for arguments, path in [
+        (("search", "queue", "disk"), f"/search?q=queue+disk&{of}"),
+        (("search", "queue", "--limit", "1"), f"/search?q=queue&limit=1&{of}"),
+        (("search", "queue", "--type", "note"), f"/search?q=queue&type=note&{of}"),
+        (("search", "queue", "--scope", "team"), f"/search?q=queue&scope=team&{of}"),
+        (("search", "queue", "--tag", "t"), f"/search?q=queue&tag=t&{of}"),
+        (("search", "queeu", "--explain"), f"/search?q=queeu&explain=true&{of}"),
+        (("context",), f"/context?{of}"),
+        (("context", "fills", "the disk"), f"/context?query=fills+the+disk&{of}"),
+        (("context", "disk", "--limit", "1"), f"/context?query=disk&limit=1&{of}"),
+        (("context", "disk", "--tag", "t"), f"/context?query=disk&tag=t&{of}"),
+        (("context", "disk", "--explain"), f"/context?query=disk&explain=true&{of}"),
+        (("timeline", first), f"/timeline?observation_id={first}"),
+        (("timeline", first, "--after", 1), f"/timeline?observation_id={first}&after=1"),
+        (("history", first), f"/observations/{first}/history"),
+        (("sessions",), f"/sessions/recent?{of}&limit=20"),
+        (("sessions", "--limit", 1), f"/sessions/recent?{of}&limit=1"),
+        (("sessions", "--before", ended), f"/sessions/recent?{of}&before_id={ended}"),
+        (("stats",), f"/stats?{of}"),
+        (("stats", "--project", ""), "/stats"),
+    ]:  # fmt: skip
+        assert terminal.json(*arguments) == service.http.get(path).json(), arguments
+
+
+def test_people_get_lines(terminal: Terminal) -> None:
+    first = saved(terminal, "Queue", "Orders go\nthrough a queue.", "--topic-key", "a/q")
+    saved(
+        terminal, "Queue 2", "Orders go\nthrough two queues.", "--topic-key", "a/q", "--type", "fix"
+    )
+    other = saved(terminal, "Door", "It is open.")
+
+    assert terminal.say("search", "queues", "--limit", "1") == (
+        f"#{first} [fix] Queue 2 (a/q)\n    Orders go through two queues.\n"
+    )
+    assert terminal.say("context", "queues", "--limit", "1") == (
+        "<memory:context>\n- [fix] Queue 2: Orders go\nthrough two queues.\n</memory:context>\n"
+    )
+    assert re.fullmatch(
+        rf"   ID +SAVED +TYPE +TITLE\n>  #{first} +\S+Z  fix        Queue 2\n"
+        rf"   #{other} +\S+Z  discovery  Door\n",
+        terminal.say("timeline", first),
+    )
+    assert re.fullmatch(
+        r"2  updated  \S+Z\n   type: discovery -> fix\n   title: Queue -> Queue 2\n"
+        r"   - through a queue\.\n   \+ through two queues\.\n"
+        r"1  created  \S+Z\n   title: Queue\n   \+ Orders go\n   \+ through a queue\.\n",
+        terminal.say("history", first),
+    )
+    assert terminal.say("sessions").splitlines()[1].startswith(f"cli:{project(terminal)}  ")
+    assert terminal.say("stats") == (
+        f"2 observations and 1 session in the project {project(terminal)}\n"
+    )
+
+
+def test_a_history_shows_what_lines_cannot(terminal: Terminal, service: Service) -> None:
+    states = ["a\n" * 500, "b\n" * 600, "b\n" * 599 + "b\r"]
+    first = saved(terminal, "Long", states[0])
+    for content in states[1:]:
+        service.http.patch(f"/observations/{first}", json={"content": content})
+    service.http.delete(f"/observations/{first}")
+
+    shown = [line for line in terminal.say("history", first).splitlines() if line[3:] != "+ a"]
+
+    assert [line.split("  20")[0] for line in shown] == [
+        "4  deleted",
+        "3  updated", "   content: 601 lines -> 600 lines",
+        "2  updated", "   content: 501 lines -> 601 lines",
+        "1  created", "   title: Long", "   +",
+    ]  # fmt: skip
+    blind = saved(terminal, "Blind", "same")
+    service.http.patch(f"/observations/{blind}", json={"content": "same\r"})
+    assert "   content: in characters that are not shown\n" in terminal.say("history", blind)
+
+
+def test_reasons_are_told_of_whatever_was_found() -> None:
+    by_key = {"place": 1, "method": "topic_key", "matched": []}
+    newest = {"place": 2, "method": "recency", "matched": [], "content_cut": True}
+    stored = {"place": 3, "method": "recency", "store_id": "memstore_1"}
+
+    pinned = {"place": 1, "method": "pinned", "superseded": [3, 5]}
+
+    assert [list(reasons(it)) for it in (by_key, newest, stored, pinned, {})] == [
+        ["Place 1, its topic key holds the words."],
+        ["Place 2, as one of the newest: no word found it.", "Its content goes on."],
+        ["Place 3, as one of the newest: no word found it.",
+         "From the memory store memstore_1."],
+        ["Place 1, as it is pinned.", "It supersedes #3, #5."],
+        ["Place ?, by its words."],
+    ]  # fmt: skip
+    assert list(understood({"degraded": True, "timed_out": True})) == [
+        "The words took too long; the newest memories stand in.",
+        "The time for explaining was over: some of it is left out.",
+    ]
+
+
+def test_an_explanation_of_another_shape_is_no_traceback() -> None:
+    of_hits: tuple[dict[str, Any], ...] = (
+        {"method": []}, {"tier": {}}, {"matched": [1]}, {"matched": [{}]}, {"fields": [1]},
+        {"fields": {"title": "x"}}, {"fields": {"title": 1}, "score": "x"}, {"superseded": 1},
+    )  # fmt: skip
+    of_answers: tuple[dict[str, Any], ...] = (
+        {"terms": 5}, {"dropped": [1]}, {"corrected": [1]}, {"corrected": {"a": 1}},
+    )  # fmt: skip
+
+    assert [reasons(odd) for odd in of_hits] == [[STRANGE]] * len(of_hits)
+    assert [understood(odd) for odd in of_answers] == [[STRANGE]] * len(of_answers)
+
+
+def test_what_is_not_found_is_said_beside_the_answer(terminal: Terminal) -> None:
+    for arguments in (("search", "nothing"), ("context",)):
+        done = terminal.run(*arguments)
+
+        assert (done.exit_code, done.stdout) == (0, "")
+        assert done.stderr.endswith("nothing.\n") or done.stderr == "Nothing was found.\n"
+
+
+def test_an_explanation_is_sentences(terminal: Terminal) -> None:
+    saved(terminal, "Queue", "Orders go through a queue.")
+    saved(terminal, "Door", "It is open.")
+
+    found = terminal.say("search", "where", "is", "the", "queeu", "--explain", "--limit", "2")
+    reminded = terminal.say("context", "queue", "--explain", "--limit", "2")
+
+    assert re.match(
+        r"#\d+ \[discovery\] Queue\n    Orders go through a queue\.\n"
+        r"    Place 1, by its words\b.*\.\n    Matched: queue \(for queeu\)\.\n"
+        r"    Where: title \d+%, content \d+%\. Score -[\d.e-]+; lower is better\.\n",
+        found,
+    ), found
+    assert "    Where: what was saved just before it 100%. Score " in found
+    assert found.endswith(
+        "Looked for: queeu, queue.\n"
+        "Not looked for, as too common or too many: where, is, the.\n"
+        "Nobody wrote queeu, so it was read as queue.\n"
+    )
+    assert "</memory:context>\n[discovery] Queue\n    Place 1, by its words.\n" in reminded
+    assert re.search(r"    What follows it adds \d+%: #\d+\.\n", reminded), reminded
+
+
+def test_stored_text_cannot_speak_to_the_terminal(terminal: Terminal) -> None:
+    project = f"p{next(NUMBERS)} \x1b[2J\u202e"
+    named = Terminal(terminal.variables | {"MEMORY_PROJECT": project})
+    stored = observation(
+        f"word {HOSTILE}\n{HOSTILE}", title=f"T {HOSTILE}", project=project, type=HOSTILE,
+        topic_key=HOSTILE, tags=[HOSTILE], session_id=HOSTILE,
+    )  # fmt: skip
+    named.say("import", "-", given=json.dumps({"observations": [stored]}))
+    first = saved(
+        named, f"T2 {HOSTILE}", f"word\n{HOSTILE}", "--topic-key", HOSTILE, "--session", HOSTILE
+    )
+
+    for arguments in (
+        ("search", "word", HOSTILE, "--explain"), ("context", "word", "--explain"), ("context",),
+        ("timeline", first), ("history", first), ("sessions",), ("stats",),
+        ("stats", "--project", ""),
+        ("search", "word", "--json"), ("history", first, "--json"), ("export",),
+    ):  # fmt: skip
+        done = named.run(*arguments)
+        assert done.exit_code == 0
+        if arguments != ("export",):  # which is the document, to the byte
+            assert _harmful(done.stdout) == [], arguments
+        assert _harmful(done.stderr) == []
+
+
+def _harmful(text: str) -> list[str]:
+    return [
+        repr(letter)
+        for letter in text
+        if letter not in "\n\ufffd" and unicodedata.category(letter)[0] in "CZ" and letter != " "
+    ]
+
+
+def test_a_refusal_is_a_sentence_and_a_hint(terminal: Terminal) -> None:
+    for arguments, sentence in [
+        (("history", 999_999), "No such observation."),
+        (("timeline", 999_999), "No such observation."),
+        (("save", "T", " "), "validation failed: content is required"),
+        (("sessions", "--before", "none"), "before_id is not the id of a session."),
+    ]:
+        done = terminal.run(*arguments)
+
+        assert (done.exit_code, done.stdout) == (1, ""), arguments
+        assert re.fullmatch(rf"agentops-memory: {re.escape(sentence)}\nHint: .*\.\n", done.stderr)
+
+
+@pytest.mark.sqlite_files
+def test_wrong_use_is_told_from_a_refusal(service: Service) -> None:
+    for arguments in (
+        ("save", "T", "C"), ("save",), ("search",), ("history", "x"),
+        ("search", "x", "--limit", "0"), ("stats", "--url", service.url, "--db", "x"),
+        ("stats", "--url", service.url, "--tenant", "x"),
+        ("completion", "tcsh"), ("import", "-"),
+    ):  # fmt: skip
+        given = None if arguments != ("import", "-") else ""
+        done = Terminal().run(*arguments, given=given)
+        assert done.exit_code == (1 if given == "" else 2), arguments
+
+
+def test_nobody_who_answers_is_an_exit_code_of_its_own() -> None:
+    done = Terminal({"MEMORY_URL": f"http://127.0.0.1:{free_port()}"}).run("stats")
+
+    assert done.exit_code == 3
+    assert done.stderr.endswith(f"\nHint: {HINTS['Unreachable']}\n")
+
+
+def test_every_refusal_has_a_hint_and_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.MemoryServiceError)
+    ]
+
+    codes = {}
+    for kind in kinds:
+        with pytest.raises(SystemExit) as ended:
+            fail(kind("It is so.\x1b[2J"))
+        codes[kind.__name__] = ended.value.code
+        sentence, hint = capsys.readouterr().err.splitlines()
+        assert (sentence, hint[:6]) == (r"agentops-memory: It is so.\u001b[2J", "Hint: ")
+
+    assert {name for name, code in codes.items() if code == 3} == {
+        "Unreachable", "TooMany", "Unavailable"
+    }  # fmt: skip
+    assert set(codes.values()) == {1, 3}
+    assert set(HINTS) >= codes.keys() - {"MemoryServiceError", "Refused"}
+
+
+def test_what_may_be_done_nevertheless_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for may_be_done in (True, False):
+        failure = Unreachable("It broke off.")
+        failure.may_be_done = may_be_done
+        with pytest.raises(SystemExit):
+            fail(failure)
+        hint = capsys.readouterr().err.splitlines()[1].removeprefix("Hint: ")
+        assert hint == (MAY_BE_DONE if may_be_done else HINTS["Unreachable"])
+
+
+def test_a_file_that_fails_is_told_in_the_words_of_whoever_knows() -> None:
+    for error, sentence in (
+        (OSError("The file became shorter."), "The file became shorter."),
+        (OSError(28, "No space left", "a.json"), "a.json cannot be used: No space left."),
+        (OSError(28, "No space left"), "A file cannot be used: No space left."),
+    ):
+        with pytest.raises(FileRefused) as refused, file_errors():
+            raise error
+        assert str(refused.value) == sentence
+
+
+def test_a_key_comes_from_the_environment_alone(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as closed:
+        token = made_key(closed.path, role="reader")
+        at = {"MEMORY_URL": closed.url}
+
+        without = Terminal(at).run("stats")
+        reading = Terminal(at | {"MEMORY_API_KEY": token})
+        denied = reading.run("save", "T", "C", "--project", "p")
+
+        assert (without.exit_code, denied.exit_code) == (1, 1)
+        assert HINTS["Unauthenticated"] in without.stderr
+        assert HINTS["Denied"] in denied.stderr
+        assert reading.json("stats") == {
+            "total_sessions": 0, "total_observations": 0, "projects": []
+        }  # fmt: skip
+
+
+@pytest.mark.sqlite_files
+def test_a_command_that_reads_makes_no_file(tmp_path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(tmp_path / "new" / "memory.db")})
+
+    for arguments in (
+        ("stats",), ("search", "x"), ("context",), ("timeline", 1), ("history", 1), ("sessions",),
+        ("export",), ("stats", "--tenant", "acme"),
+        ("save", "T", "C", "--project", "p", "--tenant", "acme"),
+        ("stats", "--tenant", "A B"),
+    ):  # fmt: skip
+        done = terminal.run(*arguments)
+        assert (done.exit_code, done.stdout) == (1, ""), arguments
+        assert re.fullmatch(r"agentops-memory: .*\.\nHint: .*\.\n", done.stderr), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+    folder = terminal.run("stats", "--db", tmp_path)
+    assert folder.stderr.startswith(f"agentops-memory: {tmp_path} is a folder; ")
+
+
+@pytest.mark.sqlite_files
+def test_a_save_makes_the_file_and_a_flag_goes_before_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "memory.db"
+    terminal = Terminal({"MEMORY_URL": f"http://127.0.0.1:{free_port()}", "MEMORY_PROJECT": "p"})
+
+    made = terminal.run("save", "T", "C", "--db", file)
+
+    assert (made.exit_code, made.stdout) == (0, "Saved as new #1.\n")
+    assert made.stderr == f"Makes the database {file}.\n"
+    assert terminal.say("stats", "--db", file) == "1 observation and 1 session in the project p\n"
+    assert terminal.run("stats").exit_code == 3
+
+
+@pytest.mark.sqlite_files
+def test_a_file_that_a_start_would_change_is_left_alone(tmp_path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(tmp_path / "memory.db"), "MEMORY_PROJECT": "p"})
+    terminal.say("save", "T", "C")
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as database:
+        database.execute("PRAGMA user_version = 1")
+
+    for arguments in (("stats",), ("save", "T", "C2")):
+        done = terminal.run(*arguments)
+        assert done.exit_code == 1
+        assert "is of an older format" in done.stderr
+        assert HINTS["StartRefused"] in done.stderr

@@ -1,0 +1,172 @@
+"""Commands of operators on a running service: --url and --key-file, where it has a route."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.cli.errors import HINTS
+
+from ..support.callers import made_key
+from ..support.process import free_port
+from ..support.service import Service, serving
+from ..support.terminal import Terminal
+
+WITHOUT_ROUTES = (
+    ("keys", "create"), ("keys", "list"), ("keys", "revoke"), ("keys", "rotate"), ("keys", "reset"),
+    ("tenants", "create"), ("tenants", "list"), ("tenants", "export"), ("tenants", "erase"),
+    ("tenants", "rewrite"), ("agents", "list"), ("agents", "set"), ("agents", "export"),
+    ("agents", "erase"), ("projects", "rename"), ("projects", "merge"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that needs a key, with three memories in two projects."""
+    with serving(tmp_path_factory.mktemp("closed") / "memory.db") as service:
+        service.save("apple", project="a", session_id="s1")
+        service.save("quince", project="a", session_id="s1")
+        service.save("pear", project="b", session_id="s2")
+        made_key(service.path)
+        yield service
+
+
+@pytest.fixture
+def key_file(closed: Service, tmp_path: Path) -> Path:
+    file = tmp_path / "operator.key"
+    file.write_text(f"{made_key(closed.path)}\n", "utf-8")
+    return file
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Terminal:
+    """A terminal where no database is."""
+    return Terminal({"MEMORY_DB_PATH": str(tmp_path / "none" / "memory.db")})
+
+
+def test_a_key_file_lets_every_command_of_memories_in(
+    closed: Service, key_file: Path, elsewhere: Terminal
+) -> None:
+    at = ("--url", closed.url, "--key-file", key_file)
+    with_a_wrong_key = Terminal({"MEMORY_URL": closed.url, "MEMORY_API_KEY": "amk_wrong"})
+
+    assert elsewhere.json("stats", *at)["total_observations"] == 3
+    assert elsewhere.json("search", "pear", *at)[0]["title"] == "pear"
+    assert with_a_wrong_key.run("stats").exit_code == 1
+    assert with_a_wrong_key.json("stats", "--key-file", key_file)["total_observations"] == 3
+
+
+def test_the_projects_of_a_service_are_listed_and_erased_as_those_of_a_file(
+    closed: Service, key_file: Path, elsewhere: Terminal
+) -> None:
+    at = ("--url", closed.url, "--key-file", key_file)
+    here = Terminal({"MEMORY_DB_PATH": str(closed.path)})
+    listed, on_file = elsewhere.json("projects", "list", *at), here.json("projects", "list")
+    planned = elsewhere.json("projects", "erase", " A ", *at, "--dry-run")
+
+    assert listed == [it | {"changed_at": None} for it in on_file]
+    assert planned == here.json("projects", "erase", "a", "--dry-run")
+    assert elsewhere.run("projects", "erase", "a", *at).exit_code == 2  # nobody can be asked
+    assert [it["project"] for it in elsewhere.json("projects", "list", *at)] == ["a", "b"]
+
+    receipt = elsewhere.json("projects", "erase", "a", *at, "--yes")
+    said = elsewhere.say("projects", "erase", "b", *at, "--yes")
+
+    assert (receipt["project"], receipt["observations"], receipt["sessions"]) == ("a", 2, 1)
+    on_file = here.json("projects", "erase", "a", "--yes")
+    assert (on_file["id"], on_file.keys()) == (receipt["id"], receipt.keys())
+    assert said.startswith("Erased b: 1 observations, 1 revisions, 1 sessions.\nReceipt: ")
+    unknown = elsewhere.run("projects", "erase", "c", *at, "--yes")
+    assert (unknown.exit_code, HINTS["NotFound"] in unknown.stderr) == (1, True)
+
+
+def test_health_asks_the_service_that_is_named(
+    closed: Service, key_file: Path, elsewhere: Terminal
+) -> None:
+    assert elsewhere.say("health", "--url", closed.url) == ""
+    assert elsewhere.say("health", "--url", closed.url, "--key-file", key_file) == ""
+    nobody = elsewhere.run("health", "--url", f"http://127.0.0.1:{free_port()}")
+    assert (nobody.exit_code, nobody.stdout) == (1, "")
+    assert nobody.stderr.startswith("agentops-memory: ")
+
+
+@pytest.mark.parametrize("command", WITHOUT_ROUTES, ids=" ".join)
+def test_a_command_for_which_the_service_has_no_route_says_so(
+    command: tuple[str, str], closed: Service, key_file: Path, elsewhere: Terminal
+) -> None:
+    for option in (("--url", closed.url), ("--key-file", key_file)):
+        done = elsewhere.run(*command, *option)
+
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert f"The service has no route for `agentops-memory {' '.join(command)}`" in done.stderr
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize(
+    "command",
+    [("stats",), ("health",), ("projects", "list"), ("projects", "erase", "a", "--yes")],
+    ids=lambda words: words[0],
+)
+def test_options_of_a_service_and_of_a_file_are_not_given_together(
+    command: tuple[str, ...], closed: Service, key_file: Path, elsewhere: Terminal
+) -> None:
+    alone = elsewhere.run(*command, "--key-file", key_file)
+    both = elsewhere.run(*command, "--url", closed.url, "--db", "memory.db")
+
+    assert (alone.exit_code, "--key-file holds the key of a service" in alone.stderr) == (2, True)
+    assert (both.exit_code, "--url is a service; --db" in both.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "holds no key"),
+        (b" \n", "holds no key"),
+        (b"one\ntwo\n", "characters that no key has"),
+        (b"\xff\xfe", "characters that no key has"),
+        (b"k" * 100_000, "holds no key"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_key_file_without_a_key_is_refused_and_no_other_key_is_tried(
+    content: bytes | None, said: str, closed: Service, tmp_path: Path
+) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_bytes(content)
+    terminal = Terminal({"MEMORY_API_KEY": made_key(closed.path)})
+
+    for command in ("stats", "health", "projects list"):
+        done = terminal.run(*command.split(), "--url", closed.url, "--key-file", file)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert said in done.stderr
+
+
+@pytest.mark.sqlite_files
+def test_nothing_but_an_option_sends_a_command_of_operators_to_a_service(
+    closed: Service, tmp_path: Path
+) -> None:
+    variables = {"MEMORY_URL": closed.url, "MEMORY_DB_PATH": str(tmp_path / "memory.db")}
+
+    done = Terminal(variables).run("projects", "list")
+
+    assert (done.exit_code, "There is no database" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("health",), ("projects", "list"), ("projects", "erase", "a", "--yes"), ("keys", "list")],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_an_empty_url_does_not_mean_the_files_here(
+    command: tuple[str, ...], elsewhere: Terminal
+) -> None:
+    done = elsewhere.run(*command, "--url", "")  # as of a variable of a script that is not set
+
+    assert (done.exit_code, "--url" in done.stderr) == (2, True)
+
+
+def test_a_service_that_does_not_answer_is_told_with_a_hint(elsewhere: Terminal) -> None:
+    done = elsewhere.run("projects", "list", "--url", f"http://127.0.0.1:{free_port()}")
+
+    assert (done.exit_code, HINTS["Unreachable"] in done.stderr) == (3, True)

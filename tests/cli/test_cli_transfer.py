@@ -1,0 +1,419 @@
+"""Exports and imports at the terminal: whole or not at all, over HTTP and on the file."""
+
+import copy
+import io
+import json
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.cli.commands.transfer import _sentence
+from agentops_memory.cli.errors import HINTS
+from agentops_memory_client.contract.models import ImportConflict
+
+from ..support.service import Service, observation, serving
+from ..support.terminal import Terminal
+
+Row = dict[str, Any]
+
+UID = "01900000-0000-7000-8000-0000000000{:02}"
+AT, LATER = "2029-05-06T07:08:09Z", "2029-05-07T07:08:09Z"
+ENGRAM: Row = {
+    "version": "0.1.0",
+    "exported_at": "2026-04-12 10:00:00",
+    "sessions": [
+        {"id": "e1", "project": "Shop", "directory": "/x", "started_at": "2026-04-12 10:00:00",
+         "ended_at": "2026-04-12 11:00:00", "summary": "Done."},
+        {"id": "e2", "project": "", "directory": "/x", "started_at": "2026-04-12 10:00:00",
+         "ended_at": None},
+    ],
+    "observations": [
+        {"id": 1, "session_id": "e1", "type": "decision", "title": "Queue",
+         "content": "Orders wait.", "tool_name": "bash", "project": None, "scope": "project",
+         "topic_key": None,
+         "revision_count": 2, "duplicate_count": 3, "last_seen_at": "2026-04-12 10:05:00",
+         "created_at": "2026-04-12 10:00:01", "updated_at": "2026-04-12 10:04:00",
+         "deleted_at": None},
+        {"id": 2, "session_id": "e1", "type": "note", "title": "Mine", "content": "Not for you.",
+         "scope": " Personal", "revision_count": 1, "duplicate_count": 1,
+         "created_at": "2026-04-12 10:00:02", "updated_at": "2026-04-12 10:00:02"},
+        {"id": 3, "session_id": "e1", "type": "note", "title": "Gone", "content": "It went.",
+         "scope": "project", "revision_count": 1, "duplicate_count": 1,
+         "created_at": "2026-04-12 10:00:02", "updated_at": "2026-04-12 10:00:02",
+         "deleted_at": "2026-04-13 10:00:00"},
+        {"id": 4, "session_id": "e2", "type": "note", "title": "", "content": "First line.\nRest.",
+         "scope": "project", "topic_key": "a/b", "revision_count": 1, "duplicate_count": 1,
+         "created_at": "2026-04-12 10:00:03", "updated_at": "2026-04-12 10:00:03"},
+    ],
+    "prompts": [{"id": n, "session_id": "e1", "content": "Hi", "created_at": "2026-04-12 10:00:00"}
+                for n in (1, 2)],
+}  # fmt: skip
+LEFT_OUT = (
+    "An export of engram. Left out of it: 2 prompts, 1 personal observation, "
+    "1 deleted observation.\n"
+)
+
+
+@pytest.fixture(params=["over HTTP", "on the file"])
+def terminal(request: pytest.FixtureRequest, service: Service) -> Terminal:
+    if request.param == "over HTTP":
+        return Terminal({"MEMORY_URL": service.url})
+    return Terminal({"MEMORY_DB_PATH": str(service.path)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the user's own files are; nothing else may be left in it."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    return folder
+
+
+def written(file: Path, document: object) -> Path:
+    file.write_text(json.dumps(document), "utf-8")
+    return file
+
+
+def row(number: int, content: str, **fields: object) -> Row:
+    dates = {"created_at": AT, "updated_at": AT, "last_seen_at": AT}
+    return observation(content, uid=UID.format(number), **dates | fields)
+
+
+def stored(service: Service) -> Row:
+    document: Row = service.http.get("/export").json()
+    return document
+
+
+def test_an_export_is_a_whole_file_that_is_not_written_over(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    service.save("Queues hold.", tags=["é"])
+    service.save("Elsewhere.", project="other")
+    file = folder / "all.json"
+
+    assert terminal.say("export", file) == ""
+    assert json.loads(file.read_text("utf-8"))["observations"] == stored(service)["observations"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert json.loads(terminal.say("export")).keys() == stored(service).keys()
+    part = terminal.run("export", "--project", "Other")
+    assert [it["project"] for it in json.loads(part.stdout)["observations"]] == ["other"]
+    assert part.stderr == "Only the project Other is exported.\n"
+
+    file.write_text("mine", "utf-8")
+    refused = terminal.run("export", file)
+    assert (refused.exit_code, file.read_text("utf-8")) == (1, "mine")
+    assert HINTS["FileThere"] in refused.stderr
+    terminal.say("export", file, "--force")
+    assert json.loads(file.read_text("utf-8")).keys() == stored(service).keys()
+    assert list(folder.iterdir()) == [file]
+    for wrong in (folder, folder / "no" / "where"):
+        assert HINTS["FileRefused"] in terminal.run("export", wrong, "--force").stderr
+
+
+def test_an_export_does_not_write_over_the_service_itself(service: Service) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(service.path)})
+
+    for file in (service.path, f"{service.path}.keys"):
+        done = terminal.run("export", file, "--force")
+        assert (done.exit_code, "a file of the service itself" in done.stderr) == (1, True)
+
+
+def test_what_is_exported_is_imported_once(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    service.save("Queues hold.", tags=["a"])
+    file = folder / "all.json"
+    terminal.say("export", file)
+    service.http.delete("/projects/demo?hard=true")
+
+    first, again = (terminal.say("import", file) for _ in range(2))
+
+    assert first == "Imported 1 observation and 1 session.\n"
+    assert again == "Imported 0 observations and 0 sessions.\n"
+    assert terminal.json("import", file) == {"imported_sessions": 0, "imported_observations": 0}
+    assert list(folder.iterdir()) == [file]
+
+
+def test_an_import_reads_standard_input_and_pipes(terminal: Terminal, folder: Path) -> None:
+    document = json.dumps({"observations": [row(1, "Piped.")]})
+
+    assert terminal.say("import", "-", given=document) == "Imported 1 observation and 0 sessions.\n"
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    writing = threading.Thread(target=pipe.write_text, args=(document, "utf-8"))
+    writing.start()
+    assert terminal.say("import", pipe) == "Imported 0 observations and 0 sessions.\n"
+    writing.join()
+
+
+def test_a_dry_run_tells_each_conflict_and_changes_nothing(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    kept = [row(1, "Ours.", topic_key="k"), row(2, "Theirs.", topic_key="l"), row(3, "Same.")]
+    service.http.post("/import", json={"observations": [*kept, row(4, "Deleted.")]})
+    service.http.delete("/observations/4")
+    service.http.patch("/observations/1", json={"title": "Now\x1b[2J"})
+    before = stored(service)
+    rows = [
+        kept[0], row(5, "Newer.", topic_key="l", updated_at=LATER), row(6, "Older.", topic_key="l"),
+        kept[2], row(4, "Deleted."), row(7, "New."), row(7, "Twice."),
+    ]  # fmt: skip
+    file = written(folder / "rows.json", {"observations": rows, "sessions": []})
+
+    told = terminal.say("import", file, "--dry-run")
+    plan = terminal.json("import", file, "--dry-run")
+
+    assert re.sub(" +", " ", told) == (
+        " NEW BACK SAME CONFLICTING\nsessions 0 0 0\nobservations 1 1 1 4\n"
+        "observations[0] Ours. (demo): #1 says something else by now, and stays\n"
+        "observations[1] Newer. (demo): it takes the place of #2, which has its topic key and is "
+        "older\n"
+        "observations[2] Older. (demo): #2 has its topic key, is not older, and stays\n"
+        "observations[6] Twice. (demo): an earlier one of the document says something else by now, "
+        "and stays\n"
+    )
+    assert plan == service.http.post(
+        "/import?dry_run=true", content=file.read_bytes()
+    ).json()  # fmt: skip
+    assert stored(service)["observations"] == before["observations"]
+
+
+def test_a_conflict_that_only_another_version_knows_is_told_all_the_same() -> None:
+    conflict = ImportConflict(
+        place=2, id=1, reason="changed", kept="imported", project="p", title="T"
+    )
+
+    assert _sentence(conflict) == "observations[2] T (p): #1 is in conflict with it"
+
+
+def test_a_document_that_is_refused_is_stored_in_no_part(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    for number, content in enumerate(
+        [b"", b"[]", b"{", b'{"observations": [{}]}', b'{"sessions": {}}', b"\xff" * 99,
+         json.dumps({"observations": [row(1, "x"), row(2, "y") | {"uid": "me"}]}).encode()]
+    ):  # fmt: skip
+        file = folder / f"{number}.json"
+        file.write_bytes(content)
+        for arguments in (("import", file), ("import", file, "--dry-run")):
+            done = terminal.run(*arguments)
+            assert (done.exit_code, done.stdout) == (1, ""), content
+            assert re.match(r"agentops-memory: .*\nHint: .*\n$", done.stderr), done.stderr
+    for wrong in (folder, folder / "none.json"):
+        assert HINTS["FileRefused"] in terminal.run("import", wrong).stderr
+    assert stored(service)["observations"] == []
+
+
+def test_a_document_that_is_no_export_is_named_and_imports_nothing(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    for content, sentence in (
+        (b'{"results": [{"memory": "Rain."}]}', "this one has results. It looks like a list of"),
+        (b'{"version": "1", "results": []}', "this one has version, results."),
+        (b'{"a": 1}', "as `agentops-memory export` writes; this one has a."),
+        (b"[]", "no export: invalid JSON: an object with sessions and observations is expected"),
+        (b'{"a": 1}\n{"a": 2}\n', "this is JSON lines, which no importer reads."),
+        (b" \n", "this is empty."),
+    ):
+        file = folder / "document"
+        file.write_bytes(content)
+        for arguments in (("import", file), ("import", file, "--dry-run")):
+            done = terminal.run(*arguments)
+            assert (done.exit_code, done.stdout) == (1, "")
+            assert sentence in done.stderr
+    assert (stored(service)["sessions"], stored(service)["observations"]) == ([], [])
+
+
+def test_an_export_of_an_empty_engram_imports_nothing(terminal: Terminal, folder: Path) -> None:
+    empty = {"version": "0.1.0", "sessions": None, "observations": None, "prompts": None}
+
+    done = terminal.run("import", written(folder / "empty.json", empty))
+
+    assert (done.exit_code, done.stdout) == (0, "Imported 0 observations and 0 sessions.\n")
+    assert done.stderr == "An export of engram. Left out of it: nothing.\n"
+
+
+def test_a_dry_run_needs_no_database_and_makes_none(folder: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "none" / "memory.db")})
+    rows = [row(1, "New.", topic_key="k"), row(2, "Newer.", topic_key="k", updated_at=LATER)]
+    document = {"sessions": [{"id": "s", "project": "p"}], "observations": rows}
+
+    plan = terminal.json("import", "-", "--dry-run", given=json.dumps(document))
+    refused = terminal.run("import", "-", "--dry-run", given=b'{"observations": [1]}')
+    no_tenant = terminal.run("import", "-", "--dry-run", "--tenant", "acme", given=b"{}")
+
+    assert (plan["new_sessions"], plan["new_observations"]) == (1, 1)
+    assert [it["place"] for it in plan["conflicts"]] == [1]
+    assert (refused.exit_code, "observations[0] must be an object" in refused.stderr) == (1, True)
+    assert (no_tenant.exit_code, HINTS["NoTenant"] in no_tenant.stderr) == (1, True)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.sqlite_files
+def test_a_dry_run_leaves_a_file_with_nothing_in_it_as_it_is(folder: Path) -> None:
+    file = folder / "memory.db"
+    file.touch()
+
+    terminal = Terminal({"MEMORY_DB_PATH": str(file)})
+    plan = terminal.json(
+        "import", "-", "--dry-run", given=json.dumps({"observations": [row(1, "New.")]})
+    )
+
+    assert plan["new_observations"] == 1
+    assert [(it.name, it.stat().st_size) for it in folder.iterdir()] == [("memory.db", 0)]
+
+
+def test_an_export_of_engram_is_imported_and_what_is_left_out_is_told(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    file = written(folder / "engram.json", ENGRAM)
+
+    plan = terminal.json("import", file, "--dry-run")
+    first, again = (terminal.run("import", file) for _ in range(2))
+
+    assert (plan["new_sessions"], plan["new_observations"]) == (2, 2)
+    assert (first.exit_code, first.stderr) == (0, LEFT_OUT)
+    assert first.stdout == "Imported 2 observations and 2 sessions.\n"
+    assert again.stdout == "Imported 0 observations and 0 sessions.\n"
+    queue, line = stored(service)["observations"]
+    assert queue | {"uid": "", "normalized_hash": ""} == {
+        "id": 1, "uid": "", "session_id": "e1", "type": "decision", "title": "Queue",
+        "content": "Orders wait.", "tags": ["bash"], "project": "shop", "scope": "project",
+        "normalized_hash": "", "revision_count": 2, "duplicate_count": 3,
+        "last_seen_at": "2026-04-12T10:05:00Z", "created_at": "2026-04-12T10:00:01Z",
+        "updated_at": "2026-04-12T10:04:00Z",
+    }  # fmt: skip
+    assert (line["title"], line["project"], line["topic_key"]) == ("First line.", "unknown", "a/b")
+    assert stored(service)["sessions"][0] == {
+        "id": "e1", "project": "shop", "started_at": "2026-04-12T10:00:00Z", "message_count": 0,
+        "ended_at": "2026-04-12T11:00:00Z", "summary": "Done.",
+    }  # fmt: skip
+    assert {it.name for it in service.path.parent.iterdir() if ".import" in it.name} == set()
+
+
+def test_engram_is_known_by_its_shape_and_its_memories_after_a_change(
+    terminal: Terminal, service: Service, folder: Path
+) -> None:
+    sorted_ = dict(sorted(ENGRAM.items()))
+    sorted_.pop("version")
+    terminal.say("import", written(folder / "sorted.json", sorted_))
+    service.http.patch("/observations/1", json={"content": "Changed here."})
+
+    again = terminal.run("import", folder / "sorted.json")
+    without_prompts = copy.deepcopy(ENGRAM) | {"prompts": None}
+    plan = terminal.json("import", written(folder / "less.json", without_prompts), "--dry-run")
+
+    assert (again.stdout, again.stderr) == ("Imported 0 observations and 0 sessions.\n", LEFT_OUT)
+    assert (plan["same_observations"], plan["conflicting_observations"]) == (1, 1)
+
+
+def test_observations_of_engram_in_one_second_are_all_imported(folder: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
+    first = ENGRAM["observations"][0]
+    rows = [first | change for change in (
+        {"content": "One."}, {"id": 9, "content": "Two."},
+        {"id": None, "content": "Three."}, {"id": None, "content": "Four."},
+    )]  # fmt: skip
+    file = written(folder / "second.json", ENGRAM | {"observations": rows})
+
+    assert terminal.say("import", file) == "Imported 4 observations and 2 sessions.\n"
+    assert terminal.say("import", file) == "Imported 0 observations and 0 sessions.\n"
+
+
+def test_what_engram_has_cut_itself_is_cut_to_what_an_observation_holds(folder: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
+    long = {"title": "t" * 501, "content": "x" * 50_000 + "... [truncated]"}
+    fitting = {"id": 9, "title": "t" * 500, "content": "y" * 50_000}
+    rows = [ENGRAM["observations"][0] | change for change in (long, fitting)]
+    file = written(folder / "long.json", ENGRAM | {"observations": rows, "prompts": []})
+
+    done = terminal.run("import", file)
+
+    assert "An export of engram. Left out of it: 1 overlong ending.\n" in done.stderr
+    cut, whole = json.loads(terminal.say("export"))["observations"]
+    assert cut["title"] == "t" * 485 + "... [truncated]"
+    assert cut["content"] == "x" * 49_985 + "... [truncated]"
+    assert (whole["title"], whole["content"]) == (fitting["title"], fitting["content"])
+
+
+def test_a_document_of_ours_is_none_of_engram_whatever_else_it_has(folder: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db"), "MEMORY_PROJECT": "p"})
+    terminal.say("save", "T", "C", "--tag", "kept")
+    ours = {"version": "2", "prompts": []} | json.loads(terminal.say("export"))
+
+    done = terminal.run("import", "-", "--db", folder / "other.db", given=json.dumps(ours))
+
+    assert (done.exit_code, "engram" in done.stderr) == (0, False)
+    carried = json.loads(terminal.say("export", "--db", folder / "other.db"))
+    assert carried["observations"] == ours["observations"]
+
+
+def test_rows_of_engram_that_are_wrong_are_refused_and_break_nothing(folder: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
+    changes: tuple[Row, ...] = (
+        {"session_id": None}, {"session_id": []}, {"created_at": "soon"}, {"title": 1},
+        {"content": None}, {"type": {}}, {"topic_key": "x" * 201}, {"tool_name": 3, "title": [1]},
+    )  # fmt: skip
+    for change in changes:
+        wrong = copy.deepcopy(ENGRAM)
+        wrong["observations"][0].update(change)
+        done = terminal.run("import", "-", given=json.dumps(wrong))
+        assert (done.exit_code, "observations[0]" in done.stderr) == (1, True), change
+    for odd in ({"sessions": [None, 3]}, {"observations": [None]}, {"sessions": "x"}):
+        done = terminal.run("import", "-", given=json.dumps({"version": "1"} | odd))
+        assert done.exit_code == 1, odd
+    assert json.loads(terminal.say("export"))["observations"] == []
+
+
+@pytest.mark.sqlite_files
+def test_an_import_that_is_interrupted_ends_as_shells_have_it(folder: Path) -> None:
+    class Interrupted(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, _: Any) -> int:
+            raise KeyboardInterrupt
+
+    done = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")}).run(
+        "import", "-", given=io.BufferedReader(Interrupted())
+    )
+
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert done.stderr == "\nagentops-memory: Stopped.\n"
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("large") / "memory.db", MEMORY_MAX_UPLOAD="10KiB") as it:
+        yield it
+
+
+def test_a_document_over_the_limit_of_the_service_is_imported_on_its_file(
+    large: Service, folder: Path
+) -> None:
+    rows = {"observations": [row(number, "word " * 500) for number in range(9)]}
+    file = written(folder / "large.json", rows)
+
+    refused = Terminal({"MEMORY_URL": large.url}).run("import", file)
+    done = Terminal({"MEMORY_DB_PATH": str(large.path)}).say("import", file)
+
+    assert (refused.exit_code, HINTS["TooLarge"] in refused.stderr) == (1, True)
+    assert done == "Imported 9 observations and 0 sessions.\n"
+
+
+def test_a_file_that_cannot_be_read_is_a_refusal_and_no_wrong_use(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # as it is for all but root
+
+    done = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")}).run("import", folder)
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"agentops-memory: {folder} cannot be read: ")

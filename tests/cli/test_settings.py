@@ -1,0 +1,299 @@
+"""What an operator may write into a setting, which source wins, and that it is documented."""
+
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.errors import SettingRefused
+from agentops_memory.memory.model.retention import FOR_EVER, Retentions
+from agentops_memory.recall.text.features import ALL, Feature
+from agentops_memory.settings.parsing import (
+    Address,
+    address,
+    default_db_path,
+    duration,
+    endpoint,
+    size,
+)
+from agentops_memory.settings.settings import VARIABLES, settings
+from agentops_memory.settings.variables import Variable
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", timedelta()),
+        ("0s", timedelta()),
+        ("15m", timedelta(minutes=15)),
+        ("+15m", timedelta(minutes=15)),
+        ("1h30m", timedelta(hours=1, minutes=30)),
+        ("1h30m10s", timedelta(hours=1, minutes=30, seconds=10)),
+        ("1.5h", timedelta(minutes=90)),
+        (".5s", timedelta(milliseconds=500)),
+        ("1.s", timedelta(seconds=1)),
+        ("500ms", timedelta(milliseconds=500)),
+        ("250us", timedelta(microseconds=250)),
+        ("250\u00b5s", timedelta(microseconds=250)),
+        ("250\u03bcs", timedelta(microseconds=250)),
+        ("2000ns", timedelta(microseconds=2)),
+        ("90s", timedelta(seconds=90)),
+        ("2540400h", timedelta(hours=2540400)),
+    ],
+)
+def test_a_duration_is_read_as_go_reads_it(text: str, expected: timedelta) -> None:
+    assert duration(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["15", "m", "15 m", " 15m", "15m ", "-15m", "1d", "1h-5m", "1,5h", ".s", "1e3s", "15M",
+     "\u0661m", "2600000h", "9" * 400 + "h", "inf", "0x1s", "++1s"],
+)  # fmt: skip
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no duration|is longer than"):
+        duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        (":7437", "", 7437),
+        (":0", "", 0),
+        ("127.0.0.1:7437", "127.0.0.1", 7437),
+        ("localhost:80", "localhost", 80),
+        ("memory.svc.cluster.local:65535", "memory.svc.cluster.local", 65535),
+        ("[::1]:7437", "::1", 7437),
+        ("[::]:7437", "::", 7437),
+        ("[fe80::1%eth0]:7437", "fe80::1%eth0", 7437),
+        ("[::ffff:10.0.0.1]:1", "::ffff:10.0.0.1", 1),
+    ],
+)
+def test_an_address_has_a_host_or_none_and_a_port(text: str, host: str, port: int) -> None:
+    assert address(text) == Address(host=host, port=port)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["7437", "localhost", ":", ":x", ":65536", ":-1", "::1:7437", "http://127.0.0.1:7437",
+     "127.0.0.1:7437/", "a b:1", "[::1]", "[::1]7437", "[host]:1", "127.0.0.1: 7437", ":\u0661"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address"):
+        address(text)
+
+
+@pytest.mark.parametrize("text", [":7437", "127.0.0.1:7437", "[::1]:7437"])
+def test_an_address_is_written_as_it_is_read(text: str) -> None:
+    assert str(address(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", 1), ("1048576", 1 << 20), ("1KiB", 1 << 10), ("256MiB", 256 << 20), ("2gib", 2 << 30)],
+)
+def test_a_size_is_a_number_of_bytes_with_or_without_a_unit(text: str, expected: int) -> None:
+    assert size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5MiB", "256M", "256MB", "1 MiB", "MiB", "1" * 30])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no size"):
+        size(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["collector:4317", "collector", "10.0.0.1:4317", "[::1]:4317", "http://collector:4318",
+     "https://collector.example/otlp"],
+)  # fmt: skip
+def test_an_endpoint_is_a_host_with_a_port_or_a_url(text: str) -> None:
+    assert endpoint(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [":4317", "http://", "ftp://collector", "collector:port", "collector:99999", "[::1:4317"],
+)
+def test_what_is_no_endpoint_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no endpoint"):
+        endpoint(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "sentence"),
+    [
+        ("MEMORY_LISTEN", "7437", "is no address"),
+        ("MEMORY_DEDUPE_WINDOW", "15", "is no duration"),
+        ("MEMORY_DRAIN", "soon", "is no duration"),
+        ("MEMORY_DB_PATH", "/", "is the root of the file system"),
+        ("MEMORY_DELETE_ANSWER", "yaml", "is none of empty, json"),
+        ("MEMORY_MAX_UPLOAD", "big", "is no size"),
+        ("MEMORY_RECALL_LIMIT", "fast", "is no duration"),
+        ("MEMORY_RECALL_WITHOUT", "stopwords,magic", "names something that is none of any-word,"),
+        ("MEMORY_SWEEP_EVERY", "often", "is no duration"),
+        ("MEMORY_SWEEP_EVERY", "1d", "is no duration"),
+        ("MEMORY_KEEP_AUDIT", "1 year", "is no time such as 400d"),
+        ("MEMORY_KEEP_AUDIT", "400", "is no time such as 400d"),
+        ("MEMORY_KEEP_AUDIT", "-1d", "is no time such as 400d"),
+        ("MEMORY_KEEP_AUDIT", "200000d", "is longer than 292 years"),
+        ("MEMORY_KEEP_REVISIONS", "100d", "is no number such as 100"),
+        ("MEMORY_KEEP_REVISIONS", "-1", "is no number such as 100"),
+        ("MEMORY_BACKUP_EVERY", "daily", "is no duration"),
+        ("MEMORY_BACKUP_EVERY", "59s", "is less than a minute"),
+        ("MEMORY_BACKUP_KEEP", "0", "is no number from 1 to 10000"),
+        ("MEMORY_BACKUP_KEEP", "10001", "is no number from 1 to 10000"),
+        ("MEMORY_ALLOWED_ORIGINS", "console.example", "names something that is no origin"),
+        ("MEMORY_RATE_LIMIT", "often", "is no rate"),
+        ("MEMORY_LOG_LEVEL", "loud", "is none of debug, info, warning, error"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "is no endpoint"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp", "is none of grpc, http/protobuf"),
+    ],
+)
+def test_a_refusal_names_the_variable_and_its_value(name: str, wrong: str, sentence: str) -> None:
+    with pytest.raises(SettingRefused, match=f"^{name}: '{wrong}' {sentence}.*[.]$"):
+        settings({name: wrong})
+
+
+def test_with_nothing_set_every_default_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    values = asdict(settings({})) | {"recall": settings({}).recall}
+    database = tmp_path / default_db_path()  # which differs where /data can be written
+
+    assert values == {
+        "listen": {"host": "127.0.0.1", "port": 7437},
+        "db_path": database,
+        "database_url": None,
+        "database_pool": 8,
+        "database_retention": None,
+        "lock_wait": timedelta(seconds=30),
+        "allow_network_fs": False,
+        "auth": "",
+        "keys_file": Path(f"{database}.keys"),
+        "redaction_file": Path(f"{database}.redaction"),
+        "seal_file": Path(f"{database}.seal"),
+        "tenant_quota": None,
+        "dedupe_window": timedelta(minutes=15),
+        "drain": timedelta(seconds=1),
+        "recall": ALL,
+        "recall_limit": timedelta(seconds=2),
+        "index_cache": 32 << 20,
+        "sweep_every": timedelta(minutes=10),
+        "review_after": {},
+        "session_idle": timedelta(days=1),
+        "keep_deleted": timedelta(),
+        "keep_expired": timedelta(days=30),
+        "keep_revisions": 100,
+        "keep_idempotency": timedelta(hours=24),
+        "keep_audit": timedelta(days=400),
+        "keep_receipts": timedelta(),
+        "keep_events": timedelta(days=30),
+        "keep_archives": timedelta(),
+        "consolidate_every": timedelta(),
+        "keep_log": timedelta(),
+        "max_run_secrets": 64 << 20,
+        "openwop_seams": False,
+        "episodic_capacity": 1000,
+        "working_capacity": 1000,
+        "backup_dir": None,
+        "backup_every": timedelta(days=1),
+        "backup_keep": 7,
+        "delete_answer": "empty",
+        "max_upload": 256 << 20,
+        "allowed_origins": frozenset(),
+        "rate_limit": None,
+        "tools": ("mem_save", "mem_search", "mem_context"),
+        "context_limit": 5,
+        "auto_summarize": True,
+        "auto_save": True,
+        "auto_search": True,
+        "log_level": "info",
+        "metrics": "keys",
+        "otlp_endpoint": None,
+        "otlp_protocol": "grpc",
+    }
+
+
+def test_what_is_kept_may_be_counted_in_days() -> None:
+    retention = settings({"MEMORY_KEEP_DELETED": "1d12h", "MEMORY_KEEP_AUDIT": "0"}).retention
+
+    assert settings({}).retention == Retentions()
+    assert retention == Retentions(deleted=timedelta(hours=36), audit=FOR_EVER)
+
+
+def test_a_flag_beats_the_environment_and_that_beats_the_default() -> None:
+    environment = {"MEMORY_DEDUPE_WINDOW": "1h"}
+
+    assert settings({}).dedupe_window == timedelta(minutes=15)
+    assert settings(environment).dedupe_window == timedelta(hours=1)
+    assert settings(environment, {"dedupe_window": "2h"}).dedupe_window == timedelta(hours=2)
+
+
+@pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: variable.name)
+def test_an_empty_variable_and_an_empty_flag_are_unset_ones(variable: Variable) -> None:
+    assert settings({variable.name: ""}, {variable.field: ""}) == settings({})
+
+
+def test_techniques_are_left_out_by_name() -> None:
+    without = settings({"MEMORY_RECALL_WITHOUT": " typos, context,,"}).recall
+
+    assert without == ALL - {Feature.TYPOS, Feature.CONTEXT}
+
+
+def test_a_level_may_be_written_in_capitals() -> None:
+    assert settings({"MEMORY_LOG_LEVEL": "WARNING"}).log_level == "warning"
+
+
+def test_the_mounted_folder_holds_the_data_if_it_can_be_written(tmp_path: Path) -> None:
+    assert default_db_path(tmp_path) == f"{tmp_path}/memory.db"
+
+
+@pytest.mark.parametrize("name", ["missing", "file"])
+def test_without_that_folder_the_data_lies_below_the_working_folder(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+
+    assert default_db_path(tmp_path / name) == "./data/memory.db"
+
+
+@pytest.mark.parametrize("text", [":memory:", "file:memory.db?mode=memory", "memory.db"])
+def test_a_path_is_always_that_of_a_file(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert settings({"MEMORY_DB_PATH": text}).db_path == tmp_path / text
+
+
+@pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: variable.name)
+def test_every_variable_is_documented_with_its_flag_and_its_default(variable: Variable) -> None:
+    lines = DOCUMENT.read_text("utf-8").splitlines()
+
+    (row,) = (line for line in lines if line.startswith(f"| `{variable.name}` |"))
+
+    _, _, flag, default, meaning, example, _ = (cell.strip() for cell in row.split("|"))
+    assert flag == f"`{variable.flag}`" or (not variable.flag and flag.startswith("none"))
+    assert variable.default in default
+    assert default
+    assert meaning
+    assert example
+
+
+def test_every_example_in_the_document_can_be_used() -> None:
+    rows = [line for line in DOCUMENT.read_text("utf-8").splitlines() if line.startswith("| `")]
+    names = {variable.name for variable in VARIABLES}
+
+    for row in rows:
+        cells = [cell.strip() for cell in row.split("|")]
+        name = cells[1].strip("`")
+        if name in names:
+            for example in cells[-2].split():
+                folder = "" if name == "MEMORY_DATABASE_URL" else "/backup"
+                settings({"MEMORY_BACKUP_DIR": folder, name: example.strip("`")})

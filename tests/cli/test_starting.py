@@ -1,0 +1,258 @@
+"""What becomes of the requests that come while the service starts."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.responses import JSONResponse
+from starlette.types import Message
+
+from agentops_memory.compose import PROTOCOLS
+from agentops_memory.http.edge import middleware
+from agentops_memory.http.edge.middleware import StartupGate
+from agentops_memory.sqlite.base.connection import APPLICATION_ID
+
+from ..support.callers import made_key, revoke
+from ..support.engine import turns
+from ..support.forks import PROGRAM
+from ..support.original import filled
+from ..support.process import served
+from ..support.raw import Answer, Wire, request, wire
+from ..support.service import observation
+from .test_start import starting
+
+STARTING = {"error": "The service is starting; try again."}
+STOPPING = {"error": "The service is stopping; try again."}
+SAVE = json.dumps(observation("asked for before it was open")).encode()
+POST = request("POST", "/observations", SAVE)
+STATS = request("GET", "/stats")
+
+
+def limited(**limits: str) -> str:
+    """The program with other limits of the gate."""
+    values = [f"middleware.{name} = {value}" for name, value in limits.items()]
+    imported = [
+        "from datetime import timedelta",
+        "from agentops_memory.http.edge import middleware",
+    ]
+    return "\n".join([*imported, *values, PROGRAM])
+
+
+PATIENT = limited(START_TIMEOUT="timedelta(hours=1)")
+
+
+@contextmanager
+def asking(http: httpx.Client, *requests: bytes) -> Iterator[list[Wire]]:
+    """Connections on which the service has met these requests, one each."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(wire(str(http.base_url))) for _ in requests]
+        for client, sent in zip(clients, requests, strict=True):
+            client.send(sent)
+        assert http.get("/health").json() == {"status": "ok"}  # it came later than those
+        yield clients
+
+
+def is_to_be_tried_again(answer: Answer, body: dict[str, str] = STARTING) -> bool:
+    return (answer.status, answer.json, answer.headers["retry-after"]) == (503, body, "1")
+
+
+def test_what_comes_while_it_starts_waits_and_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    asked = [POST, STATS, request("GET", "/nowhere"), request("GET", "/metrics")]
+    with starting(path, code=PATIENT) as (process, http, lock), asking(http, *asked) as clients:
+        assert [client.is_quiet(0.1) for client in clients] == [True] * 4
+        lock.close()
+        process.line("serving")
+
+        assert [client.answer().status for client in clients] == [201, 200, 404, 200]
+        assert http.get("/stats").json()["total_observations"] == 1
+
+
+def test_nothing_of_a_body_is_read_before_the_service_is_open(tmp_path: Path) -> None:
+    head = request("POST", "/observations", content_length=str(len(SAVE)), expect="100-continue")
+    with (
+        starting(tmp_path / "memory.db", code=PATIENT) as (_, http, lock),
+        asking(http, head) as (client,),
+    ):
+        assert client.is_quiet(0.1)
+        lock.close()
+
+        assert client.answer().status == 100
+        client.send(SAVE)
+        assert client.answer().status == 201
+
+
+def test_a_client_that_leaves_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with starting(path, code=PATIENT) as (process, http, lock):
+        with asking(http, POST, STATS):
+            pass
+        assert http.get("/health").status_code == 200
+        lock.close()
+        process.line("serving")
+        assert http.get("/stats").json()["total_observations"] == 0
+        process.send(signal.SIGINT)
+
+        assert (process.wait(), process.errors) == (0, "")
+        assert [line for line in process.lines if '"ERROR"' in line] == []
+
+
+def test_who_asks_is_looked_at_when_the_request_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    token = made_key(path)
+    asked = request("GET", "/stats", authorization=f"Bearer {token}")
+    with (
+        starting(path, code=PATIENT) as (_, http, lock),
+        asking(http, asked, STATS) as (keyed, keyless),
+    ):
+        revoke(path, token)
+        lock.close()
+
+        assert (keyed.answer().status, keyless.answer().status) == (401, 401)
+
+
+def test_a_start_that_takes_too_long_is_a_503(tmp_path: Path) -> None:
+    hurried = limited(START_TIMEOUT="timedelta(milliseconds=50)")
+    with starting(tmp_path / "memory.db", code=hurried) as (_, http, lock):
+        with asking(http, POST, request("GET", "/anthropic/v1/memory_stores")) as (ours, other):
+            assert is_to_be_tried_again(ours.answer())
+            refused = other.answer()
+        error = {"type": "api_error", "message": STARTING["error"]}
+        assert (refused.status, refused.json["error"]) == (503, error)
+        assert http.get("/health/live").status_code == 200
+        lock.close()
+
+
+def test_no_more_requests_wait_than_there_are_places(tmp_path: Path) -> None:
+    narrow = limited(START_TIMEOUT="timedelta(hours=1)", MOST_WAITING="2")
+    with (
+        starting(tmp_path / "memory.db", code=narrow) as (_, http, lock),
+        asking(http, POST, STATS) as clients,
+    ):
+        with asking(http, STATS) as (third,):
+            assert is_to_be_tried_again(third.answer())
+        lock.close()
+
+        assert [client.answer().status for client in clients] == [201, 200]
+
+
+def test_a_place_is_free_again_once_its_request_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(middleware, "MOST_WAITING", 1)
+
+    async def statuses() -> list[int]:
+        gate = StartupGate(PROTOCOLS)
+        first = await waiting_at(gate)
+        gate.wait("another has the database")
+        refused = await first
+        gate.wait("")
+        second = await waiting_at(gate)
+        gate.open(JSONResponse({}))
+        return [refused, await second]
+
+    assert asyncio.run(statuses()) == [503, 200]
+
+
+async def waiting_at(gate: StartupGate, path: str = "/stats") -> "asyncio.Task[int]":
+    """The status of a request that has come to the gate."""
+    status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            status.set_result(message["status"])
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def ask() -> int:
+        await gate({"type": "http", "method": "GET", "path": path}, receive, send)
+        return await status
+
+    task = asyncio.create_task(ask())
+    await turns(2)
+    return task
+
+
+@pytest.mark.parametrize("probe", ["/health", "/health/ready"])
+def test_a_probe_is_told_of_the_end_of_a_start_that_came_to_nothing(probe: str) -> None:
+    async def statuses() -> list[int]:
+        gate = StartupGate(PROTOCOLS)
+        before = await waiting_at(gate, probe)
+        gate.close()
+        return [await before, await (await waiting_at(gate, probe))]
+
+    before, after = asyncio.run(statuses())
+
+    assert (before, after) == (200 if probe == "/health" else 503, 503)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_starts_refuses_what_waits(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    with (
+        starting(tmp_path / "memory.db", code=PATIENT) as (process, http, _),
+        asking(http, POST, STATS) as clients,
+    ):
+        process.send(number)
+
+        assert all(is_to_be_tried_again(client.answer(), STOPPING) for client in clients)
+        assert [client.rest() for client in clients] == [b"", b""]
+        assert (process.wait(), process.errors) == (0, "")
+
+
+def test_a_start_that_is_refused_refuses_what_waits(tmp_path: Path) -> None:
+    with (
+        starting(tmp_path / "memory.db", lock="EXCLUSIVE", code=PATIENT) as (process, http, lock),
+        asking(http, POST, STATS) as clients,
+    ):
+        lock.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        lock.execute("PRAGMA user_version = 99")
+        lock.execute("COMMIT")
+
+        assert all(is_to_be_tried_again(client.answer(), STOPPING) for client in clients)
+        assert process.wait() == 1
+
+
+def test_while_it_is_upgraded_everything_but_probes_is_to_be_tried_again(tmp_path: Path) -> None:
+    path = filled(tmp_path / "memory.db")
+    with starting(path, code=PATIENT) as (process, http, lock):
+        with asking(http, POST, STATS, request("GET", "/nowhere")) as clients:
+            assert all(is_to_be_tried_again(client.answer()) for client in clients)
+        lock.close()
+        process.line("serving")
+
+        assert http.post("/observations", content=SAVE).status_code == 201
+
+
+def test_an_upgrade_refuses_what_waits_already(tmp_path: Path) -> None:
+    path = filled(tmp_path / "memory.db")
+    with (
+        starting(path, lock="EXCLUSIVE", code=PATIENT) as (process, http, lock),
+        asking(http, POST, STATS) as clients,
+    ):
+        assert [client.is_quiet(0.1) for client in clients] == [True] * 2
+        lock.close()
+
+        assert all(is_to_be_tried_again(client.answer()) for client in clients)
+        process.line("serving")
+
+
+@pytest.mark.parametrize("older", ["index", "pages"])
+def test_to_make_the_index_or_the_whole_file_anew_is_an_upgrade(older: str, tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path, MEMORY_RECALL_WITHOUT="context" if older == "index" else ""):
+        pass
+    if older == "pages":
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("INSERT INTO remains (one) VALUES (1)")
+
+    with starting(path, code=PATIENT) as (_, http, _lock), asking(http, STATS) as (client,):
+        assert is_to_be_tried_again(client.answer())

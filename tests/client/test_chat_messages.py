@@ -1,0 +1,103 @@
+"""The messages of a conversation: what is none, what they weigh, what a transcript has of them."""
+
+import re
+from typing import Any
+
+import pytest
+
+from agentops_memory_client import Message
+from agentops_memory_client.runtime import ChatMessage, ToolCall
+from agentops_memory_client.runtime.conversation.messages import line, tokens, unanswered
+
+from ..support.conversations import call, calls, result
+
+HALF, OTHER_HALF, UNKNOWN = "\ud83d", "\ude00", "\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"role": "robot"}, "A message is of system, user, assistant, tool; not of 'robot'."),
+        ({"role": "user", "content": None}, "The content of a message is text, not NoneType."),
+        ({"role": "user", "tool_calls": (call("a"),)},
+         "Only an assistant calls tools; not a message of 'user'."),
+        ({"role": "assistant", "tool_calls": ({"id": "a"},)},
+         "The calls of a message are each a ToolCall."),
+        ({"role": "tool"}, "A tool's message, and no other, names the call that it answers."),
+        ({"role": "user", "tool_call_id": "a"},
+         "A tool's message, and no other, names the call that it answers."),
+        ({"role": "tool", "tool_call_id": 1}, "The id of a call is text, not int."),
+    ],
+)  # fmt: skip
+def test_what_is_no_message_is_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        ChatMessage(**fields)
+
+
+def test_what_is_no_call_is_refused() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"id": None, "name": "Bash"}, "The id of a call is text, not NoneType."),
+        ({"id": "a", "name": 7}, "The name of a tool is text, not int."),
+        ({"id": "a", "name": "Bash", "arguments": '{"command": "ls"}'},
+         "The arguments of a call are a mapping; read them as JSON first."),
+    ]  # fmt: skip
+    for fields, sentence in wrong:
+        with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+            ToolCall(**fields)
+
+
+def test_calls_may_come_in_a_list() -> None:
+    listed: Any = [call("a")]
+
+    assert ChatMessage(role="assistant", tool_calls=listed) == calls("a")
+
+
+def test_a_token_is_four_bytes_and_a_message_four_tokens_more() -> None:
+    assert tokens([]) == 0
+    assert [tokens([ChatMessage.user("x" * n)]) for n in (0, 1, 4, 5)] == [4, 5, 5, 6]
+    assert tokens([ChatMessage.user("數據庫")]) == 4 + 3
+    assert tokens([ChatMessage.user("x"), ChatMessage.user("x")]) == 10
+
+
+def test_a_call_weighs_as_its_name_and_its_arguments() -> None:
+    ran = ToolCall(id="a", name="Bash", arguments={"path": "é"})  # {"path":"é"} is of 13 bytes
+
+    assert tokens([ChatMessage.assistant(tool_calls=[ran, ran])]) == 4 + 2 * (1 + 4)
+
+
+def test_half_a_character_is_one_that_is_unknown() -> None:
+    said = line(ChatMessage.user(f"{HALF} {OTHER_HALF} {HALF}{OTHER_HALF}"))
+
+    assert said == Message(role="user", content=f"{UNKNOWN} {UNKNOWN} 😀")
+    assert tokens([ChatMessage.user(HALF)]) == 4 + 1
+
+
+def test_a_transcript_has_the_text_and_the_names_of_tools() -> None:
+    both = ChatMessage.assistant("Let me look.", [call("a", command="ls"), call("b", "Read")])
+
+    assert line(both) == Message(
+        role="assistant", content="Let me look.\n[tool_call: Bash]\n[tool_call: Read]"
+    )
+    assert line(result("a")) == Message(role="tool", content="done")
+    assert line(ChatMessage.system("Be brief.")) is None
+    assert line(ChatMessage.user(" \n")) is None
+
+
+def test_a_line_of_a_transcript_is_cut_between_two_characters() -> None:
+    said = line(ChatMessage.user("x" + "é" * 2_500))
+
+    assert said == Message(role="user", content="x" + "é" * 2_499)
+
+
+def test_a_call_without_a_result_is_unanswered() -> None:
+    asked = [calls("a", "b"), result("b"), ChatMessage.user("And?"), calls("c")]
+
+    assert unanswered(asked) == (call("a"), call("c"))
+    assert unanswered([*asked, result("c"), result("a"), result("z")]) == ()
+
+
+def test_a_call_that_nothing_can_answer_any_more_is_not_unanswered() -> None:
+    again = [calls("a"), calls("b"), calls("a")]
+
+    assert unanswered(again) == (call("b"), call("a"))
+    assert unanswered([*again, result("a")]) == (call("b"),)

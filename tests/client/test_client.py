@@ -1,0 +1,432 @@
+"""Both clients against the real service: what every question answers, as whole values."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.recall.text.normalization import clean
+from agentops_memory.recall.text.visible import invisible
+from agentops_memory_client import (
+    Conflict,
+    Invalid,
+    MemoryClient,
+    MemoryServiceWarning,
+    NotFound,
+)
+from agentops_memory_client.contract.models import (
+    Appended,
+    Context,
+    Found,
+    Hit,
+    Line,
+    Message,
+    Observation,
+    Revision,
+    Saved,
+    Session,
+    SessionEnd,
+    Stats,
+    TimelineEntry,
+)
+
+from ..support.asking import KINDS, asking
+from ..support.service import START, Service, serving
+
+SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
+PRIVATE = "<private>to the green door of the old harbour</private>"
+IDS = (
+    "a/b", "/", "x/end", "..", ".", "a/../b", "ü 漢 ?#%2F&=+", "line\nbreak\r\n", "\ud800", "a\0b",
+)  # fmt: skip
+anything = st.text(st.characters(), max_size=30)
+
+shares_sessions = pytest.mark.filterwarnings(
+    "ignore::agentops_memory_client.MemoryServiceWarning"
+)  # both clients use the same ids, in projects of their own
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("client") / "memory.db") as running:
+        yield running
+
+
+@pytest.fixture(params=KINDS)
+def client(request: pytest.FixtureRequest, served: Service) -> Iterator[MemoryClient]:
+    with asking(request.param, served.url) as client:
+        yield client
+
+
+@pytest.fixture
+def project(request: pytest.FixtureRequest) -> str:
+    """A project of the test's own."""
+    return f"{request.node.name.lower()}"[-150:]
+
+
+def noted(client: MemoryClient, project: str, content: str, title: str = "Note") -> Saved:
+    return client.save(
+        session_id=project, project=project, type="note", title=title, content=content
+    )  # fmt: skip
+
+
+def test_a_memory_is_saved_updated_and_counted(client: MemoryClient, project: str) -> None:
+    fields: dict[str, Any] = {
+        "session_id": project, "project": project, "type": "decision", "title": "Queue",
+        "tags": ("orders", "queue"), "scope": "team", "topic_key": "shop/queue",
+    }  # fmt: skip
+
+    first = client.save(content="Orders go through a queue.", **fields)
+    again = client.save(content=f"Two queues; {SECRET}.", **fields)
+    noted(client, project, "The same.")
+    same = noted(client, project, "The same.")
+
+    assert first == Saved(id=first.id, action="created", revision_count=1, duplicate_count=1)
+    assert again == Saved(
+        id=first.id, action="updated", revision_count=2, duplicate_count=1, redacted=1
+    )
+    assert (same.action, same.duplicate_count) == ("deduplicated", 2)
+    assert client.get(first.id) == Observation(
+        id=first.id, session_id=project, type="decision", title="Queue",
+        content="Two queues; [REDACTED:aws-key-id].", project=project, scope="team",
+        normalized_hash=client.get(first.id).normalized_hash, revision_count=2,
+        duplicate_count=1, last_seen_at=START, created_at=START, updated_at=START,
+        tags=("orders", "queue"), topic_key="shop/queue",
+    )  # fmt: skip
+
+
+def test_the_newest_come_first_and_the_list_goes_on(client: MemoryClient, project: str) -> None:
+    ids = [noted(client, project, f"Number {n}").id for n in range(3)]
+    tagged = client.save(
+        session_id=project, project=project, type="pattern", title="T", content="c", tags=["one"],
+        scope="team",
+    ).id  # fmt: skip
+
+    assert [it.id for it in client.recent(project, type="note")] == ids[::-1]
+    assert client.recent(project, limit=1, before=ids[1]) == [client.get(ids[0])]
+    assert [it.id for it in client.recent(project, tag="one", scope="team")] == [tagged]
+    assert client.recent("nobody's") == []
+
+
+def test_a_memory_is_changed_and_brought_back(client: MemoryClient, project: str) -> None:
+    saved = client.save(
+        session_id=project, project=project, type="note", title="Old", content="Was so.", tags=["t"]
+    )
+
+    changed = client.update(saved.id, type="decision", title="New", content="Is so.", tags=())
+    told = client.history(saved.id)
+    restored = client.restore(saved.id, 1)
+
+    first = Revision(
+        revision=1, action="created", created_at=START, type="note", title="Old",
+        content="Was so.", tags=("t",),
+    )  # fmt: skip
+    second = Revision(
+        revision=2, action="updated", created_at=START, type="decision", title="New",
+        content="Is so.",
+    )  # fmt: skip
+    assert (changed.title, changed.tags, changed.revision_count) == ("New", (), 2)
+    assert told == [second, first]
+    assert (restored.title, restored.tags, restored.revision_count) == ("Old", ("t",), 3)
+    assert restored == client.get(saved.id)
+    assert client.update(saved.id) == restored
+
+
+def test_a_memory_has_a_life(client: MemoryClient, project: str) -> None:
+    end, look = START + timedelta(days=1, microseconds=1), START + timedelta(days=7)
+    of = partial(client.save, session_id=project, project=project, type="note", title="Queue")
+
+    old = of(content="The queue is rabbit.", ttl=60)
+    same = of(content="The queue is rabbit.", ttl=timedelta(minutes=2))
+    new = of(
+        content="The queue is a stream.", expires_at=end, pinned=True, supersedes=[old.id],
+        review_at=look,
+    ).id  # fmt: skip
+    confirmed = client.confirm(new)
+
+    assert [it.expires_at for it in (old, same)] == [START + timedelta(minutes=n) for n in (1, 2)]
+    assert confirmed == client.get(new) == replace(
+        confirmed, expires_at=end, pinned=True, supersedes=(old.id,), review_at=look,
+        confirmed_at=START,
+    )  # fmt: skip
+    assert client.get(old.id).superseded_by == (new,)
+    hits = client.search("queue", project=project, superseded=True)
+    assert {hit.id: hit.superseded_by for hit in hits} == {old.id: (new,), new: ()}
+    (line,) = client.context(project=project, query="queue", ages=True).observations
+    assert (line.age, line.superseded) == (0, 1)
+
+    ended = client.update(new, ttl=timedelta(hours=1), pinned=False, supersedes=())
+    assert (ended.expires_at, ended.review_at) == (START + timedelta(hours=1), look)
+    assert (ended.pinned, ended.supersedes) == (False, ())
+    endless = client.update(new, expires_at=None, review_at=None)
+    assert (endless.expires_at, endless.review_at) == (None, None)
+    assert client.update(new, expires_at=START).expired
+    with pytest.raises(Invalid, match="supersedes must be a list"):
+        client.update(new, supersedes="a uid")
+
+
+def test_a_memory_is_forgotten_or_erased(client: MemoryClient, project: str) -> None:
+    saved = noted(client, project, "To be gone")
+
+    assert client.delete(saved.id) is None
+    assert client.delete(saved.id) is None
+    with pytest.raises(NotFound, match=r"^No such observation\.$"):
+        client.get(saved.id)
+    receipt = client.delete(saved.id, hard=True)
+
+    assert receipt == client.delete(saved.id, hard=True)
+    assert receipt
+    with pytest.raises(NotFound):
+        client.history(saved.id)
+    assert client.delete(10**6, hard=True) is None
+
+
+def test_a_search_finds_and_explains(client: MemoryClient, project: str) -> None:
+    saved = client.save(
+        session_id=project, project=project, type="note", title="Fruit", content="Apples are red.",
+        tags=["t"], topic_key="fruit/apple",
+    )  # fmt: skip
+
+    found = client.search("apples", project=project, type="note", tag="t", scope="project", limit=5)
+    explained = client.search("apples", project=project, explain=True)
+
+    (hit,) = found
+    assert hit == Hit(
+        id=saved.id, type="note", title="Fruit", content="Apples are red.", rank=hit.rank,
+        topic_key="fruit/apple",
+    )  # fmt: skip
+    assert hit.rank < 0
+    assert len(found) == 1
+    assert (explained.hits[0].explain or {})["matched"][0]["term"] == "apples"
+    assert (explained.explanation or {})["terms"] == [["apples"]]
+    assert client.search("", project=project) == Found()
+    assert client.search("apples", project=project, type="other") == Found()
+
+
+def test_hits_that_one_answer_has_no_room_for_are_counted(
+    client: MemoryClient, project: str
+) -> None:
+    for number in range(45):
+        noted(client, project, f"whale {number} " + "x" * 49_900)
+
+    found = client.search("whale", project=project, limit=50)
+
+    assert len(found) + found.omitted == 45
+    assert found.omitted > 0
+
+
+def test_a_context_has_summaries_then_memories(client: MemoryClient, project: str) -> None:
+    client.end_session(f"of {project}", [Message(role="user", content="Go on")], project=project)
+    client.save(
+        session_id=project, project=project, type="note", title="Fruit",
+        content="Apples are red, sometimes.", tags=["t"],
+    )  # fmt: skip
+    noted(client, project, "Pears.", "Other")
+    summary = "Session: 1 messages (1 user, 0 assistant). Started with: Go on"
+    apples = Line(type="note", title="Fruit", content="Apples are red, sometimes.")
+
+    assert client.context(project=project, query="apples", limit=1) == Context(
+        summaries=(summary,), observations=(apples,)
+    )
+    assert client.context(project=project, tag="t", scope="project").observations == (apples,)
+    cut = client.context(project=project, query="apples", limit=1, content_chars=6)
+    assert [line.content for line in cut.observations] == ["Apples..."]
+    assert client.context(project=project, max_tokens=0) == Context()
+    assert client.context(project=project, max_chars=100).summaries == (summary,)
+    explained = client.context(project=project, query="apples", explain=True)
+    assert (explained.explanation or {})["method"] == "fts5_bm25"
+    assert (explained.observations[0].explain or {})["place"] == 1
+    assert client.context(project="nobody's") == Context()
+
+
+def test_memory_stores_join_a_context(client: MemoryClient, project: str, served: Service) -> None:
+    cloud = "/api/v1/cloud/memory_stores"
+    stores = [served.http.post(cloud, json={"name": "Shelf"}).json()["id"] for _ in range(2)]
+    entry = {"path": "kiwi.md", "content": "Kiwis are green."}
+    answer = served.http.post(f"{cloud}/{stores[1]}/memories", json=entry)
+    assert answer.is_success, answer.text
+
+    told = client.context(project=project, query="kiwis", stores=stores)
+
+    assert told.observations == (Line(type="memory", title="kiwi.md", content="Kiwis are green."),)
+    with pytest.raises(NotFound):
+        client.context(project=project, stores=["memstore_none"])
+
+
+def test_agents_memory_joins_a_context(client: MemoryClient, project: str, served: Service) -> None:
+    for tier in ("episodic", "semantic"):
+        entry = {
+            "agent_id": project, "namespace": project, "key": tier, "memory_type": tier,
+            "value": {"fruit": "quinces"},
+        }  # fmt: skip
+        asks = {"X-Agent-ID": project}
+        assert served.http.post("/api/v1/memory", json=entry, headers=asks).status_code == 201
+
+    told = client.context(
+        project=project, query="quinces", namespaces=[project], episodic=True, agent=project
+    )
+    assert {(it.type, it.title) for it in told.observations} == {
+        ("episodic", f"{project}/episodic"), ("semantic", f"{project}/semantic"),
+    }  # fmt: skip
+    assert client.context(project=project, query="quinces").observations == ()
+    with pytest.raises(NotFound):
+        client.context(project=project, namespaces=["nowhere"], agent=project)
+
+
+def test_a_timeline_has_the_neighbours(client: MemoryClient, project: str) -> None:
+    ids = [noted(client, project, f"Number {n}").id for n in range(5)]
+
+    assert [it.id for it in client.timeline(ids[2])] == ids
+    assert client.timeline(ids[2], before=1, after=1) == [
+        TimelineEntry(id=ids[n], type="note", title="Note", content=f"Number {n}", created_at=START)
+        for n in (1, 2, 3)
+    ]
+    with pytest.raises(NotFound):
+        client.timeline(10**6)
+
+
+def test_the_whole_is_counted(client: MemoryClient, project: str) -> None:
+    noted(client, project, "One")
+
+    told = client.stats(project)
+
+    assert told == Stats(
+        total_sessions=told.total_sessions, total_observations=1, projects=told.projects
+    )
+    assert project in told.projects
+    assert client.stats().total_observations > 0
+
+
+def test_a_session_is_opened_and_ended(client: MemoryClient, project: str) -> None:
+    first, other = f"one of {project}", f"two of {project}"
+    said = [Message(role="user", content=f"Go {PRIVATE}"), Message(role="assistant", content="Yes")]
+    summary = "Session: 2 messages (1 user, 1 assistant). Started with: Go [REDACTED:private]"
+
+    opened = client.start_session(first, project.upper())
+    ended = client.end_session(other, said, project=project)
+
+    assert opened == Session(id=first, project=project, started_at=START, message_count=0)
+    with pytest.warns(MemoryServiceWarning, match="belongs to the project"):
+        again = client.start_session(first, "another")
+    assert replace(again, warning=None) == opened
+    assert ended == SessionEnd(session_id=other, summary=summary, message_count=2, redacted=1)
+    assert client.end_session(other) == SessionEnd(
+        session_id=other, summary=summary, message_count=2
+    )
+    assert client.end_session(first).summary == ""
+    row = Session(
+        id=other, project=project, started_at=START, message_count=2, ended_at=START,
+        summary=summary,
+    )  # fmt: skip
+    assert client.sessions(project, limit=1) == [row]
+    assert [it.id for it in client.sessions(project, before=other)] == [first]
+
+
+def test_messages_are_told_as_they_come(client: MemoryClient, project: str) -> None:
+    session, said = f"told of {project}", Message(role="user", content=f"Go {PRIVATE}")
+
+    assert client.append_messages(session, [], project=project) == Appended()
+    assert client.append_messages(session, [said], project=project) == Appended(redacted=1)
+    for _ in range(2):
+        client.append_messages(session, [said], idempotency_key=project)
+
+    assert [it.message_count for it in client.sessions(project)] == [2]
+    assert client.end_session(session).summary == (
+        "Session: 2 messages (2 user, 0 assistant). "
+        "Started with: Go [REDACTED:private] Ended with: Go [REDACTED:private]"
+    )
+
+
+def test_a_message_that_is_none_is_refused_before_it_is_sent(client: MemoryClient) -> None:
+    for telling in (client.append_messages, client.end_session):
+        with pytest.raises(Invalid, match="Each message is a Message"):
+            telling("s", [{"role": "user", "content": "Hi."}])  # type: ignore[list-item]
+
+
+@shares_sessions
+def test_a_session_may_have_any_id(client: MemoryClient, project: str, served: Service) -> None:
+    for number, id_ in enumerate(IDS):
+        session = f"{id_}{number}" if id_ not in (".", "..") else id_
+        if invisible(clean(session)):  # no new one has such an id
+            stored = {"sessions": [{"id": session, "project": project}]}
+            served.http.post("/import", json=stored).raise_for_status()
+        client.start_session(session, project)
+
+        ended = client.end_session(session, [Message(role="user", content=id_)])
+
+        assert ended.session_id == clean(session)
+        assert clean(id_) in ended.summary
+    assert client.sessions("unknown") == []
+
+
+def test_the_service_is_healthy(client: MemoryClient) -> None:
+    assert client.health() == "ok"
+
+
+def test_every_fault_is_named(client: MemoryClient, project: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        client.save(
+            session_id="", project=project, type="t", title="x" * 501, content="c",
+            tags="no list",
+        )  # fmt: skip
+
+    assert str(refusal.value) == (
+        "validation failed: session_id is required; title exceeds 500 chars; tags must be a list"
+    )
+    assert (refusal.value.status, refusal.value.retry_after) == (400, None)
+
+
+@given(text=anything)
+@settings(max_examples=40, deadline=None)
+def test_any_text_is_a_question(served: Service, text: str) -> None:
+    with MemoryClient(served.url) as client:
+        client.search(text * 50, project=text, tag=text, scope=text, type=text)
+        client.context(query=text, project=text, scope=text, tag=text)
+        if not clean(text).strip():
+            return
+        save = partial(
+            client.save,
+            session_id=text, project=text, type=text, title=text, content=text, tags=[text],
+        )  # fmt: skip
+        if invisible(clean(text)) or "*" in text:
+            with pytest.raises(Invalid, match=r"has the invisible character|has a \*"):
+                save()
+        else:
+            assert client.get(save().id).session_id == clean(text)
+            assert client.end_session(text).session_id == clean(text)
+
+
+def test_a_prompt_of_any_length_is_a_question(client: MemoryClient, project: str) -> None:
+    noted(client, project, "Whales sing.")
+
+    assert len(client.search("whales " + "漢" * 200_000, project=project)) == 1
+    assert client.context(query="whales " + "漢" * 200_000, project=project).observations
+
+
+def test_what_no_request_can_hold_is_refused(client: MemoryClient) -> None:
+    with pytest.raises(Invalid, match="longer than the address"):
+        client.search("x", tag="t" * 100_000)
+    with pytest.raises(Invalid, match="longer than the address"):
+        client.end_session("s" * 100_000)
+    with pytest.raises(Invalid) as refusal:
+        client.search("x", tag="t" * 65_400)
+
+    assert refusal.value.status == 431
+
+
+def test_a_write_under_a_key_of_ones_own_is_done_once(client: MemoryClient, project: str) -> None:
+    key = f"key-{abs(hash(project))}"
+    fields: dict[str, Any] = {"session_id": project, "project": project, "type": "n", "title": "T"}
+
+    first = client.save(content="Once", idempotency_key=key, **fields)
+
+    assert client.save(content="Once", idempotency_key=key, **fields) == first
+    with pytest.raises(Conflict, match=r"^Idempotency key reused"):
+        client.save(content="Twice", idempotency_key=key, **fields)
+    for bad in ("", "ü", "a\r\nb", "x" * 256, " "):
+        with pytest.raises(Invalid, match=r"^An idempotency key has 1 to 255 visible"):
+            client.delete(1, idempotency_key=bad)

@@ -1,0 +1,325 @@
+"""A service that is away or refuses stops no agent, and what it did not take is not forgotten."""
+
+import asyncio
+import logging
+import socket
+from datetime import timedelta
+from itertools import pairwise
+
+import httpx
+import pytest
+
+from agentops_memory_client import AsyncMemoryClient
+from agentops_memory_client.runtime import (
+    ChatMessage,
+    MemorySession,
+    ToolHooks,
+    WorkingMemory,
+    outbox,
+)
+from agentops_memory_client.runtime.backlog import MOST_UNSENT
+from agentops_memory_client.runtime.unsent import Unsent
+
+from ..support.agent_memory import (
+    MAKE,
+    SUMMARY,
+    Way,
+    agent,
+    one_turn,
+    service,
+    session,
+    settled,
+    summary,
+    until,
+    way,
+)
+from ..support.service import Service
+
+__all__ = ["service", "way"]
+
+
+def test_a_service_that_is_away_stops_nothing_and_is_told_when_it_is_back(
+    way: Way, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        way.is_open = False
+        async with agent(way) as memory:
+            assert await one_turn(memory, "First.") == ""
+            assert await one_turn(memory, "Second.") == ""
+            assert [write.operation for write in memory.report.unsent] == [
+                "start_session", "append_messages", "append_messages",
+            ]  # fmt: skip
+            await until(lambda: way.taken("/sessions"))
+            way.is_open = True
+            await one_turn(memory, "Third.")
+
+    with caplog.at_level(logging.WARNING, logger="agentops_memory.runtime"):
+        asyncio.run(run())
+    assert summary(service) == SUMMARY.format(6, 3, 3, "First. Ended with: Third.")
+    told = [record.message for record in caplog.records]
+    assert told.count("nothing is remembered now") == 2
+    assert told.count("the service does not take what is told; it is tried again") == 1
+
+
+def test_an_answer_that_gets_lost_doubles_nothing(
+    way: Way, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "FIRST_PAUSE", timedelta(0))
+    way.loses_answers = True
+    hooks = ToolHooks.from_yaml("memorySaveRules: [{tool: bash}]")
+
+    async def run() -> None:
+        async with agent(way, hooks=hooks, limit=0) as memory:
+            async with memory.turn("Make it."):
+                memory.after_tool(MAKE, "made")
+            await settled(memory)
+
+    asyncio.run(run())
+    assert summary(service) == SUMMARY.format(1, 1, 0, "Make it.")
+    (row,) = service.http.get("/observations/recent").json()
+    assert row["duplicate_count"] == 1
+    assert len(way.taken("/observations")) == len(way.taken("/messages")) == 2
+
+
+def test_a_service_that_never_answers_is_not_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            async with AsyncMemoryClient(url) as client:
+                memory = session(client, patience=timedelta(milliseconds=20))
+                memory.open()
+                memory.before_tool(MAKE)
+                assert await one_turn(memory, "Deploy it.") == ""
+                async with asyncio.timeout(5):  # the client itself would wait for 30 s
+                    report = await memory.end(within=timedelta(milliseconds=20))
+                assert report.ended is None
+                assert len(report.unsent) == 3
+
+    asyncio.run(run())
+    (record,) = (it for it in caplog.records if "remembered" in it.message)
+    assert vars(record)["reason"] == "The service does not answer in time."
+
+
+def test_a_write_that_the_service_refuses_is_lost_and_the_others_go_on(
+    way: Way, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = {"session_id": "s", "project": "demo", "type": "x", "title": "", "content": "y"}
+    wrong = Unsent(operation="save", fields=fields, key="1")
+    working = WorkingMemory()
+    working.unsent.append(wrong)
+
+    async def run() -> MemorySession:
+        async with agent(way, working) as memory:
+            await one_turn(memory, "Deploy it.")
+        return memory
+
+    report = asyncio.run(run()).report
+    assert [(lost.write, lost.reason) for lost in report.lost] == [
+        (wrong, "validation failed: title is required")
+    ]
+    assert report.unsent == ()
+    assert "a write is lost" in caplog.text
+    assert summary(service) == SUMMARY.format(2, 1, 1, "Deploy it.")
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 408, 429, 500, 503, 507])
+def test_a_write_that_may_be_taken_later_is_kept(way: Way, status: int) -> None:
+    def refusing(request: httpx.Request) -> httpx.Response:
+        way.requests.append(request)
+        return httpx.Response(status, json={"error": "Not now."})
+
+    async def run() -> None:
+        transport = httpx.MockTransport(refusing)
+        async with AsyncMemoryClient("http://m.test", transport=transport, retries=0) as client:
+            memory = session(client)
+            async with memory:
+                await one_turn(memory, "Deploy it.")
+        assert [write.operation for write in memory.report.unsent] == [
+            "start_session", "append_messages", "end_session",
+        ]  # fmt: skip
+        assert memory.report.lost == ()
+
+    asyncio.run(run())
+
+
+def test_the_oldest_of_too_many_writes_is_given_up(way: Way) -> None:
+    way.is_open = False
+
+    async def run() -> MemorySession:
+        async with agent(way, limit=0) as memory:
+            for number in range(MOST_UNSENT):
+                await one_turn(memory, f"{number}")
+        return memory
+
+    report = asyncio.run(run()).report
+    assert len(report.unsent) == MOST_UNSENT
+    assert [write.operation for write in report.unsent[:: MOST_UNSENT - 1]] == [
+        "start_session", "end_session",
+    ]  # fmt: skip
+    assert [lost.write.fields["messages"][0]["content"] for lost in report.lost] == ["0", "1"]
+
+
+def test_each_time_that_the_service_goes_away_is_told_once(
+    way: Way, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings() -> int:
+        return caplog.text.count("does not take what is told")
+
+    async def run() -> None:
+        async with agent(way, limit=0) as memory:
+            for outage in (1, 2):
+                way.is_open = False
+                await one_turn(memory, "Is it there?")
+                await one_turn(memory, "And now?")
+                await until(lambda outage=outage: warnings() == outage)  # type: ignore[misc]
+                way.is_open = True
+                await one_turn(memory, "Now it is.")
+                await settled(memory)
+
+    asyncio.run(run())
+    assert warnings() == 2
+
+
+def test_the_longer_the_service_is_away_the_longer_are_the_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = 0.004  # seconds
+    monkeypatch.setattr(outbox, "FIRST_PAUSE", timedelta(seconds=first))
+    tried: list[float] = []
+
+    def away(_: httpx.Request) -> httpx.Response:
+        tried.append(asyncio.get_running_loop().time())
+        return httpx.Response(503)
+
+    async def run() -> None:
+        transport = httpx.MockTransport(away)
+        async with AsyncMemoryClient("http://m.test", transport=transport, retries=0) as client:
+            memory = session(client)
+            memory.open()
+            await until(lambda: len(tried) == 5)
+            await memory.end(within=timedelta(0))
+
+    asyncio.run(run())
+    pauses = [later - before for before, later in pairwise(tried[:5])]
+    assert all(pause > 0.9 * first * 2**n for n, pause in enumerate(pauses))
+
+
+def test_however_long_the_service_was_away_it_is_told(
+    way: Way, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "LONGEST_PAUSE", timedelta(0))
+    way.is_open = False
+
+    async def run() -> None:
+        async with agent(way, limit=0) as memory:
+            await one_turn(memory, "Is it there?")
+            await until(lambda: len(way.requests) > 60)  # with pauses, half an hour
+            way.is_open = True
+            await settled(memory)
+
+    asyncio.run(run())
+    assert summary(service) == SUMMARY.format(2, 1, 1, "Is it there?")
+
+
+def test_a_turn_waits_half_of_its_patience_for_writes_and_then_asks(
+    way: Way, service: Service
+) -> None:
+    service.save("Twelve.", title="One")
+
+    async def stuck(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            await asyncio.Event().wait()
+        return way(request)
+
+    async def run() -> str:
+        transport = httpx.MockTransport(stuck)
+        async with AsyncMemoryClient("http://m.test", transport=transport) as client:
+            memory = session(client, patience=timedelta(seconds=2))
+            memory.open()
+            remembered = await one_turn(memory, "Which one?")
+            await memory.end(within=timedelta())
+        return remembered
+
+    assert "Twelve." in asyncio.run(run())
+
+
+def test_an_end_waits_for_nothing_that_a_hook_looks_up(way: Way) -> None:
+    hooks = ToolHooks.from_yaml("contextInjectTools: [{tool: bash, query: from_tool_args}]")
+
+    async def stuck(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/search":
+            way.requests.append(request)
+            await asyncio.Event().wait()
+        return way(request)
+
+    async def run() -> None:
+        transport = httpx.MockTransport(stuck)
+        async with AsyncMemoryClient("http://m.test", transport=transport) as client:
+            memory = session(client, hooks=hooks, patience=timedelta(days=1))
+            memory.open()
+            memory.before_tool(MAKE)
+            await until(lambda: way.taken("/search"))
+            async with asyncio.timeout(30):
+                assert (await memory.end()).ended is not None
+
+    asyncio.run(run())
+
+
+def test_what_waits_for_its_next_attempt_goes_before_memories_are_read(
+    way: Way, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "FIRST_PAUSE", timedelta(days=1))
+    monkeypatch.setattr(outbox, "LONGEST_PAUSE", timedelta(days=1))
+
+    async def run() -> None:
+        async with agent(way) as memory:
+            for prompt in ("First.", "Second."):
+                way.is_open = False
+                await one_turn(memory, prompt)
+                await until(lambda: way.requests[-1].url.path != "/context")
+                way.is_open = True
+                await memory.context("And now?")
+                assert memory.report.unsent == ()
+
+    with caplog.at_level(logging.WARNING, logger="agentops_memory.runtime"):
+        asyncio.run(run())
+    told = [record.message for record in caplog.records]
+    assert told.count("the service does not take what is told; it is tried again") == 2
+
+
+@pytest.mark.parametrize("status", [400, 409, 413])
+def test_a_write_that_is_refused_for_what_it_is_is_lost(status: int) -> None:
+    async def run() -> None:
+        transport = httpx.MockTransport(lambda _: httpx.Response(status, json={"error": "No."}))
+        async with AsyncMemoryClient("http://m.test", transport=transport, retries=0) as client:
+            memory = session(client)
+            async with memory:
+                await one_turn(memory, "Deploy it.")
+        assert memory.report.unsent == ()
+        assert [lost.reason for lost in memory.report.lost] == ["No."] * 3
+
+    asyncio.run(run())
+
+
+def test_of_a_turn_that_is_too_much_what_is_given_up_is_not_sent(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentops_memory_client.runtime.session.BATCH", 1)
+    monkeypatch.setattr("agentops_memory_client.runtime.backlog.MOST_UNSENT", 20)
+    said = [ChatMessage.user(f"{number}") for number in range(30)]
+    way.is_open = False
+
+    async def run() -> MemorySession:
+        async with agent(way, limit=0) as memory:
+            memory.working.add(*said)
+            await memory.tell()
+            assert len(memory.report.lost) == 11
+            way.is_open = True
+            await memory.end()
+        return memory
+
+    report = asyncio.run(run()).report
+    assert report.ended is not None
+    assert report.ended.message_count == len(said) - len(report.lost)

@@ -1,0 +1,364 @@
+"""What tool hooks do with a call: which rule decides, what is saved, what is asked."""
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentops_memory_client import MemoryClient
+from agentops_memory_client.runtime import InjectRule, Pattern, SaveRule, ToolHooks
+from agentops_memory_client.runtime.conversation.messages import ToolCall
+from agentops_memory_client.runtime.hooks import Capture, Question
+from agentops_memory_client.runtime.hooks.patterns import WrongPattern
+
+from ..support.forks import SOURCES
+from ..support.service import serving
+
+# The example of the concept that the platform was built from.
+EXAMPLE = """\
+toolHooks:
+  # Auto-save tool results as observations
+  memorySaveRules:
+    - tool: bash
+      matchOutput: "error|panic|fatal"
+      type: bugfix
+      scope: project
+    - tool: kubectl_apply
+      type: decision
+      scope: project
+
+  # Pre-execution memory queries
+  contextInjectTools:
+    - tool: bash
+      query: from_tool_args    # use the tool's arguments as search query
+      limit: 3
+"""
+
+
+def call(tool: str = "bash", **arguments: Any) -> ToolCall:
+    return ToolCall(id="1", name=tool, arguments=arguments)
+
+
+def saving(**fields: Any) -> ToolHooks:
+    return ToolHooks(save_rules=(SaveRule(tool="bash", **fields),))
+
+
+def asking(query: str = "from_tool_args", **fields: int) -> ToolHooks:
+    return ToolHooks(inject_rules=(InjectRule(tool="bash", query=query, **fields),))
+
+
+def test_the_example_of_the_concept_does_what_it_says() -> None:
+    hooks = ToolHooks.from_yaml(EXAMPLE)
+
+    assert hooks.capture(call(command="make"), "all well") is None
+    assert hooks.capture(call(command="make"), "fatal: no rule") == Capture(
+        type="bugfix",
+        scope="project",
+        title="Auto-captured: bash — make",
+        content="fatal: no rule",
+        tags=("auto-capture", "hook", "bash"),
+    )
+    assert hooks.capture(call("kubectl_apply"), "configured") == Capture(
+        type="decision",
+        scope="project",
+        title="Auto-captured: kubectl_apply",
+        content="configured",
+        tags=("auto-capture", "hook", "kubectl_apply"),
+    )
+    assert hooks.capture(call("read"), "error") is None
+    assert hooks.question(call(command="make")) == Question(query="make", limit=3)
+    assert hooks.question(call("kubectl_apply", command="make")) is None
+
+
+def test_a_rule_saves_discoveries_of_the_project_unless_told() -> None:
+    capture = saving().capture(call(), "x")
+
+    assert capture
+    assert (capture.type, capture.scope) == ("discovery", "project")
+
+
+def test_the_first_rule_of_a_tool_decides_also_when_it_does_not_match() -> None:
+    first = SaveRule(tool="bash", match_output=Pattern("error"))
+    second, other = SaveRule(tool="bash"), SaveRule(tool="read", type="config")
+    hooks = ToolHooks(
+        save_rules=(other, first, second),
+        inject_rules=(InjectRule(tool="bash", query="from_tool_args"),
+                      InjectRule(tool="bash", query="words")),
+    )  # fmt: skip
+
+    assert hooks.capture(call(), "fine") is None
+    assert hooks.capture(call(), "an error")
+    assert hooks.capture(call("Bash"), "an error") is None
+    assert hooks.question(call()) is None
+
+
+def test_a_pattern_is_searched_in_the_output_and_in_each_argument_that_is_named() -> None:
+    hooks = saving(
+        match_output=Pattern("(?i)ERROR"),
+        match_args={"command": Pattern("^git (push|pull)"), "path": Pattern("")},
+    )
+    cases: dict[bool, list[tuple[str, Mapping[str, Any]]]] = {
+        True: [("an Error", {"command": "git push", "path": "/a"}),
+               ("error", {"command": "git pull x", "path": "", "more": 1})],
+        False: [("fine", {"command": "git push", "path": "/a"}),
+                ("error", {"command": "a git push", "path": "/a"}),
+                ("error", {"command": "git push"}),
+                ("error", {"command": ["git push"], "path": "/a"}),
+                ("error", {"command": "git push", "path": None}),
+                ("error", {"command": "git push", "path": 7}),
+                ("error", {})],
+    }  # fmt: skip
+
+    for is_saved, calls in cases.items():
+        for output, arguments in calls:
+            assert bool(hooks.capture(call(**arguments), output)) is is_saved, arguments
+
+
+def test_a_blank_output_leaves_nothing_behind() -> None:
+    for output in ("", " ", "\n\t\u2003\x1c"):
+        assert saving().capture(call(command="true"), output) is None
+
+
+def test_a_title_names_the_command_or_else_the_path() -> None:
+    told = "Auto-captured: bash"
+    for arguments, title in (
+        ({}, told),
+        ({"command": "ls", "path": "/a"}, f"{told} — ls"),
+        ({"path": "/a", "query": "q"}, f"{told} — /a"),
+        ({"query": "q"}, told),
+        ({"command": " ", "path": "/a"}, f"{told} — /a"),
+        ({"command": ["ls"], "path": 3}, told),
+        ({"command": "é😀" * 40 + "x"}, f"{told} — {'é😀' * 40}"),
+        ({"command": "a\nb"}, f"{told} — a\nb"),
+    ):
+        capture = saving().capture(call(**arguments), "x")
+
+        assert capture
+        assert capture.title == title
+
+
+def test_a_content_is_cut_to_a_thousand_code_points_that_say_something() -> None:
+    for output, content in (
+        ("😀" * 1_001, "😀" * 1_000),
+        ("x" * 1_000, "x" * 1_000),
+        (" x ", " x "),
+        (" " * 1_000 + "late", "late"),
+        (" " * 999 + "xy", " " * 999 + "x"),
+    ):
+        capture = saving().capture(call(), output)
+
+        assert capture
+        assert capture.content == content
+
+
+def test_a_pattern_sees_the_whole_output() -> None:
+    assert saving(match_output=Pattern("end$")).capture(call(), "x" * 5_000 + "end")
+
+
+def test_a_query_is_the_command_the_query_or_the_path_or_words_of_its_own() -> None:
+    for arguments, query in (
+        ({"path": "/a", "query": "q", "command": "c"}, "c"),
+        ({"path": "/a", "query": "q", "command": " "}, "q"),
+        ({"path": "/a", "query": 7, "command": None}, "/a"),
+        ({"path": "", "text": "x"}, None),
+        ({}, None),
+    ):
+        expected = Question(query=query, limit=3) if query else None
+
+        assert asking().question(call(**arguments)) == expected
+
+    assert asking("what failed", limit=9).question(call()) == Question(query="what failed", limit=9)
+
+
+def test_no_hooks_do_nothing() -> None:
+    assert ToolHooks().capture(call(), "x") is None
+    assert ToolHooks().question(call(command="x")) is None
+
+
+def test_a_rule_that_the_service_would_not_take_cannot_be_made() -> None:
+    for field, value in (
+        ("tool", ""), ("tool", "t" * 101), ("type", " "), ("type", "t" * 51), ("scope", "s" * 51),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=rf"^{field}: It "):
+            SaveRule(**{"tool": "bash", field: value})  # type: ignore[arg-type]
+    for rule in ({"tool": " "}, {"query": "\n"}, {"limit": 0}, {"limit": 1_001}):
+        with pytest.raises(ValueError, match=rf"^{next(iter(rule))}: It "):
+            InjectRule(**{"tool": "bash", "query": "x", **rule})  # type: ignore[arg-type]
+
+    assert SaveRule(tool="t" * 100, type="t" * 50, scope="s" * 50).tool
+    assert InjectRule(tool="bash", query="x", limit=1_000).limit == 1_000
+
+
+def test_a_pattern_that_doubles_the_work_with_each_sign_is_linear() -> None:
+    evil = Pattern("(a+)+$")
+
+    assert not evil.is_in("a" * 1_000_000 + "!")
+    assert evil.is_in("a" * 1_000_000)
+
+
+def test_a_pattern_of_another_dialect_is_refused_in_silence(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for text in (r"(?=a)b", r"(?!a)b", r"(?<=a)b", r"(?<!a)b", r"(a)\1"):
+        with pytest.raises(WrongPattern, match="no lookahead, lookbehind or backreference"):
+            Pattern(text)
+    for text in (
+        "(a",
+        "*",
+        "[z-a]",
+        r"\Z",
+        "a{1001}",
+        "((a{99}){99}){99}",
+        "a" * 10_001,
+        "(\ud800",
+    ):
+        with pytest.raises(WrongPattern, match=r"^(RE2 does not take|A pattern has) ") as refusal:
+            Pattern(text)
+        assert "lookahead" not in str(refusal.value)
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_pattern_is_a_value() -> None:
+    pattern = Pattern("(?i)a")
+
+    assert pattern == Pattern("(?i)a") != Pattern("a")
+    assert repr(pattern) == "Pattern(text='(?i)a')"
+    assert pickle.loads(pickle.dumps(pattern)).is_in("A")  # noqa: S301 - our own
+    assert len({pattern, Pattern("(?i)a")}) == 1
+
+
+def test_half_of_a_character_counts_as_the_sign_for_it() -> None:
+    assert Pattern("^a.c$").is_in("a\ud800c")
+    assert Pattern("a\ufffdc").is_in("a\udfffc")
+    assert Pattern("a\ud800c").is_in("a\ufffdc")
+    assert Pattern("a\0c").is_in("a\0c")
+
+
+def test_the_service_takes_the_longest_that_a_rule_makes(tmp_path: Path) -> None:
+    rule = SaveRule(tool="t" * 100, type="y" * 50, scope="s" * 50)
+    asking = InjectRule(tool="t" * 100, query="from_tool_args", limit=1_000)
+    hooks = ToolHooks(save_rules=(rule,), inject_rules=(asking,))
+    long = call("t" * 100, command="\ud800\0😀\n" * 9_000)
+    capture, question = hooks.capture(long, "\0\udfff😀 " * 9_000), hooks.question(long)
+    assert capture
+    assert question
+
+    with serving(tmp_path / "memory.db") as service, MemoryClient(service.url) as client:
+        saved = client.save(
+            session_id="s", project="p", type=capture.type, title=capture.title,
+            content=capture.content, tags=capture.tags, scope=capture.scope,
+        )  # fmt: skip
+        kept = client.get(saved.id)
+        client.search(question.query, project="p", limit=question.limit)
+
+    assert (len(kept.title), len(kept.content), kept.tags[2]) == (198, 1_000, "t" * 100)
+
+
+TEXT = st.text(st.characters(), max_size=40)
+VALUES = st.one_of(TEXT, st.none(), st.integers(), st.lists(TEXT, max_size=2))
+NAMES = st.sampled_from(["command", "query", "path", "other"])
+
+
+@given(
+    arguments=st.dictionaries(NAMES, VALUES),
+    output=TEXT.map(lambda text: text * 60),
+    pattern=st.sampled_from(["(?i)a", r"\pL+$", "", "(a|b)*c", "."]),
+)
+def test_what_any_call_leaves_behind_fits_the_service(
+    arguments: dict[str, object], output: str, pattern: str
+) -> None:
+    rule = SaveRule(tool="t" * 100, match_output=Pattern(pattern))
+    hooks = ToolHooks(
+        save_rules=(rule,), inject_rules=(InjectRule(tool="t" * 100, query="from_tool_args"),)
+    )
+    asked = ToolCall(id="1", name="t" * 100, arguments=arguments)
+    capture, question = hooks.capture(asked, output), hooks.question(asked)
+
+    if capture:
+        assert len(capture.title) <= 500
+        assert 0 < len(capture.content) <= 1_000
+        assert capture.content.strip()
+        assert max(len(tag) for tag in capture.tags) <= 100
+    if question:
+        assert question.query.strip()
+
+
+MISSING = f"""
+import sys
+
+def without(package, work):
+    sys.modules[package] = None
+    try:
+        work()
+    except ImportError as error:
+        print(error)
+    finally:
+        del sys.modules[package]
+
+from agentops_memory_client.runtime import ToolHooks
+ToolHooks()
+print(sorted({{"re2", "yaml"}} & sys.modules.keys()))
+without("yaml", lambda: ToolHooks.from_yaml({EXAMPLE!r}))
+without("re2", lambda: ToolHooks.from_yaml({EXAMPLE!r}))
+print(len(ToolHooks.from_yaml({EXAMPLE!r}).save_rules))
+"""
+
+
+def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MISSING],
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.stderr == ""
+    assert re.sub(": (cd .* && )?pip install '.*'", ": pip install ...", done.stdout).split(
+        "\n"
+    ) == [
+        "[]",
+        "Tool hooks in YAML need PyYAML: pip install ...",
+        "The patterns of tool hooks need google-re2: pip install ...",
+        "2",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        (lambda: SaveRule(tool=5), "tool: It must be text."),  # type: ignore[arg-type]
+        (lambda: saving(match_output="error"), "match_output: It must be a Pattern."),
+        (lambda: saving(match_args={"command": "a"}), "match_args: It must have a Pattern"),
+        (lambda: saving(match_args=["command"]), "match_args: It must have a Pattern"),
+        (lambda: asking(limit="3"), "limit: It must be a whole number"),  # type: ignore[arg-type]
+        (lambda: asking(limit=2.5), "limit: It must be a whole number"),  # type: ignore[arg-type]
+        (lambda: Pattern(5), "A pattern is text, not int."),  # type: ignore[arg-type]
+    ],
+)
+def test_a_rule_of_the_wrong_kind_is_refused_before_a_tool_runs(
+    rule: Callable[[], object], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        rule()
+
+
+def test_hooks_have_rules_of_their_kind_and_hear_text(tmp_path: Path) -> None:
+    rule = InjectRule(tool="bash", query="x")
+    with pytest.raises(
+        TypeError, match=r"save_rules\[0\] must be of the type SaveRule, not Inject"
+    ):
+        ToolHooks(save_rules=(rule,))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="The text of hooks must be of the type str"):
+        ToolHooks.from_yaml(tmp_path)  # type: ignore[arg-type]
+    for hooks in (ToolHooks(), saving()):
+        with pytest.raises(TypeError, match="The output of a tool must be of the type str"):
+            hooks.capture(call(), None)  # type: ignore[arg-type]

@@ -1,0 +1,205 @@
+"""Large bodies: a file beside the database while they come, bounded memory, no lock held."""
+
+import json
+import resource
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ..support.process import ANEW, Program, served, until
+from ..support.raw import Wire, request, wire
+from ..support.service import PLAIN, Clock, Service, observation, serving
+
+MEBIBYTE = 1024 * 1024
+LIMIT = 3 * MEBIBYTE
+UPLOADS = ("/import", "/sessions/s1/end")
+
+
+@pytest.fixture
+def service(tmp_path: Path, clock: Clock) -> Iterator[Service]:
+    with serving(tmp_path / "memory.db", clock=clock, MEMORY_MAX_UPLOAD="3MiB") as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Wire]:
+    with wire(service.url) as connection:
+        yield connection
+
+
+def spools(folder: Path) -> list[Path]:
+    """Open files in the folder that have no name, or that are no database."""
+    links = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return [link for link in links if link.parent == folder and not is_database(link)]
+
+
+def is_database(path: Path) -> bool:
+    return path.name.startswith("memory.db")
+
+
+def document(size: int = 2 * MEBIBYTE) -> bytes:
+    """An import of that size, with two rows."""
+    rows = {"observations": [observation("The first."), observation("The second.")]}
+    return json.dumps(rows).encode().ljust(size)
+
+
+def transcript(size: int) -> bytes:
+    return b'{"messages": [{"role": "user", "content": "Hi"}]}'.ljust(size)
+
+
+@pytest.mark.parametrize("path", UPLOADS)
+def test_an_upload_may_have_its_limit_and_no_byte_more(service: Service, path: str) -> None:
+    whole = document(LIMIT) if path == "/import" else transcript(LIMIT)
+
+    answers = [
+        service.http.post(path, content=content)
+        for content in (whole, whole + b" ", iter([whole]), iter([whole, b" "]))
+    ]
+
+    assert [answer.status_code for answer in answers] == [200, 413, 200, 413]
+    sentence = "The body is larger than 3,145,728 bytes; nothing was stored."
+    assert answers[1].json() == {"error": sentence}
+
+
+def test_an_upload_lies_beside_the_database_until_it_is_answered(
+    service: Service, client: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    folder, whole = service.path.parent, request("POST", "/import", document())
+
+    client.send(whole[: -MEBIBYTE // 2])
+    until(lambda: len(spools(folder)) == 1)
+    assert all(is_database(path) for path in folder.iterdir())
+    client.send(whole[-MEBIBYTE // 2 :])
+
+    assert client.answer().json == {"imported_sessions": 0, "imported_observations": 2}
+    assert spools(folder) == []
+
+
+@pytest.mark.parametrize("end", [b"{", None], ids=["refused", "dropped"])
+def test_an_upload_that_fails_leaves_no_file(
+    service: Service, client: Wire, end: bytes | None
+) -> None:
+    folder, whole = service.path.parent, request("POST", "/import", document()[:-1] + b"{")
+    client.send(whole[:-1])
+    until(lambda: len(spools(folder)) == 1)
+
+    if end is None:
+        client.reset()
+    else:
+        client.send(end)
+        assert client.answer().status == 400
+
+    until(lambda: spools(folder) == [])
+    assert service.http.get("/stats").json()["total_observations"] == 0
+
+
+def test_a_slow_upload_holds_nobody_up(service: Service, client: Wire) -> None:
+    whole = request("POST", "/import", document())
+    client.send(whole[:-1])
+
+    saved = [service.save(f"Meanwhile {number}.")["action"] for number in range(5)]
+    client.send(whole[-1:])
+
+    assert saved == ["created"] * 5
+    assert client.answer().json["imported_observations"] == 2
+
+
+def test_a_disk_that_is_full_refuses_the_upload(service: Service) -> None:
+    service.save("Before.")
+    with file_size_limit(MEBIBYTE + MEBIBYTE // 2):
+        answers = [service.http.post(path, content=document(LIMIT)) for path in UPLOADS]
+
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert answers[0].json() == {"error": "The disk cannot take the body; nothing was stored."}
+    assert spools(service.path.parent) == []
+
+
+@pytest.mark.slow
+def test_saves_go_on_while_documents_are_imported(service: Service) -> None:
+    rows = [observation(f"Row {number}.") for number in range(2_000)]
+    importing = threading.Thread(
+        target=lambda: service.http.post("/import", json={"observations": rows})
+    )
+    importing.start()
+
+    with httpx.Client(base_url=service.url, timeout=30, verify=PLAIN) as other:
+        saved = 0
+        while importing.is_alive() or not saved:
+            answer = other.post("/observations", json=observation(f"Save {saved}."))
+            assert answer.status_code == 201
+            saved += 1
+    importing.join()
+
+    assert service.http.get("/stats").json()["total_observations"] == 2_000 + saved
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_large_import_and_export_is_bounded(tmp_path: Path) -> None:
+    rows, size = 10_000, 12_000_000
+    with served(tmp_path / "memory.db", within=ANEW, TMPDIR="/nowhere") as (program, http):
+        http.post("/import", content=b"".join(large_document(10)))
+        http.get("/export")
+        before = peak(program)
+
+        with answering(http) as waits:
+            start = time.monotonic()
+            counts = http.post("/import", content=large_document(rows)).json()
+            duration = time.monotonic() - start
+        with http.stream("GET", "/export") as answer:
+            exported = sum(len(chunk) for chunk in answer.iter_raw())
+
+        assert counts == {"imported_sessions": 0, "imported_observations": rows - 10}
+        assert exported > size
+        assert peak(program) - before < 16 * MEBIBYTE
+        assert max(waits) < duration / 2
+
+
+def large_document(rows: int) -> Iterator[bytes]:
+    yield b'{"observations": ['
+    for number in range(rows):
+        uid = f"01900000-0000-7000-8000-{number:012}"
+        row = observation("the same words again " * 50, title=f"Row {number}", uid=uid)
+        yield (b"," if number else b"") + json.dumps(row).encode()
+    yield b"]}"
+
+
+def peak(program: Program) -> int:
+    """The most memory that the process has had, in bytes."""
+    lines = Path(f"/proc/{program.pid}/status").read_text("utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+
+
+@contextmanager
+def answering(http: httpx.Client) -> Iterator[list[float]]:
+    """How long /health took each time it was asked meanwhile."""
+    waits: list[float] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        with httpx.Client(base_url=http.base_url, timeout=60, verify=PLAIN) as own:
+            while not over.wait(0.02):
+                waits.append(own.get("/health").elapsed.total_seconds())
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    yield waits
+    over.set()
+    asking.join()
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond the size."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

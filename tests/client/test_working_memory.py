@@ -1,0 +1,346 @@
+"""The working memory of an agent: it goes on where it was, whatever ended the process."""
+
+import json
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agentops_memory_client import Message
+from agentops_memory_client.runtime import ChatMessage, CheckpointError, ToolCall, WorkingMemory
+from agentops_memory_client.runtime.unsent import Unsent
+
+from ..support.conversations import call, calls, conversations, result
+
+EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+
+texts = st.text(st.characters(exclude_categories=()), max_size=8)  # halves of characters, too
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+objects = st.dictionaries(texts, values, max_size=3)
+unsent = st.builds(
+    Unsent,
+    operation=st.sampled_from(["start_session", "append_messages", "save", "end_session"]),
+    fields=objects,
+    key=texts,
+    trace=st.dictionaries(texts, texts, max_size=2),
+)
+spoken = st.builds(Message, role=texts, content=texts)
+called = st.builds(ToolCall, id=texts, name=texts, arguments=objects)
+told = st.builds(ChatMessage.assistant, texts, st.lists(called, max_size=2))
+
+ASKED = ChatMessage.user("What time is it?")
+WHOLE = json.loads(WorkingMemory([ASKED, calls("a")], session_id="s1").snapshot())
+
+
+def fields(memory: WorkingMemory) -> dict[str, object]:
+    slots = [slot for slot in WorkingMemory.__slots__ if slot != "is_recorded"]
+    return {slot: getattr(memory, slot) for slot in slots}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("states") / "agent.json"
+
+
+@EXAMPLES
+@given(conversations, st.lists(told, max_size=2), objects, objects, st.data())
+@example([], [], {"both halves": "\ud83d\ude00", "a number": 10**4000}, {}, None)
+def test_what_is_restored_is_what_was_stored(
+    path: Path,
+    messages: list[ChatMessage],
+    more: list[ChatMessage],
+    extra: dict[str, Any],
+    metadata: dict[str, Any],
+    data: st.DataObject | None,
+) -> None:
+    memory = WorkingMemory(messages, tool_metadata=metadata, extra=extra)
+    memory.add(*more)
+    if data:
+        memory.session_id = data.draw(texts.filter(str.strip))
+        memory.turn, memory.sequence = data.draw(st.tuples(*2 * [st.integers(0, 2**70)]))
+        memory.unsent = data.draw(st.lists(unsent, max_size=2))
+        memory.pending = data.draw(st.lists(spoken, max_size=2))
+
+    memory.checkpoint(path)
+
+    assert fields(WorkingMemory.restore(path)) == fields(memory)
+    assert not WorkingMemory.restore(path).is_recorded
+
+
+def test_a_new_one_has_a_session_of_its_own_and_nothing_else() -> None:
+    one, other = WorkingMemory(), WorkingMemory()
+
+    assert one.session_id != other.session_id
+    assert fields(one) == {
+        "session_id": one.session_id, "turn": 0, "sequence": 0, "_messages": [],
+        "tool_metadata": {}, "extra": {}, "unsent": [], "pending": [],
+    }  # fmt: skip
+    assert repr(WorkingMemory([ASKED], session_id="s1", turn=2)) == (
+        "WorkingMemory(session_id='s1', turn=2, messages=1)"
+    )
+
+
+def test_a_budget_that_is_no_number_drops_nothing() -> None:
+    memory = WorkingMemory([ChatMessage.user("Hi.")])
+
+    with pytest.raises(TypeError, match=r"^budget must be of the type int, not str\.$"):
+        memory.trim_to_token_budget("4000")  # type: ignore[arg-type]
+    assert len(memory.messages) == 1
+
+
+def test_messages_are_added_all_or_none() -> None:
+    memory, wrong = WorkingMemory([ASKED]), {"role": "user", "content": "And?"}
+    memory.is_recorded = True
+
+    with pytest.raises(TypeError, match=r"^A message is a ChatMessage, not dict\.$"):
+        memory.add(ASKED, wrong)  # type: ignore[arg-type]
+
+    assert (memory.messages, memory.pending) == ((ASKED,), [])
+    memory.add(calls("a"), result("a"))
+    assert memory.messages == (ASKED, calls("a"), result("a"))
+    assert memory.tokens() == 8 + (4 + 1 + 1) + 5
+
+
+def test_what_is_said_gathers_only_for_a_session() -> None:
+    memory = WorkingMemory([ASKED])
+    memory.add(ASKED)
+    assert memory.pending == []
+
+    memory.is_recorded = True
+    memory.add(ChatMessage.system("Be brief."), ASKED, ChatMessage.assistant(" "))
+
+    assert memory.pending == [Message(role="user", content=ASKED.content)]
+
+
+def test_after_a_crash_it_is_known_which_calls_have_no_result(path: Path) -> None:
+    WorkingMemory([ASKED, calls("a", "b"), result("a")]).checkpoint(path)
+
+    memory = WorkingMemory.resume(path)
+    assert memory.unanswered() == (call("b"),)
+
+    memory.add(result("b"))
+    assert memory.unanswered() == ()
+
+
+def test_what_is_known_of_a_call_goes_when_the_call_does() -> None:
+    metadata = {"a": 1, "b": 2, "c": 3, "not called yet": 4}
+    memory = WorkingMemory(
+        [ASKED, calls("a"), result("a"), calls("b"), ASKED, calls("c", "b")],
+        tool_metadata=metadata,
+    )
+
+    dropped = memory.trim_to_token_budget(0)
+
+    assert dropped == (ASKED, calls("a"), result("a"), calls("b"), ASKED)
+    assert memory.messages == (calls("c", "b"),)
+    assert memory.tool_metadata == {"b": 2, "c": 3, "not called yet": 4}
+    assert metadata["a"] == 1
+    assert memory.trim_to_token_budget(0) == ()
+
+
+def test_to_resume_is_to_begin_where_nothing_was_stored(tmp_path: Path) -> None:
+    path = tmp_path / "agent.json"
+    with pytest.raises(FileNotFoundError, match=r"agent\.json"):
+        WorkingMemory.restore(path)
+
+    memory = WorkingMemory.resume(path)
+    memory.turn = 3
+    memory.checkpoint(str(path))
+
+    assert fields(WorkingMemory.resume(str(path))) == fields(memory)
+
+
+def test_a_snapshot_is_of_its_moment() -> None:
+    memory = WorkingMemory(extra={"groups": ["a"]})
+    taken = memory.snapshot()
+
+    memory.extra["groups"].append("b")
+
+    assert json.loads(taken)["extra"] == {"groups": ["a"]}
+
+
+def test_mappings_and_tuples_are_stored_as_json_has_them(path: Path) -> None:
+    arguments = MappingProxyType({"paths": ("a", "b")})
+    memory = WorkingMemory(extra={"pair": (1, MappingProxyType({"x": ()}))})
+    memory.add(ChatMessage.assistant("", [ToolCall(id="a", name="Read", arguments=arguments)]))
+
+    memory.checkpoint(path)
+
+    found = WorkingMemory.restore(path)
+    assert found.extra == {"pair": [1, {"x": []}]}
+    assert found.messages[0].tool_calls[0].arguments == {"paths": ["a", "b"]}
+    assert memory.tokens() == found.tokens()
+
+
+def deep(levels: int) -> Any:
+    return {"in": deep(levels - 1)} if levels else None
+
+
+class Round(list[Any]):
+    def __init__(self) -> None:
+        self.append(self)
+
+
+UNSTORED: list[tuple[dict[str, Any], str]] = [
+    ({"groups": [1, 2, {3}]}, "extra.groups[2] is of the type set; JSON has none."),
+    ({"agent": object}, "extra.agent is of the type type; JSON has none."),
+    ({"by name": {"key": {1: "one"}}},
+     "extra['by name'].key has a key of the type int; JSON has text."),
+    ({"score": float("nan")}, "extra.score is nan; JSON has none."),
+    ({"score": float("-inf")}, "extra.score is -inf; JSON has none."),
+    ({"a": [10**5000]}, "extra.a[0] has too many digits."),
+    ({"a": b"bytes"}, "extra.a is of the type bytes; JSON has none."),
+    (deep(150), f"extra{'.in' * 150}"[:120] + "... lies more than 100 deep."),
+    ({"r": Round()}, f"extra.r{'[0]' * 150}"[:120] + "... lies more than 100 deep."),
+]  # fmt: skip
+
+
+def test_what_could_not_be_restored_is_not_stored(tmp_path: Path) -> None:
+    path = tmp_path / "agent.json"
+    WorkingMemory(turn=1).checkpoint(path)
+    for extra, sentence in UNSTORED:
+        with pytest.raises(CheckpointError) as refusal:
+            WorkingMemory(extra=extra).checkpoint(path)
+        assert str(refusal.value) == f"The working memory cannot be stored: {sentence}"
+
+    WorkingMemory(extra=deep(98)).checkpoint(tmp_path / "deep.json")
+    assert WorkingMemory.restore(path).turn == 1
+    assert sorted(it.name for it in tmp_path.iterdir()) == ["agent.json", "deep.json"]
+
+
+def test_the_place_of_what_cannot_be_stored_may_be_anywhere() -> None:
+    places: list[tuple[str, Any, str]] = [
+        ("tool_metadata", {"a-1": {"at": {1}}},
+         "tool_metadata['a-1'].at is of the type set; JSON has none."),
+        ("turn", "3", "turn is not a whole number."),
+        ("turn", True, "turn is not a whole number."),
+        ("turn", -1, "turn is below 0."),
+        ("sequence", -1, "sequence is below 0."),
+        ("session_id", " ", "session_id must have 1 to 500 characters, and not be blank."),
+        ("session_id", None, "session_id is not text."),
+        ("extra", [], "extra is not an object."),
+    ]  # fmt: skip
+    for name, value, sentence in places:
+        memory = WorkingMemory()
+        setattr(memory, name, value)
+        with pytest.raises(CheckpointError) as refusal:
+            memory.snapshot()
+        assert str(refusal.value) == f"The working memory cannot be stored: {sentence}"
+
+    sought = ToolCall(id="a", name="Read", arguments={"path": Path()})
+    with pytest.raises(CheckpointError, match=r"messages\[1\]\.tool_calls\[0\]\.arguments\.path"):
+        WorkingMemory([ASKED, ChatMessage.assistant("", [sought])]).snapshot()
+
+
+def changed(**fields: Any) -> bytes:
+    return json.dumps(WHOLE | fields).encode()
+
+
+MESSAGE = WHOLE["messages"][0]
+CALL = WHOLE["messages"][1]["tool_calls"][0]
+UNREAD = [
+    (b"", "It is no JSON: Expecting value: line 1 column 1 (char 0)."),
+    (changed()[:-1], "It is no JSON: Expecting ',' delimiter: line 1 column {at} (char {char})."),
+    (b"\xff",
+     "It is no JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte."),
+    (b'{"format": NaN}', "It is no JSON: NaN is no number."),
+    (b"[" * 200_000, "It is nested too deep."),
+    (b"[]", "It is no checkpoint of a working memory."),
+    (b"{}", "It is no checkpoint of a working memory."),
+    (changed(format="another"), "It is no checkpoint of a working memory."),
+    (changed(version=2),
+     "It is of version 2, and this program reads none above 1; a newer one wrote it."),
+    (changed(version="1"), "version is not a whole number."),
+    (changed(version=0), "version is below 1."),
+    (changed(turn=1.0), "turn is not a whole number."),
+    (changed(turn=-1), "turn is below 0."),
+    (changed(sequence=None), "sequence is not a whole number."),
+    (changed(session_id=7), "session_id is not text."),
+    (changed(session_id=""), "session_id must have 1 to 500 characters, and not be blank."),
+    (changed(extra=[]), "extra is not an object."),
+    (changed(extra={"a": 0.5}).replace(b"0.5", b"1e999"), "extra.a is inf; JSON has none."),
+    (changed(extra=deep(100)), "extra" + ".in" * 38 + ".... lies more than 100 deep."),
+    (changed(tool_metadata="a"), "tool_metadata is not an object."),
+    (changed(messages={}), "messages is not a list."),
+    (changed(messages=[MESSAGE, 7]), "messages[1]: It is not an object."),
+    (changed(messages=[MESSAGE | {"role": "robot"}]),
+     "messages[0]: A message is of system, user, assistant, tool; not of 'robot'."),
+    (changed(messages=[MESSAGE | {"content": None}]), "messages[0]: content is not text."),
+    (changed(messages=[MESSAGE | {"role": "tool", "tool_call_id": 7}]),
+     "messages[0]: The id of a call is text, not int."),
+    (changed(messages=[MESSAGE | {"role": "tool", "tool_call_id": []}]),
+     "messages[0]: The id of a call is text, not list."),
+    (changed(messages=[{"role": "assistant", "content": "", "tool_calls": [CALL | {"name": 7}]}]),
+     "messages[0]: tool_calls[0]: name is not text."),
+    (changed(unsent=[{"deed": "steal", "fields": {}, "key": "k", "trace": {}}]),
+     "unsent[0]: What is unsent is one of start_session, append_messages, save, end_session."),
+    (changed(unsent=[{"deed": "save", "fields": {}, "key": "k", "trace": {"a": 1}}]),
+     "unsent[0]: The key of what is unsent is text, and so are its headers."),
+    (changed(unsent=[{"deed": "save", "fields": {}, "trace": {}}]), "unsent[0]: key is missing."),
+    (changed(said=[{"role": "user"}]), "said[0]: content is missing."),
+]  # fmt: skip
+
+
+def test_what_is_no_checkpoint_is_told_with_its_path(path: Path) -> None:
+    for document, reason in UNREAD:
+        path.write_bytes(document)
+        with pytest.raises(CheckpointError) as refusal:
+            WorkingMemory.resume(path)
+        told = reason.format(at=len(document) + 1, char=len(document))
+        assert str(refusal.value) == f"The checkpoint {path} cannot be read: {told}"
+        assert path.read_bytes() == document
+
+
+def test_every_field_of_a_checkpoint_must_be_there(path: Path) -> None:
+    for name in WHOLE.keys() - {"format"}:
+        path.write_text(json.dumps({key: it for key, it in WHOLE.items() if key != name}))
+        with pytest.raises(CheckpointError, match=f"{name} is missing"):
+            WorkingMemory.restore(path)
+
+
+def test_a_document_has_its_format_and_version() -> None:
+    document = WorkingMemory([ASKED, calls("a")], session_id="s1").snapshot()
+    calling = {
+        "role": "assistant", "content": "",
+        "tool_calls": [{"id": "a", "name": "Bash", "arguments": {}}],
+    }  # fmt: skip
+
+    assert json.loads(document) == {
+        "format": "agentops-memory working memory", "version": 1, "session_id": "s1", "turn": 0,
+        "sequence": 0, "messages": [{"role": "user", "content": ASKED.content}, calling],
+        "tool_metadata": {}, "extra": {}, "unsent": [], "said": [],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("session_id", ["", " ", "x" * 501, 7])
+def test_an_id_that_the_service_would_not_take_is_refused_at_once(session_id: Any) -> None:
+    with pytest.raises(ValueError, match="session_id"):
+        WorkingMemory(session_id=session_id)
+
+
+def test_an_id_may_be_as_long_as_the_service_takes() -> None:
+    memory = WorkingMemory(session_id="x" * 500)
+
+    assert json.loads(memory.snapshot())["session_id"] == "x" * 500
+
+
+def test_whatever_is_stored_lies_no_deeper_than_what_is_read(path: Path) -> None:
+    def storing(arguments: Any, fields: Any) -> None:
+        call = ToolCall(id="a", name="Read", arguments=arguments)
+        memory = WorkingMemory([ChatMessage.assistant("", [call])])
+        memory.unsent.append(Unsent(operation="save", fields=fields, key="k"))
+        memory.checkpoint(path)
+
+    storing(deep(95), deep(97))
+    assert WorkingMemory.restore(path).unsent[0].fields == deep(97)
+    for arguments, fields in ((deep(96), {}), ({}, deep(98))):
+        with pytest.raises(CheckpointError, match="lies more than 100 deep"):
+            storing(arguments, fields)

@@ -1,0 +1,182 @@
+"""The values of the Helm chart: each is explained, and is what the schema allows."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+import agentops_memory
+from agentops_memory.recall.text.features import Feature
+from agentops_memory.settings.parsing import ALL_TOOLS
+from agentops_memory.settings.settings import settings
+
+from ..docs.test_docs import blocks
+from ..support.chart import CASES, CHART, REFUSED, ROOT, defaults, documented, merged, schema
+from ..support.helm_commands import commands
+
+JOB = "agentops-memory"  # that the alerts ask for
+NOT_NEEDED = {  # counted where it is not given
+    "terminationGracePeriodSeconds",
+    "service.publishNotReadyAddresses",
+}
+NEEDED_LISTS = {"networkPolicy.from", "persistence.accessModes"}
+AS_IN_KUBERNETES = {"affinity", "resources", "litestream.resources"}  # one value each
+
+
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    """What says whether values are allowed."""
+    jsonschema.Draft7Validator.check_schema(schema())
+    return jsonschema.Draft7Validator(schema())
+
+
+def values_of(part: object, name: str = "") -> Iterator[str]:
+    """The full names of the values in values.yaml."""
+    if not isinstance(part, dict) or not part or name in AS_IN_KUBERNETES:
+        yield name
+        return
+    for key, below in part.items():
+        yield from values_of(below, f"{name}.{key}".lstrip("."))
+
+
+def values_allowed(part: dict[str, Any], name: str = "") -> Iterator[str]:
+    """The full names of the values in the schema, every map of which is closed."""
+    part = schema()["definitions"][part["$ref"].split("/")[-1]] if "$ref" in part else part
+    if "properties" not in part or name in {*AS_IN_KUBERNETES, "settings"}:
+        yield name
+        return
+    assert part["additionalProperties"] is False, name
+    for key, below in part["properties"].items():
+        yield from values_allowed(below, f"{name}.{key}".lstrip("."))
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+
+    assert chart["version"] == chart["appVersion"] == agentops_memory.__version__
+    assert chart["kubeVersion"] == ">=1.28.0-0"
+
+
+def test_the_schema_allows_the_defaults_and_every_case(validator: Any) -> None:
+    for values in CASES.values():
+        validator.validate(merged(defaults(), values))
+
+
+def test_the_schema_names_every_value_and_no_other() -> None:
+    assert set(values_allowed(schema())) - {"global"} == set(values_of(defaults()))
+
+
+@pytest.mark.slow
+def test_a_value_that_is_taken_away_is_refused_where_the_chart_needs_it(validator: Any) -> None:
+    for name in values_of(defaults()):
+        values = part = merged(defaults())
+        *path, last = name.split(".")
+        for each in path:
+            part[each] = part = merged(part[each])
+        if isinstance(part.pop(last), dict | list) and name not in NEEDED_LISTS:
+            continue
+
+        assert validator.is_valid(values) is (name in NOT_NEEDED), name
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("MEMORY_TOOLS", ["mem_forget", "mem_save mem_get", "mem_save,"]),
+        ("MEMORY_RECALL_WITHOUT", ["stemming", "typos,"]),
+        ("MEMORY_INDEX_CACHE", ["-1", "00", "1.5MiB", "none"]),
+        ("MEMORY_RATE_LIMIT", ["1000001/s", "0/s", "5"]),
+        ("MEMORY_ALLOWED_ORIGINS", ["https://console.example/", "*", "http://*"]),
+    ],
+)
+def test_the_schema_allows_of_a_setting_what_the_service_takes(
+    validator: Any, name: str, refused: list[str]
+) -> None:
+    taken = {
+        "MEMORY_TOOLS": ["default", "all", ", ".join(ALL_TOOLS)],
+        "MEMORY_RECALL_WITHOUT": [",".join(Feature)],
+        "MEMORY_INDEX_CACHE": ["0", "64MiB", "1048576"],
+        "MEMORY_RATE_LIMIT": ["1/s", "1000000/h"],
+        "MEMORY_ALLOWED_ORIGINS": ["https://console.example, http://localhost:3000"],
+    }
+    for text in taken[name]:
+        settings({name: text})
+        validator.validate(merged(defaults(), {"settings": {name: text}}))
+    for text in refused:
+        assert not validator.is_valid(merged(defaults(), {"settings": {name: text}})), text
+
+
+def test_every_value_is_explained_where_it_stands_and_in_the_documents() -> None:
+    explained = documented()
+    names = {value.name for value in explained}
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if re.match(r"\| `[a-zA-Z.]+` \| `", line)]
+
+    # A comment may stand above the group that a value is in.
+    alone = [name for name in values_of(defaults()) if not {name, name.rpartition(".")[0]} & names]
+    assert alone == []
+    assert rows == [value.row for value in explained]
+
+
+def test_a_command_that_installs_gives_values_that_exist(validator: Any) -> None:
+    assert len(commands()) >= 3
+    for command in commands():
+        assert command.is_of_the_chart, command.text
+        validator.validate(merged(defaults(), command.values))
+
+
+def test_what_the_documents_say_in_yaml_is_a_manifest_or_values(validator: Any) -> None:
+    pages = (ROOT / "docs" / name for name in ("deployment.md", "postgresql.md"))
+    for block in itertools.chain.from_iterable(blocks(page, "yaml") for page in pages):
+        document = yaml.safe_load(block)
+        if "scrape_configs" in document:
+            assert [job["job_name"] for job in document["scrape_configs"]] == [JOB]
+        elif "env" in document:  # of the container of another program
+            pod = {"containers": [{"name": "program", "image": "program", **document}]}
+            kubernetes_validate.validate(
+                {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "program"}, "spec": pod},
+                "1.28",
+                strict=True,
+            )
+        elif document.get("kind") == "Cluster":  # a kind of CloudNativePG
+            assert document["spec"]["instances"] == 3
+            assert document["spec"]["postgresql"]["synchronous"]["number"] == 1
+        elif "kind" in document:
+            kubernetes_validate.validate(document, "1.28", strict=True)
+        else:
+            validator.validate(merged(defaults(), document))
+
+
+def test_a_freed_volume_waits_for_the_claim_that_the_guide_makes() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    (reference,) = re.findall(r'"claimRef": (\{[^}]*\})', page)
+    claims = [
+        claim["metadata"]
+        for block in blocks(ROOT / "docs" / "deployment.md", "yaml")
+        if (claim := yaml.safe_load(block)).get("kind") == "PersistentVolumeClaim"
+    ]
+
+    assert json.loads(reference) == {**claims[0], "uid": None, "resourceVersion": None}
+
+
+def test_no_pod_writes_the_file_that_the_way_back_replaces() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    back = page[
+        page.index("### The way back") : page.index("memory.db.before-upgrade memory.db.back")
+    ]
+    chosen = set(re.findall(r"app\.kubernetes\.io/[a-z]+=[a-z]+", back))
+
+    assert back.index("--replicas=0") < back.index("wait --for=delete pod")
+    assert chosen == {"app.kubernetes.io/instance=memory", "app.kubernetes.io/component=memory"}
+
+
+def test_some_refusals_are_the_schemas(validator: Any) -> None:
+    refused = [not validator.is_valid(merged(defaults(), case.values)) for case in REFUSED]
+
+    assert 0 < sum(refused) < len(REFUSED)

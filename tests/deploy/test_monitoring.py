@@ -1,0 +1,150 @@
+"""What an operator watches: the dashboard and the alerts ask for what the service measures."""
+
+import itertools
+import re
+
+from agentops_memory.telemetry.measures import Kind
+
+from ..support import promql
+from ..support.manifests import DEPLOY, ROOT, manifest
+from ..support.measures import MEASURES, series
+from ..support.watching import ALERTS, alerts, dashboard, panels, queries
+
+RULES = DEPLOY / "components" / "monitoring" / "rules.yaml"
+DOCUMENT = ROOT / "docs" / "deployment.md"
+UNITS = {"none", "short", "bytes", "s", "percentunit", "reqps", "ops"}
+
+
+def test_a_query_asks_for_what_the_service_measures() -> None:
+    known = series()
+    for name, expression in queries():
+        query = promql.read(expression)
+
+        assert query.metrics, name
+        assert [metric for metric in query.metrics if metric not in known] == [], name
+        for metric, labels in query.metrics.items():
+            assert labels <= known[metric] | promql.LABELS, (name, metric)
+        assert query.grouping <= promql.LABELS.union(*(known[each] for each in query.metrics)), name
+
+
+def test_a_function_fits_the_measure_that_it_is_given() -> None:
+    histograms = {name for name, (kind, _) in MEASURES.items() if kind is Kind.HISTOGRAM}
+    for name, expression in queries():
+        for function, metric in re.findall(r"\b(\w+)\(([a-z_]+)(?:\{[^}]*\})?\[", expression):
+            of_a_histogram = re.sub("_(bucket|sum|count)$", "", metric) in histograms
+            is_counted = metric.endswith("_total") or of_a_histogram
+            assert (function in {"rate", "increase"}) is is_counted, (name, function, metric)
+        quantiles = expression.count("histogram_quantile(")
+        assert quantiles == len(re.findall(r"by \([^)]*\ble\)", expression)), name
+        assert quantiles == len(re.findall(r"_bucket\b", expression)), name
+
+
+def test_the_unit_of_a_panel_fits_what_it_shows() -> None:
+    for panel in panels():
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        for expression in (target["expr"] for target in panel["targets"]):
+            is_share = "vector(0)) /" in expression
+            is_seconds = bool(re.search(r"_seconds_bucket|memory_backup\w*_seconds", expression))
+            is_size = bool(re.search(r"\w_bytes\{", expression))
+            assert (unit == "percentunit") is is_share, panel["title"]
+            assert (unit == "s") is is_seconds, panel["title"]
+            assert (unit == "bytes") is is_size, panel["title"]
+
+
+def test_each_measure_of_the_service_is_shown_in_the_dashboard() -> None:
+    shown = {name for _, expression in queries() for name in promql.read(expression).metrics}
+
+    assert {re.sub("_(bucket|sum|count)$", "", name) for name in series()} == {
+        re.sub("_(bucket|sum|count)$", "", name) for name in shown
+    }
+
+
+def test_each_panel_has_an_id_a_title_and_a_description_of_its_own() -> None:
+    ids = [panel["id"] for panel in dashboard()["panels"]]
+    assert len(set(ids)) == len(ids)
+    for words in ("title", "description"):
+        texts = [panel[words] for panel in panels()]
+        assert all(texts)
+        assert len(set(texts)) == len(texts)
+
+
+def test_no_panel_covers_another_or_leaves_the_grid() -> None:
+    for panel in dashboard()["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] >= 0
+        assert place["x"] + place["w"] <= 24
+    for one, other in itertools.combinations(dashboard()["panels"], 2):
+        a, b = one["gridPos"], other["gridPos"]
+        beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
+        below = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+        assert beside or below, (one["title"], other["title"])
+
+
+def test_every_panel_asks_the_chosen_source_about_the_chosen_services() -> None:
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    for panel in panels():
+        assert panel["datasource"] == source
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+        references = [target["refId"] for target in panel["targets"]]
+        assert len(set(references)) == len(references)
+        for target in panel["targets"]:
+            assert target["datasource"] == source
+            selectors = promql.SELECTOR.findall(target["expr"])
+            assert selectors
+            for _, matchers in selectors:
+                assert 'namespace=~"$namespace", job=~"$job", instance=~"$instance"' in matchers
+
+
+def test_the_dashboard_chooses_by_source_namespace_job_and_instance() -> None:
+    variables = dashboard()["templating"]["list"]
+
+    assert [each["name"] for each in variables] == ["datasource", "namespace", "job", "instance"]
+    assert {each["allValue"] for each in variables[1:]} == {".*"}  # also those without the label
+
+
+def test_latencies_lead_to_traces() -> None:
+    with_exemplars = {
+        panel["title"]
+        for panel in panels()
+        if any(each.get("exemplar") for each in panel["targets"])
+    }
+
+    assert with_exemplars == {"Seconds of /context", "Seconds of a commit"}
+
+
+def test_each_alert_says_how_grave_it_is_what_it_means_and_where_to_read_on() -> None:
+    anchors = re.findall(r'<a id="([^"]*)"></a>`(\w+)`', DOCUMENT.read_text("utf-8"))
+    described = {name: anchor for anchor, name in anchors}
+
+    assert len({alert["alert"] for alert in alerts()}) == len(alerts()) == len(anchors)
+    for alert in alerts():
+        words = alert["annotations"]
+        assert alert["labels"]["severity"] in {"critical", "warning"}
+        assert words["summary"].endswith(".")
+        assert len(words["description"]) > 100
+        assert words["runbook"] == f"docs/deployment.md#{described[alert['alert']]}"
+
+
+def test_the_document_tells_the_severity_of_each_alert() -> None:
+    rows = re.findall(r"`(Agentops\w+)` \| (\w+) \|", DOCUMENT.read_text("utf-8"))
+
+    assert rows == [(alert["alert"], alert["labels"]["severity"]) for alert in alerts()]
+
+
+def test_each_alert_has_a_unit_test() -> None:
+    text = ALERTS.with_name("alerts.test.yaml").read_text("utf-8")
+
+    assert [alert["alert"] for alert in alerts() if alert["alert"] not in text] == []
+
+
+def test_the_operator_of_prometheus_is_given_the_same_rules() -> None:
+    rule = manifest(RULES)
+
+    assert (rule["kind"], rule["spec"]) == ("PrometheusRule", manifest(ALERTS))
+
+
+def test_composed_prometheus_scrapes_the_job_that_the_alerts_ask_for() -> None:
+    (job,) = manifest(DEPLOY / "prometheus" / "prometheus.yaml")["scrape_configs"]
+    asked = {name for alert in alerts() for name in re.findall(r'job="([^"]*)"', alert["expr"])}
+
+    assert asked == {job["job_name"]}

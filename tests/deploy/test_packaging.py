@@ -1,0 +1,320 @@
+"""What is shipped: two distributions and the image's recipe, read as they stand."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hatchling.build import build_sdist, build_wheel
+
+import agentops_memory
+import agentops_memory_client
+from agentops_memory.settings.settings import VARIABLES, settings
+
+from .. import MACHINE
+from ..support.manifests import BASE, NOBODY, container, manifest
+from ..support.service import serving
+
+ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "service" / "client"
+PACKAGES = {
+    "agentops_memory": ROOT / "service" / "agentops_memory",
+    "agentops_memory_client": CLIENT / "agentops_memory_client",
+}
+VERSION = agentops_memory.__version__
+PATIENCE = 300.0  # seconds for an index that is slow
+NEEDED_BY_NEEDED = {
+    "annotated-types", "anyio", "certifi", "h11", "httpcore", "idna", "pydantic-core", "sniffio",
+    "typing-extensions", "typing-inspection",
+}  # fmt: skip
+LOOP = """
+import asyncio, sys
+from agentops_memory_client import AsyncMemoryClient, MemoryClient
+from agentops_memory_client.runtime import MemorySession, WorkingMemory
+
+async def turn(url):
+    async with AsyncMemoryClient(url) as client:
+        async with MemorySession(client, WorkingMemory(), project="shop") as memory:
+            async with memory.turn("How long does a payment take?") as remembered:
+                print("12 s" in remembered)
+        print(memory.report.ended.message_count)
+
+with MemoryClient(sys.argv[1]) as client:
+    fields = {"type": "decision", "title": "Timeouts", "content": "A payment takes up to 12 s."}
+    print(client.save(session_id="s", project="shop", **fields).action)
+asyncio.run(turn(sys.argv[1]))
+print(*(name for name in ("agentops_memory", "opentelemetry", "yaml") if name in sys.modules))
+"""
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile, each instruction with what it says, continued lines joined."""
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    joined = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines())]
+
+
+def final_stage(word: str) -> list[str]:
+    """What the last stage of the Dockerfile says with this instruction."""
+    lines = instructions()
+    last = max(at for at, (name, _) in enumerate(lines) if name == "FROM")
+    return [rest for name, rest in lines[last:] if name == word]
+
+
+def image_environment() -> dict[str, str]:
+    return dict(
+        assignment.split("=", 1) for line in final_stage("ENV") for assignment in shlex.split(line)
+    )
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """The wheel of each package."""
+    folder = tmp_path_factory.mktemp("wheels")
+    return {
+        "agentops_memory": built(ROOT, folder),
+        "agentops_memory_client": built(CLIENT, folder),
+    }
+
+
+def built(project: Path, folder: Path) -> Path:
+    """The wheel of a project, made in the folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        return folder / build_wheel(str(folder))
+
+
+def packed(wheel: Path) -> set[str]:
+    """The files of a wheel, but for what stands about it."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def required(wheel: Path) -> list[str]:
+    """What a wheel says that it requires without an extra."""
+    with zipfile.ZipFile(wheel) as archive:
+        [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        text = archive.read(metadata).decode()
+    return re.findall(r"^Requires-Dist: ((?:(?!extra ==).)+)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_wheel_holds_every_source_file_and_migration(
+    name: str, wheels: Mapping[str, Path]
+) -> None:
+    sources = {
+        str(path.relative_to(PACKAGES[name].parent))
+        for path in PACKAGES[name].rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+    assert packed(wheels[name]) == sources
+    assert any(path.endswith(".sql") for path in sources) == (name == "agentops_memory")
+
+
+WITHOUT = """
+import asyncio, sys
+from contextlib import suppress
+for name in ("mcp", "psycopg", "re2", "yaml"):
+    sys.modules[name] = None
+from agentops_memory.cli import main
+from agentops_memory.settings import parsing
+from agentops_memory_client.runtime import ToolHooks
+from agentops_memory_client.runtime.hooks.patterns import Pattern
+for work in (parsing.database_url, ToolHooks.from_yaml, Pattern):
+    try:
+        work("postgresql://host/name")
+    except (ValueError, ImportError) as error:
+        print(error)
+with suppress(SystemExit):
+    sys.stderr = sys.stdout
+    main(["mcp", "--project", "p"])
+"""
+
+
+def hints(site: Path, cwd: Path) -> list[str]:
+    """What the packages in a folder say must be installed, run without what is optional."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        env={**MACHINE, "PYTHONPATH": str(site)}, cwd=cwd, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    return re.findall(r": ((?:cd .+ && )?pip install .+)$", done.stdout, re.MULTILINE)
+
+
+def test_what_is_not_installed_is_named_as_it_can_be_where_the_program_was_installed(
+    wheels: Mapping[str, Path], tmp_path: Path
+) -> None:
+    site, checkout = tmp_path / "site", tmp_path / "my checkout"
+    for wheel in wheels.values():
+        shutil.unpack_archive(wheel, site, "zip")
+    checkout.mkdir()
+
+    def installed_from(origin: Mapping[str, object]) -> None:
+        for folder in site.glob("*.dist-info"):
+            (folder / "direct_url.json").write_text(json.dumps(origin), "utf-8")
+
+    packages = {
+        "mcp": "'mcp<3,>=2.3'", "postgresql": "'psycopg[binary]<4,>=3.3'",
+        "runtime": "'google-re2<2,>=1.1.20251105' 'pyyaml<7,>=6'",
+    }  # fmt: skip
+    extras = ("postgresql", "runtime", "runtime", "mcp")
+    by_name = [f"pip install {packages[extra]}" for extra in extras]
+    here = [f"pip install '.[{extra}]'" for extra in extras]
+
+    assert hints(site, tmp_path) == by_name
+    installed_from({"url": "file:///a.whl", "archive_info": {}})
+    assert hints(site, tmp_path) == by_name
+    installed_from({"url": checkout.as_uri(), "dir_info": {"editable": True}})
+    assert hints(site, tmp_path) == by_name  # the folder is no checkout any more
+    (checkout / "pyproject.toml").touch()
+    assert hints(site, tmp_path) == [f"cd '{checkout}' && {it}" for it in here]
+    assert hints(site, checkout) == here
+
+
+def test_no_text_names_an_extra_of_a_package_that_no_index_has() -> None:
+    texts = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("service/**/*.py")]
+
+    assert [
+        it for it in texts if re.search(r"agentops-memory(-client)?\[", it.read_text("utf-8"))
+    ] == []
+
+
+def test_no_file_is_in_both_wheels(wheels: Mapping[str, Path]) -> None:
+    server, client = map(packed, wheels.values())
+
+    assert server & client == set()
+
+
+def test_a_checkout_requires_the_client_that_it_holds(wheels: Mapping[str, Path]) -> None:
+    assert f"agentops-memory-client @ {CLIENT.as_uri()}" in required(wheels["agentops_memory"])
+
+
+@pytest.mark.slow
+def test_a_release_requires_the_client_of_its_version(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        source = tmp_path / build_sdist(str(tmp_path))
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / source.name.removesuffix(".tar.gz")
+
+    wheel = built(unpacked, tmp_path)
+
+    assert not (unpacked / "service" / "client").exists()
+    assert f"agentops-memory-client=={VERSION}" in required(wheel)
+    assert not any("file:" in requirement for requirement in required(wheel))
+    assert "file:" not in (unpacked / "PKG-INFO").read_text("utf-8").split("\n\n")[0]
+
+
+@pytest.mark.slow
+def test_the_client_and_the_kit_run_where_nothing_of_the_server_is(
+    wheels: Mapping[str, Path], tmp_path: Path
+) -> None:
+    python = str(tmp_path / "empty" / "bin" / "python")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "empty"], check=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+    subprocess.run(
+        [*pip, "install", "--quiet", str(wheels["agentops_memory_client"])],
+        env=MACHINE, timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    listed = subprocess.run(
+        [*pip, "list", "--format=json"], env=MACHINE, capture_output=True, check=True
+    )
+    with serving(tmp_path / "memory.db") as service:
+        looped = subprocess.run(
+            [python, "-W", "error", "-c", LOOP, service.url],
+            env=MACHINE, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    installed = {entry["name"].lower().replace("_", "-") for entry in json.loads(listed.stdout)}
+    assert installed - NEEDED_BY_NEEDED == {"agentops-memory-client", "httpx", "pydantic"}
+    assert (looped.stdout.split("\n"), looped.stderr) == (["created", "True", "1", "", ""], "")
+
+
+def test_the_licence_is_one() -> None:
+    assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_wheel_is_named_after_the_one_version(name: str, wheels: Mapping[str, Path]) -> None:
+    folder = CLIENT if name == "agentops_memory_client" else ROOT
+    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+
+    assert project["dynamic"] == ["version"]
+    assert "version" not in project
+    assert agentops_memory_client.__version__ == VERSION
+    assert wheels[name].name == f"{name}-{VERSION}-py3-none-any.whl"
+
+
+def test_the_manifests_run_the_image_of_this_version() -> None:
+    images = manifest(BASE / "kustomization.yaml")["images"]
+
+    assert images == [{"name": container()["image"], "newTag": agentops_memory.__version__}]
+
+
+def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    newest = re.search(r"^## (\S+)", changelog, re.MULTILINE)
+
+    assert newest is not None
+    assert newest[1] == agentops_memory.__version__
+
+
+def test_the_image_runs_the_program_and_serves_by_default() -> None:
+    assert final_stage("ENTRYPOINT") == ['["agentops-memory"]']
+    assert final_stage("CMD") == ['["serve"]']
+
+
+def test_the_image_runs_as_nobody() -> None:
+    assert final_stage("USER") == [f"{NOBODY}:{NOBODY}"]
+
+
+def test_the_image_keeps_its_data_in_a_volume_that_nobody_owns() -> None:
+    (setup,) = final_stage("RUN")
+
+    assert final_stage("VOLUME") == ["/data"]
+    assert f"install -d -o {NOBODY} -g {NOBODY} /data" in setup
+
+
+def test_the_image_asks_its_own_program_whether_it_is_healthy() -> None:
+    (check,) = final_stage("HEALTHCHECK")
+
+    assert check.endswith('CMD ["agentops-memory", "health"]')
+
+
+def test_the_image_needs_no_package_of_the_distribution() -> None:
+    commands = " ".join(rest for word, rest in instructions() if word == "RUN")
+
+    assert not re.search(r"\b(apt|apt-get|apk|curl|wget)\b", commands)
+
+
+def test_the_settings_of_the_image_are_the_deployments() -> None:
+    environment = image_environment()
+    configured = settings(environment)
+
+    known = {variable.name for variable in VARIABLES}
+    assert {name for name in environment if name.startswith("MEMORY_")} <= known
+    assert configured.listen.host == ""
+    assert final_stage("EXPOSE") == [str(configured.listen.port)] == ["7437"]
+    assert configured.db_path == Path("/data/memory.db")
+
+
+def test_the_image_writes_no_bytecode_and_holds_no_output_back() -> None:
+    environment = image_environment()
+
+    assert environment["PYTHONDONTWRITEBYTECODE"] == environment["PYTHONUNBUFFERED"] == "1"
+
+
+def test_the_stages_of_the_image_have_one_base() -> None:
+    bases = {rest.split()[0] for word, rest in instructions() if word == "FROM"}
+
+    assert len(bases) == 1

@@ -1,0 +1,235 @@
+"""The documents tell the truth: their commands run, and nothing is left out of them."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ..support.service import serving
+
+ROOT = Path(__file__).parents[2]
+API = (
+    "api.md",
+    "memory-stores.md",
+    "anthropic.md",
+    "openintent.md",
+    "openwop.md",
+)  # a document for each protocol
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Commands, each of which starts the program.
+WITH_MANY = """
+    anthropic cli configuration development openintent openwop operations true
+""".split()
+THOSE_WITH_COMMANDS = [
+    pytest.param(path, marks=pytest.mark.slow) if path.stem in WITH_MANY else path
+    for path in DOCUMENTS
+]
+
+PYTHON = shlex.quote(sys.executable)
+PROGRAMS = {
+    "agentops-memory": f"{PYTHON} -m agentops_memory",
+    "pytest": f"{PYTHON} -m pytest",
+    "python": PYTHON,
+}
+PROGRAM = re.compile(rf"(?<![\w/])\.venv/bin/({'|'.join(PROGRAMS)})\b")
+FENCE = re.compile(r"^```(?P<kind>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# What is not run here, and what checks it instead; test_chart.py reads what is given to Helm.
+CHECKED_ELSEWHERE = {
+    "console-install": "test_the_commands_that_install_are_those_of_the_checks",
+    "console-make": "test_every_make_target_in_the_documents_exists",
+    "console-cluster": "test_a_cluster_command_names_what_exists",
+    "console-postgresql": "test_the_commands_on_a_database_print_what_the_document_says",
+    "console-host": "test_a_command_for_a_machine_names_what_exists",  # in test_machine.py
+}
+NO_COMMANDS = {"text", "mermaid", "json", "sql", "python", "ini", "toml", "yaml"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of a document, and what it says that the command prints."""
+
+    command: str
+    output: str
+
+
+def blocks(document: Path, kind: str) -> list[str]:
+    return [
+        match["body"]
+        for match in FENCE.finditer(document.read_text("utf-8"))
+        if match["kind"] == kind
+    ]
+
+
+def steps(block: str) -> Iterator[Step]:
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        lines = part.rstrip().splitlines()
+        # A command goes on while a quotation is open.
+        length = next(n for n in range(1, len(lines) + 1) if _is_whole("\n".join(lines[:n])))
+        yield Step("\n".join(lines[:length]), "\n".join(lines[length:]).strip())
+
+
+def _is_whole(command: str) -> bool:
+    checked = subprocess.run(["bash", "-n", "-c", command], capture_output=True, check=False)
+    return checked.returncode == 0 and not command.endswith("\\")
+
+
+def as_pattern(output: str) -> str:
+    return re.escape(output).replace(re.escape("..."), r".*?")
+
+
+@pytest.mark.parametrize("document", THOSE_WITH_COMMANDS, ids=lambda path: path.name)
+def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        for block in blocks(document, "console"):
+            for step in steps(block):
+                command = step.command.replace("localhost:7437", service.url.split("//")[1])
+                command = command.replace(
+                    "agentops-memory demo", f"agentops-memory demo --url {service.url}"
+                )
+                service.clock.now = datetime.now(UTC)  # as the commands on the file have it
+                folder = ROOT if re.search("pytest|docs/", step.command) else tmp_path
+                # The service's file is where the commands look for it, unless told.
+                assert_prints(step, command, folder, MEMORY_DB_PATH=str(service.path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_commands_on_a_database_print_what_the_document_says(
+    document: Path, postgresql: str, tmp_path: Path
+) -> None:
+    for block in blocks(document, "console-postgresql"):
+        for step in steps(block):
+            assert_prints(step, step.command, tmp_path, MEMORY_DATABASE_URL=postgresql)
+
+
+def assert_prints(step: Step, command: str, folder: Path, **variables: str) -> None:
+    """What a command prints there, with these settings, is what the document says of the step."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", PROGRAM.sub(lambda it: PROGRAMS[it[1]], command)],
+        cwd=folder, env={**os.environ, **variables},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, (step.command, done.stderr)
+    assert re.fullmatch(as_pattern(step.output), done.stdout.strip(), re.DOTALL), (
+        step.command,
+        done.stdout,
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_block_of_a_document_is_checked_somewhere(document: Path) -> None:
+    kinds = {match["kind"] for match in FENCE.finditer(document.read_text("utf-8"))}
+
+    assert kinds <= {"console", *CHECKED_ELSEWHERE, *NO_COMMANDS}
+
+
+def test_the_commands_that_install_are_those_of_the_checks() -> None:
+    run, test = (
+        block.removeprefix("$ ").strip() for block in blocks(DOCUMENTS[0], "console-install")
+    )
+
+    assert test in (ROOT / ".ci" / "run").read_text("utf-8")
+    assert run in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_every_make_target_in_the_documents_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    commands = [
+        step.command
+        for document in DOCUMENTS
+        for block in blocks(document, "console-make")
+        for step in steps(block)
+    ]
+
+    assert commands
+    for command in commands:
+        program, target = command.split("#")[0].split()
+        assert program == "make"
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), command
+
+
+def test_a_cluster_command_names_what_exists() -> None:
+    for document in DOCUMENTS:
+        for block in blocks(document, "console-cluster"):
+            for step in steps(block):
+                for path in re.findall(r"-[kf] (\S+)", step.command):
+                    assert (ROOT / path).exists(), step.command
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text("utf-8")):
+        assert target.startswith("http") or (document.parent / target).exists(), target
+
+
+def api_text() -> str:
+    """What the documents say of routes."""
+    return "".join((ROOT / "docs" / name).read_text("utf-8") for name in API)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_source_that_a_document_names_exists(document: Path) -> None:
+    """A name stands for the end of a path: `handlers.py` for that of any protocol."""
+    named = re.findall(r"`([\w/]+\.py)`", document.read_text("utf-8"))
+    folders = ("service", "tests", "benchmarks")
+    ours = [f"/{path.relative_to(ROOT)}" for it in folders for path in (ROOT / it).rglob("*.py")]
+
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in ours)] == []
+
+
+def test_every_route_is_documented(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        paths = service.http.get("/openapi.json").json()["paths"]
+    text = api_text()
+
+    routes = [f"`{method.upper()} {path}`" for path, methods in paths.items() for method in methods]
+    assert [route for route in routes if route not in text] == []
+
+
+BODIES = (
+    "ObservationBody", "StoreBody", "EntryBody", "EntryChangeBody", "AgentEntryBody",
+    "RefEntryBody", "RunBody", "RunSecretBody", "RunForkBody", "RunEndBody", "ProposalBody",
+    "ProposalChangeBody", "ProposalSources", "CommitmentBody",
+)  # fmt: skip
+
+
+def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        described = service.http.get("/openapi.json").json()
+    text = api_text()
+
+    names = {
+        parameter["name"]
+        for methods in described["paths"].values()
+        for operation in methods.values()
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] == "query"
+    }
+    for body in BODIES:
+        names |= set(described["components"]["schemas"][body]["properties"])
+    assert [name for name in sorted(names) if f"`{name}" not in text] == []
+
+
+# What looks after the service asks this again and again.
+WITHOUT_SPAN = {"health", "live", "ready", "startup", "metrics", "openapi", "docs"}
+
+
+def test_every_span_is_documented(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        paths = service.http.get("/openapi.json").json()["paths"]
+    text = (ROOT / "docs" / "telemetry.md").read_text("utf-8")
+
+    operations = {
+        operation["operationId"] for methods in paths.values() for operation in methods.values()
+    }
+    spans = {f"`memory.{name}`" for name in operations - WITHOUT_SPAN}
+    assert [span for span in sorted(spans) if span not in text] == []

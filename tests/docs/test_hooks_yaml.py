@@ -1,0 +1,416 @@
+"""Tool hooks as they are written in YAML: where they stand, and every fault with its place."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agentops_memory_client.runtime import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
+from agentops_memory_client.runtime.hooks import nodes
+
+from ..client.test_tool_hooks import EXAMPLE
+from .test_docs import ROOT, blocks
+
+HOOKS = ToolHooks.from_yaml(EXAMPLE)
+GUIDE = ROOT / "docs" / "runtime.md"
+
+
+def indented(text: str) -> str:
+    return "".join(f"  {line}\n" for line in text.splitlines())
+
+
+def faults(text: str) -> list[str]:
+    with pytest.raises(HooksRefused) as refusal:
+        ToolHooks.from_yaml(text)
+    assert str(refusal.value) == "\n".join(refusal.value.faults)
+    return list(refusal.value.faults)
+
+
+def faults_or_none(text: str) -> tuple[str, ...]:
+    try:
+        ToolHooks.from_yaml(text)
+    except HooksRefused as refused:
+        return refused.faults or ("",)
+    return ()
+
+
+def rules(*fields: str, kind: str = "memorySaveRules") -> str:
+    return f"{kind}:\n" + "".join(f"- {{{each}}}\n" for each in fields)
+
+
+def fault(fields: str, kind: str = "memorySaveRules") -> str:
+    """The one fault of one rule, from the field on."""
+    (told,) = faults(rules(fields, kind=kind))
+    return told.removeprefix(f"{kind}[0].")
+
+
+def test_hooks_stand_in_a_manifest_or_alone() -> None:
+    agent = f"apiVersion: agents/v1\nkind: Agent\nspec:\n  model: m\n{indented(EXAMPLE)}"
+    lists = "\n".join(line[2:] for line in EXAMPLE.splitlines()[1:])
+    others = "kind: ConfigMap\ndata: {a: b}\n---\n"
+
+    assert HOOKS.save_rules[0].match_output == Pattern("error|panic|fatal")
+    for text in (agent, lists, f"\ufeff{agent}", f"--- # nothing\n---\n{others}{agent}---\n"):
+        assert ToolHooks.from_yaml(text) == HOOKS
+    assert ToolHooks.from_yaml(
+        json.dumps({"toolHooks": {"memorySaveRules": [{"tool": "bash"}]}})
+    ) == ToolHooks(save_rules=(SaveRule(tool="bash"),))
+
+
+def test_every_field_is_read() -> None:
+    text = """\
+memorySaveRules:
+- tool: bash
+  matchOutput: (?i)error
+  matchArgs: {command: ^git, "on": x}
+  type: pattern
+  scope: team
+contextInjectTools:
+- {tool: read, query: what failed, limit: 1000}
+- {tool: bash, query: from_tool_args}
+"""
+    assert ToolHooks.from_yaml(text) == ToolHooks(
+        save_rules=(
+            SaveRule(
+                tool="bash",
+                match_output=Pattern("(?i)error"),
+                match_args={"command": Pattern("^git"), "on": Pattern("x")},
+                type="pattern",
+                scope="team",
+            ),
+        ),
+        inject_rules=(
+            InjectRule(tool="read", query="what failed", limit=1_000),
+            InjectRule(tool="bash", query="from_tool_args"),
+        ),
+    )
+
+
+def test_no_hooks_are_no_fault() -> None:
+    for text in (
+        "", "# nothing", "---\n---\n", "null", "{}", "kind: Agent", "spec:", "toolHooks:",
+        "spec: {toolHooks: {}}", "toolHooks: {memorySaveRules: , contextInjectTools: []}",
+        "toolHooks: {blockedCommands: [rm], allowedPaths: [/], auditTools: [x], tools: 1}",
+        "kind: Agent\nspec: {tools: [], toolRefs: [], toolkits: []}", "a: 1\n---\nb: 2",
+    ):  # fmt: skip
+        assert ToolHooks.from_yaml(text) == ToolHooks(), text
+
+
+def test_what_is_null_or_empty_is_not_given() -> None:
+    rule = 'tool: t, matchOutput: , matchArgs: ~, type: "", scope: ""'
+    asked = "tool: t, query: q, limit: null"
+    text = rules(rule) + rules(asked, kind="contextInjectTools")
+
+    assert ToolHooks.from_yaml(text) == ToolHooks(
+        save_rules=(SaveRule(tool="t"),), inject_rules=(InjectRule(tool="t", query="q"),)
+    )
+
+
+def test_fields_may_be_shared_by_anchors() -> None:
+    text = """\
+memorySaveRules:
+- &first {tool: bash, type: bugfix, matchArgs: &args {command: git}}
+- {<<: *first, tool: zsh, scope: team}
+- {<<: [{type: config}, *first], tool: fish, matchArgs: *args}
+- *first
+"""
+    args = {"command": Pattern("git")}
+    first = SaveRule(tool="bash", type="bugfix", match_args=args)
+
+    assert ToolHooks.from_yaml(text).save_rules == (
+        first,
+        SaveRule(tool="zsh", type="bugfix", scope="team", match_args=args),
+        SaveRule(tool="fish", type="config", match_args=args),
+        first,
+    )
+
+
+def test_every_fault_is_named_at_once_with_its_place() -> None:
+    text = """\
+kind: Agent
+spec:
+  toolHooks:
+    memorySaveRule: []
+    memorySaveRules:
+    - tool: bash
+      matchOuput: x
+      matchOutput: (?=a)b
+    - type: 1
+      matchArgs: {command: 2024-01-01, on: x, path: '\\1', query: }
+    - bash
+    contextInjectTools:
+    - {tool: ' ', query: from_tool_arg, limit: '3'}
+"""
+    lacks = "It has no lookahead, lookbehind or backreference."
+    assert faults(text) == [
+        f"spec.toolHooks.{told}"
+        for told in (
+            "memorySaveRule: There is no such field. Did you mean memorySaveRules?",
+            "memorySaveRules[0].matchOuput: There is no such field. Did you mean matchOutput?",
+            (
+                'memorySaveRules[0].matchOutput: RE2 does not take the pattern "(?=a)b" and says'
+                f' "invalid perl operator: (?=". {lacks}'
+            ),
+            "memorySaveRules[1].tool: The name of the tool is missing.",
+            (
+                "memorySaveRules[1].matchArgs: The name of a field must be text, not true or false."
+                ' Write "on", with quotes, if it is meant as text.'
+            ),
+            (
+                "memorySaveRules[1].matchArgs.command: It must be text, not a date."
+                ' Write "2024-01-01", with quotes, if it is meant as text.'
+            ),
+            (
+                'memorySaveRules[1].matchArgs.path: RE2 does not take the pattern "\\1" and says'
+                f' "invalid escape sequence: \\1". {lacks}'
+            ),
+            "memorySaveRules[1].matchArgs.query: It must be text, not nothing.",
+            (
+                "memorySaveRules[1].type: It must be text, not a number."
+                ' Write "1", with quotes, if it is meant as text.'
+            ),
+            "memorySaveRules[2]: It must be a mapping of fields, not text.",
+            "contextInjectTools[0].tool: It is blank.",
+            "contextInjectTools[0].query: Did you mean from_tool_args?",
+            (
+                "contextInjectTools[0].limit: It must be a whole number from 1 to 1,000,"
+                " without quotes."
+            ),
+        )
+    ]
+
+
+def test_a_field_that_is_no_text_says_what_it_is() -> None:
+    for value, kind in (
+        ("no", "true or false"), ("1", "a number"), ("1.5", "a number"), ("1:30", "a number"),
+        ("2024-01-01", "a date"), ("=", "what it is in YAML"),
+    ):  # fmt: skip
+        hint = f'Write "{value}", with quotes, if it is meant as text.'
+        for field in ("tool", "matchOutput", "type", "scope"):
+            others = "" if field == "tool" else "tool: t, "
+            assert fault(f"{others}{field}: {value}") == (
+                f"{field}: It must be text, not {kind}. {hint}"
+            )
+    assert fault("tool: [a]") == "tool: It must be text, not a list."
+    assert fault("tool: {a: b}") == "tool: It must be text, not a mapping."
+    assert fault("tool: !!binary aGk=") == "tool: It must be text, not bytes."
+    assert fault("tool: t, matchArgs: x").endswith("It must be a mapping of fields, not text.")
+    assert fault("tool: t, type: []") == "type: It must be text, not a list."
+    assert ToolHooks.from_yaml(rules("tool: !!str 1")).save_rules == (SaveRule(tool="1"),)
+
+
+def test_a_text_is_neither_blank_nor_too_long() -> None:
+    for field, longest in (("tool", 100), ("type", 50), ("scope", 50)):
+        others = "" if field == "tool" else "tool: t, "
+        told = fault(f"{others}{field}: {'x' * (longest + 1)}")
+        assert told == f"{field}: It has more than {longest} characters."
+        assert ToolHooks.from_yaml(rules(f"{others}{field}: {'x' * longest}")).save_rules
+        assert fault(f"{others}{field}: ' '") == f"{field}: It is blank."
+    assert fault("type: x") == "tool: The name of the tool is missing."
+    assert fault("tool: ''") == "tool: It is blank."
+
+
+def test_a_limit_is_a_whole_number_that_the_service_takes() -> None:
+    kind = "contextInjectTools"
+    for limit in ("0", "-1", "1001", "1.0", "'3'", "yes", "010", "1e2", "0b_", "9" * 5_000, "[1]"):
+        told = fault(f"tool: t, query: q, limit: {limit}", kind=kind)
+        assert told == "limit: It must be a whole number from 1 to 1,000, without quotes.", limit
+    for largest in (1, 1_000):
+        text = rules(f"tool: t, query: q, limit: {largest}", kind=kind)
+        assert ToolHooks.from_yaml(text).inject_rules[0].limit == largest
+
+
+def test_a_query_is_not_left_out_or_nearly_right() -> None:
+    kind = "contextInjectTools"
+    assert fault("tool: t", kind=kind) == (
+        "query: It is missing: from_tool_args, or the words to search for."
+    )
+    for query in ("fromToolArgs", "from_tool_arg", "from-tool-args", "FROM_TOOL_ARGS"):
+        told = fault(f"tool: t, query: {query}", kind=kind)
+        assert told == "query: Did you mean from_tool_args?"
+
+
+def test_a_field_that_there_is_not_is_named() -> None:
+    assert fault("tool: t, match_output: x") == (
+        "match_output: There is no such field. Did you mean matchOutput?"
+    )
+    assert fault("tool: t, project: x") == (
+        "project: There is no such field. The fields are tool, matchOutput, matchArgs, type, scope."
+    )
+    assert fault("tool: t, query: q, scope: x", kind="contextInjectTools") == (
+        "scope: There is no such field. The fields are tool, query, limit."
+    )
+    assert fault("tool: t, 'a\\nb': x").startswith("a\\nb: There is no such field.")
+
+
+def test_hooks_in_a_place_that_is_not_theirs_are_named() -> None:
+    for text, told in (
+        ("toolhooks: {}", "toolhooks: There is no such field. Did you mean toolHooks?"),
+        ("spec: {toolHook: {}}", "spec.toolHook: There is no such field. Did you mean toolHooks?"),
+        ("memorySaveRule: []",
+         "memorySaveRule: There is no such field. Did you mean memorySaveRules?"),
+        ("toolHooks: {contextInjectTool: []}",
+         "toolHooks.contextInjectTool: There is no such field. Did you mean contextInjectTools?"),
+        ("spec: {memorySaveRules: []}", "spec.memorySaveRules: It belongs below spec.toolHooks."),
+        ("toolHooks: []", "toolHooks: It must be a mapping of fields, not a list."),
+        ("toolHooks: {memorySaveRules: {}}",
+         "toolHooks.memorySaveRules: It must be a list, not a mapping."),
+        ("toolHooks: {memorySaveRules: [~]}",
+         "toolHooks.memorySaveRules[0]: It must be a mapping of fields, not nothing."),
+        ("spec: x", "spec: It must be a mapping of fields, not text."),
+        ("\n- a", "line 2: It must be a mapping of fields, not a list."),
+        ("hello", "line 1: It must be a mapping of fields, not text."),
+        ("toolHooks: {}\n---\nkind: Agent",
+         "toolHooks: Hooks are of one agent; these stand on the lines 1 and 3."),
+        ("toolHooks: {}\nmemorySaveRules: []",
+         "toolHooks: Hooks are of one agent; these stand on the lines 1 and 1."),
+    ):  # fmt: skip
+        assert faults(text) == [told]
+
+
+def test_a_key_that_stands_twice_is_refused_wherever_it_is() -> None:
+    assert faults("a: {b: 1, b: 2}\ntoolHooks: {}\n'toolHooks': {}") == [
+        'line 1, column 11: The key "b" stands twice.',
+        'line 3, column 1: The key "toolHooks" stands twice.',
+    ]
+    assert faults(rules("tool: t, tool: u")) == ['line 2, column 13: The key "tool" stands twice.']
+
+
+def test_what_is_not_yaml_is_told_with_its_line_and_column() -> None:
+    for text, told in (
+        ("a: b: c", "line 1, column 5: This is not YAML: mapping values are not allowed here."),
+        ("a:\n  {b", "line 2, column 5: This is not YAML: while parsing a flow mapping, "),
+        ("a:\n\t- b", "line 2, column 1: This is not YAML: while scanning for the next token"),
+        ("a: *b", "line 1, column 4: This is not YAML: found undefined alias 'b'."),
+        ("a:\n b\0", "line 2, column 3: This is not YAML: it has no character U+0000."),
+        ("a: \ud800", "line 1, column 4: This is not YAML: it has no character U+D800."),
+        ('a: "\\U00110000"', "line 1, column 7: This is not YAML: there is no such character"),
+        ('a: "\\UFFFFFFFF"', "line 1, column 7: This is not YAML: there is no such character"),
+        (f"%YAML 1.{'9' * 5_000}\n---", "line 1, column 9: This is not YAML: there is no such"),
+        ("a: !!python/object/apply:os.system [ls]",
+         "line 1, column 4: The tag !!python/object/apply:os.system is none of YAML's own."),
+        ("a: &a !mine {b: c}\nb: [*a, *a]",
+         "line 1, column 4: The tag !mine is none of YAML's own."),
+        ("toolHooks: !mine {}", "line 1, column 12: The tag !mine is none of YAML's own."),
+    ):  # fmt: skip
+        (first,) = faults(text)
+        assert first.startswith(told), first
+
+
+def test_what_is_nested_too_deep_is_refused() -> None:
+    told = "This is not YAML: it is nested deeper than 100 levels."
+
+    assert faults("[" * 100_000) == [f"line 1, column 100: {told}"]
+    assert faults("- " * 101 + "x") == [f"line 1, column 199: {told}"]
+    assert ToolHooks.from_yaml("b: &b x\na: " + "[" * 98 + "*b" + "]" * 98) == ToolHooks()
+    assert ToolHooks.from_yaml("b: &b x\na: " + "[" * 99 + "*b" + "]" * 99) == ToolHooks()
+
+
+def test_a_few_lines_that_mean_very_much_are_read_like_a_few_lines() -> None:
+    laughs = "a0: &a0 [x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 60)
+    )
+    merges = "b0: &b0 {tool: t}\n" + "".join(
+        f"b{n}: &b{n} {{<<: [{', '.join([f'*b{n - 1}'] * 10)}]}}\n" for n in range(1, 30)
+    )
+
+    assert ToolHooks.from_yaml(laughs) == ToolHooks()
+    assert faults(f"{laughs}memorySaveRules: *a59") == [
+        f"memorySaveRules[{place}]: It must be a mapping of fields, not a list."
+        for place in range(10)
+    ]
+    assert ToolHooks.from_yaml(merges + "memorySaveRules: [*b29]").save_rules == (
+        SaveRule(tool="t"),
+    )
+    assert ToolHooks.from_yaml("memorySaveRules: [&a {<<: *a, tool: t}]").save_rules == (
+        SaveRule(tool="t"),
+    )
+
+
+def test_what_would_never_end_is_ended() -> None:
+    many = ", ".join(f"f{n}: x" for n in range(101))
+    chain = ", ".join(["c0: &c0 {}", *(f"c{n}: &c{n} {{<<: *c{n - 1}}}" for n in range(1, 99))])
+    merged = f"x: {{{chain}}}\nmemorySaveRules: [{{tool: t, <<: [*c98, {{}}]}}]"
+
+    assert faults(f"toolHooks: {{{many}}}") == ["toolHooks: It has more than 100 fields."]
+    assert faults(merged) == ["memorySaveRules[0]: It has more than 100 fields."]
+    assert ToolHooks.from_yaml(merged.replace(", {}]", "]")).save_rules == (SaveRule(tool="t"),)
+    assert faults(rules(*["tool: t"] * 1_001)) == ["memorySaveRules: It has more than 1,000 items."]
+    assert len(ToolHooks.from_yaml(rules(*["tool: t"] * 1_000)).save_rules) == 1_000
+    assert faults(rules(*["type: x"] * 200))[98:] == [
+        "memorySaveRules[98].tool: The name of the tool is missing.",
+        "memorySaveRules[99].tool: The name of the tool is missing.",
+        "There may be more faults: the reading ended here.",
+    ]
+
+
+def test_a_text_is_read_no_further_than_any_manifest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "MOST_NODES", 5_000)
+    text = "memorySaveRules:\n" + "- {tool: t, scope: s}\n" * 5_000
+
+    place = "line 1001, column 10"
+    assert faults(text) == [f"{place}: This is too long: it has more than 5,000 values."]
+
+
+def test_a_file_is_read_and_named_in_each_fault(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text(f"\ufeff{EXAMPLE}", "utf-8")
+    assert ToolHooks.from_file(path) == ToolHooks.from_file(str(path)) == HOOKS
+
+    path.write_text("toolHook: x\nmemorySaveRule: y", "utf-8")
+    with pytest.raises(HooksRefused) as refusal:
+        ToolHooks.from_file(path)
+    assert refusal.value.faults == (
+        f"{path}: toolHook: There is no such field. Did you mean toolHooks?",
+        f"{path}: memorySaveRule: There is no such field. Did you mean memorySaveRules?",
+    )
+    assert isinstance(refusal.value, ValueError)
+    assert pickle.loads(pickle.dumps(refusal.value)).faults == refusal.value.faults  # noqa: S301
+
+    path.write_bytes(b"a: \xff")
+    with pytest.raises(HooksRefused, match=r"agent.yaml: Byte 4 is not UTF-8\.$"):
+        ToolHooks.from_file(path)
+    with pytest.raises(FileNotFoundError):
+        ToolHooks.from_file(tmp_path / "other.yaml")
+
+
+WORDS = st.sampled_from(
+    """spec toolHooks memorySaveRules contextInjectTools tool matchOutput matchArgs type scope query
+    limit kind Agent from_tool_args bash (?i)a (?=a) yes 1 0b_ 2024-01-01 ~ = << & * &a *a ! !!str
+    !!int !!python/name:os.system | > - ? : , [ ] { } " ' # % %YAML --- ... \\ \\U00110000 \t
+    """.split(" ")
+)
+SPACES = st.sampled_from([" ", "\n", "\n  ", "\n    ", ": ", "- ", "\n- ", ""])
+SCRAPS = st.lists(st.tuples(WORDS, SPACES), max_size=30).map(
+    lambda pairs: "".join(word.strip("\n") + space for word, space in pairs)
+)
+SHAPES = st.recursive(
+    st.one_of(WORDS, st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(WORDS, inner, max_size=4)),
+    max_leaves=20,
+)
+RULES = st.lists(st.dictionaries(WORDS, SHAPES, max_size=4), max_size=3)
+MANIFESTS = st.fixed_dictionaries({"memorySaveRules": RULES, "contextInjectTools": RULES})
+
+
+@given(st.one_of(st.text(max_size=60), SCRAPS, SHAPES.map(json.dumps), MANIFESTS.map(json.dumps)))
+@example("? [a]\n: b\n")
+@example("toolHooks: {? [a] : b, ? {c: d} : e}")
+@example("&a [*a]")
+@example("kind: [Agent]\ntoolHooks: &a {memorySaveRules: [*a]}")
+@example("<<: {<<: 5}")
+def test_any_text_is_hooks_or_is_refused_in_whole_sentences(text: str) -> None:
+    for told in faults_or_none(text):
+        assert ": " in told
+        assert told.endswith((".", "?"))
+        assert "\n" not in told
+
+
+def test_the_guide_shows_hooks_that_are_read() -> None:
+    shown = blocks(GUIDE, "yaml")
+
+    assert shown
+    assert all(ToolHooks.from_yaml(block) != ToolHooks() for block in shown)

@@ -1,0 +1,335 @@
+"""No failure quotes what was stored or sent: not in the log, a span, a measurement, or a message.
+
+A text is planted wherever there is room for one; then things fail in every way there is.
+"""
+
+import json
+import signal
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.sqlite.base.connection import connect
+
+from ..support import planted, unreadable
+from ..support.files import disk
+from ..support.harming import harmed, page_of
+from ..support.otlp import Collector, http_collector
+from ..support.planted import MARK
+from ..support.process import Program, program, run, served, until
+from ..support.samples import sampled
+from ..support.service import serving
+from ..support.terminal import Terminal
+
+MANY = {
+    ("memories", "content"), ("spaces", "scope"), ("sessions", "summary"),
+    ("revisions", "content"), ("stores", "metadata"), ("done", "ids"), ("transcripts", "last"),
+    ("agent_memories", "ttl"),
+}  # fmt: skip
+BUSY = {
+    "MEMORY_DRAIN": "0", "MEMORY_LOG_LEVEL": "debug", "MEMORY_SWEEP_EVERY": "50ms",
+    "MEMORY_KEEP_DELETED": "1h", "MEMORY_SESSION_IDLE": "1s", "MEMORY_TOOLS": "all",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A service that is stocked, whatever it tells, and what was planted."""
+
+    program: Program
+    http: httpx.Client
+    collector: Collector
+    path: Path
+    stock: planted.Stock
+
+    def send_all(self) -> list[int]:
+        return [planted.send(self.http, sent) for sent in planted.requests(self.stock)]
+
+    def end(self) -> None:
+        """Let it end, and look through all that it has told."""
+        measured = self.http.get("/metrics").text
+        self.program.send(signal.SIGTERM)
+        self.program.wait()
+        assert "memory_requests_total" in measured
+        assert MARK not in measured
+        assert MARK not in repr(self.collector.labels)
+        assert planted.quoted_in_lines(self.program.lines) == []
+        assert MARK not in self.program.errors
+        assert planted.quoted_in_spans(self.collector) == []
+
+
+@contextmanager
+def watching(path: Path) -> Iterator[Watched]:
+    with (
+        http_collector() as collector,
+        served(path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint, **BUSY) as (running, http),
+    ):
+        yield Watched(
+            program=running, http=http, collector=collector, path=path, stock=planted.stock(http)
+        )
+
+
+def test_what_is_sent_is_answered_while_nothing_is_broken(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_TOOLS="all") as service:
+        answers = [
+            service.http.request(method, path, json=body)
+            for method, path, body in planted.requests(planted.stock(service.http))
+        ]
+
+    assert {it.status_code for it in answers} == {200, 201, 204, 409}
+    assert [it.text for it in answers if it.is_success and '"error":' in it.text] == []
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.heavy)])
+def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Path) -> None:
+    with watching(tmp_path / "memory.db") as service:
+        sound = service.send_all()
+        columns = unreadable.columns(service.path)
+        assert set(columns) >= MANY
+        for table, column in columns if every else MANY:
+            assert unreadable.broken(service.path, table, column), (table, column)
+            service.send_all()
+            unreadable.mended(service.path, table, column)
+        service.end()
+
+    assert 500 not in sound
+    assert 0 not in sound
+
+
+def test_a_request_that_is_refused_is_quoted_nowhere(tmp_path: Path) -> None:
+    with watching(tmp_path / "memory.db") as service:
+        statuses = [planted.send(service.http, it) for it in planted.refusable(service.stock)]
+        planted.send_badly(str(service.http.base_url))
+        service.end()
+
+    assert 0 not in statuses
+    assert statuses.count(400) > 10
+    assert not [status for status in statuses if status >= 500]
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize(
+    "table",
+    [
+        "memories",
+        *(pytest.param(it, marks=pytest.mark.slow)
+          for it in ("memories_fts_0_data", "sessions", "stores", "revisions", "spaces")),
+    ],
+)  # fmt: skip
+def test_a_damaged_page_is_quoted_nowhere(table: str, tmp_path: Path) -> None:
+    with watching(tmp_path / "memory.db") as service:
+        other = page_of(service.path, "revisions")
+        page = page_of(service.path, table)
+        harmed(service.path, page, f"{MARK} ".encode() * 400)
+        service.send_all()
+        harmed(service.path, page, harmed(service.path, other))  # texts where numbers should be
+        statuses = service.send_all()
+        service.end()
+
+    assert set(statuses) & {500, 503}
+
+
+@pytest.mark.sqlite_files
+def test_a_schema_of_garbage_is_quoted_nowhere(tmp_path: Path) -> None:
+    with watching(tmp_path / "memory.db") as service:
+        with closing(connect(service.path)) as database:
+            database.execute("PRAGMA writable_schema = ON")
+            garbage = f"CREATE TABLE memories (id INTEGER) {MARK}"  # SQLite says what it is near
+            database.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'memories'", (garbage,))
+            ((version,),) = database.execute("PRAGMA schema_version")
+            database.execute(f"PRAGMA schema_version = {version + 1}")
+        statuses = service.send_all()
+        service.end()
+        to, listen = ("--to", str(tmp_path / "archive")), ("--listen", "127.0.0.1:0")
+        for command in (("doctor",), ("migrate",), ("backup", *to), ("serve", *listen)):
+            done = run(*command, "--db", str(service.path))
+            assert done.returncode == 1
+            assert "malformed database schema" in done.stdout + done.stderr
+            assert MARK not in done.stdout + done.stderr
+
+    assert 503 in statuses
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.slow
+def test_a_full_disk_and_a_lock_are_quoted_nowhere(tmp_path: Path) -> None:
+    with disk(tmp_path / "disk", size=4 << 20) as folder, watching(folder / "memory.db") as service:
+        with closing(sqlite3.connect(service.path, isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            locked = planted.send(service.http, ("POST", "/observations", planted.memory("busy")))
+            database.execute("ROLLBACK")
+        ballast = folder / "ballast"
+        with pytest.raises(OSError, match="No space"):
+            ballast.write_bytes(bytes(8 << 20))
+        statuses = service.send_all()
+        large = planted.memory("large " * 20_000)
+        statuses.append(planted.send(service.http, ("POST", "/observations", large)))
+        ballast.unlink()
+        service.end()
+
+    assert locked == 503
+    assert [line for line in service.program.lines if '"exception"' in line] == []
+    assert {503, 507} & set(statuses)
+
+
+Command = tuple[str, ...]
+
+COMMANDS: list[Command] = [
+    ("doctor", "--thorough"), ("index", "--check"), ("scan",), ("stats",), ("search", MARK),
+    ("context", MARK, "--project", MARK), ("sessions",), ("history", "2"), ("migrate", "--dry-run"),
+    ("export", "{}/export.json"), ("backup", "--to", "{}/archive"),
+    ("projects", "list"), ("tenants", "list"), ("agents", "list"),
+]  # fmt: skip
+QUICK = [it for it in COMMANDS if it[0] in ("doctor", "export", "search", "backup")]
+# Commands that look at agents' memory, too, and how its tables are called.
+OF_AGENTS, TABLES_OF_AGENTS = ("doctor", "index", "scan", "migrate", "backup", "agents"), (
+    "agent", "namespace", "event",
+)  # fmt: skip
+
+OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
+    "seals", "intents", "tasks", "coordinators", "grants", "pending",
+)  # fmt: skip
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize(
+    "commands",
+    [
+        pytest.param(QUICK, id="quick"),
+        *sampled(
+            [[it] for it in COMMANDS],
+            4,
+            first=1,
+            kept=[pytest.mark.slow],
+            id_=lambda those: those[0][0],
+        ),
+    ],
+)
+def test_a_command_that_fails_quotes_nothing(
+    commands: list[Command], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = _told_by_a_process if commands == QUICK else partial(_told, caplog)
+    with serving(tmp_path / "memory.db") as service:
+        planted.stock(service.http)
+    for command in commands:  # which fails by what is broken alone
+        arguments = [argument.format(tmp_path) for argument in command]
+        assert run(*arguments, "--db", str(service.path)).returncode == 0, command
+    for table, column in _columns_for(commands, service.path):
+        assert unreadable.broken(service.path, table, column), (table, column)
+        for command in commands:
+            folder = tmp_path / f"{table}-{column}"
+            folder.mkdir(exist_ok=True)
+            arguments = [argument.format(folder) for argument in command]
+            errors = told(*arguments, "--db", str(service.path))
+            assert MARK not in errors.replace(str(folder), ""), (table, column, command)
+        unreadable.mended(service.path, table, column)
+
+
+def _told_by_a_process(*arguments: str) -> str:
+    return run(*arguments).stderr
+
+
+def _told(caplog: pytest.LogCaptureFixture, *arguments: str) -> str:
+    """What a command tells here, with the messages of its log: a process would show no others."""
+    caplog.clear()
+    errors = Terminal().run(*arguments).stderr
+    return "\n".join([errors, *(record.getMessage() for record in caplog.records)])
+
+
+def _columns_for(commands: list[Command], path: Path) -> list[tuple[str, str]]:
+    if commands == QUICK:
+        return [("memories", "content")]
+    every = unreadable.columns(path)
+    named = commands[0][0]
+    left: tuple[str, ...] = () if named in OF_AGENTS else TABLES_OF_AGENTS
+    left += () if named in OF_WORK else TABLES_OF_WORK
+    return [it for it in every if not it[0].startswith(left)]
+
+
+def test_what_a_collector_answers_is_not_quoted(tmp_path: Path) -> None:
+    refusing = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
+    answering = threading.Thread(target=refusing.serve_forever, args=(0.01,))
+    answering.start()
+    endpoint = f"http://127.0.0.1:{refusing.server_port}"
+    with served(tmp_path / "other.db", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, **BUSY) as (
+        running,
+        http,
+    ):
+        http.post("/observations", json=planted.memory("one"))
+        line = until(lambda: [line for line in running.lines if "Failed to export" in line])[0]
+        running.send(signal.SIGTERM)
+        running.wait()
+    refusing.shutdown()
+    refusing.server_close()
+    answering.join()
+
+    assert json.loads(line)["logger"].startswith("opentelemetry.exporter")
+    assert planted.quoted_in_lines(running.lines) == []
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """A collector that quotes what it was sent."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(400, MARK)
+        self.send_header("Content-Length", str(len(MARK)))
+        self.end_headers()
+        self.wfile.write(MARK.encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - theirs
+        """Say nothing."""
+
+
+UNCAUGHT = f"""
+import logging, threading, warnings
+from agentops_memory.cli.program import loaded, main
+
+class Closing:
+    def __del__(self):
+        raise KeyError({MARK!r})
+
+def fail():
+    raise ValueError({MARK!r})
+
+def failing(**_):
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    Closing()
+    warnings.warn({MARK!r})
+    logging.getLogger("a.library").error("%d bytes", {MARK!r})
+    try:
+        fail()
+    except ValueError as error:
+        error.add_note({MARK!r})
+        raise ExceptionGroup({MARK!r}, [error, KeyError({MARK!r})]) from error
+
+loaded("stats").callback = failing
+main()
+"""
+
+
+def test_what_nothing_catches_is_told_without_its_message(tmp_path: Path) -> None:
+    with program("stats", "--db", str(tmp_path / "memory.db"), code=UNCAUGHT) as failed:
+        code = failed.wait()
+
+    assert code == 1
+    assert MARK not in failed.output + failed.errors
+    assert "UserWarning in " in failed.errors
+    assert "%d bytes\n" in failed.errors
+    assert failed.errors.count("an exception was not caught\nTraceback") == 2
+    assert failed.errors.count("an exception was ignored\nTraceback") == 1
+    assert "in fail\n" in failed.errors
+    assert failed.errors.rstrip().splitlines()[-1] == "KeyError"
+    assert "\nExceptionGroup\n" in failed.errors

@@ -1,0 +1,422 @@
+"""What a caller may do, and what it gets to see: by its role, and by its project patterns."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agentops_memory.memory import sessions
+from agentops_memory.memory.model.access import NOT_YOUR_PROJECT, Patterns, Role
+from agentops_memory.memory.model.space import Project, project_name
+from agentops_memory.recall.text.summary import Transcript, transcript
+
+from ..support.callers import calling, made_key, revoke
+from ..support.raw import request, wire
+from ..support.service import Service, observation, serving
+
+ROLES = [role.value for role in Role]
+
+
+class House:
+    """A service with two projects of one tenant, and clients that act on some of it."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._clients: list[httpx.Client] = []
+        self.admin = self.client("admin")
+        self.billing = self.client("writer", "billing-*")
+        self.ids = {
+            name: self.save(self.admin, project, scope)
+            for name, project, scope in [
+                ("own", "billing-eu", "project"),
+                ("own global", "billing-eu", "global"),
+                ("foreign", "shop", "project"),
+                ("foreign global", "shop", "global"),
+            ]
+        }
+
+    def client(self, role: str, *projects: str, tenant: str = "default") -> httpx.Client:
+        token = made_key(self.service.path, role, tenant, projects or ("*",))
+        self._clients.append(calling(self.service, token))
+        return self._clients[-1]
+
+    def save(self, client: httpx.Client, project: str, scope: str) -> int:
+        body = observation(
+            f"apple of {project} {scope}", project=project, scope=scope, session_id=f"in {project}"
+        )
+        answer = client.post("/observations", json=body)
+        assert answer.status_code == 201, answer.text
+        id_: int = answer.json()["id"]
+        return id_
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with serving(tmp_path / "memory.db") as service:
+        house = House(service)
+        yield house
+        house.close()
+
+
+def titles(rows: list[dict[str, Any]]) -> set[str]:
+    return {row["title"] for row in rows}
+
+
+OWN = {"apple of billing-eu project", "apple of billing-eu global"}
+GLOBAL = {"apple of billing-eu global", "apple of shop global"}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/observations/recent", OWN),
+        ("/observations/recent?project=billing-eu", OWN),
+        ("/observations/recent?project=shop", set()),
+        ("/observations/recent?scope=global", GLOBAL),
+        ("/observations/recent?scope=project", {"apple of billing-eu project"}),
+        ("/search?q=apple", OWN | GLOBAL),
+        ("/search?q=apple&project=billing-eu", OWN | GLOBAL),
+        ("/search?q=apple&project=shop", GLOBAL),
+        ("/search?q=apple&scope=project", {"apple of billing-eu project"}),
+        ("/search?q=apple&project=shop&scope=project", set()),
+    ],
+)
+def test_a_caller_sees_what_its_patterns_match_and_what_is_global(
+    house: House, path: str, expected: set[str]
+) -> None:
+    assert titles(house.billing.get(path).json()) == expected
+
+
+def test_a_context_has_nothing_of_another_project(house: House) -> None:
+    house.admin.post(
+        "/sessions/in shop/end", json={"messages": [{"role": "user", "content": "a secret plan"}]}
+    )
+
+    told = house.billing.get("/context?project=shop&query=apple").json()
+    never = house.billing.get("/context?project=never-was&query=apple").json()
+
+    assert titles(told["recent_observations"]) == GLOBAL
+    assert told["recent_sessions"] == []
+    assert told == never
+
+
+def test_counts_and_exports_are_of_what_the_patterns_match(house: House) -> None:
+    assert house.billing.get("/stats").json() == {
+        "total_sessions": 1,
+        "total_observations": 2,
+        "projects": ["billing-eu"],
+    }
+    assert house.billing.get("/stats?project=shop").json()["total_observations"] == 0
+    exporting = house.client("admin", "billing-*")
+    exported = exporting.get("/export").json()
+    assert titles(exported["observations"]) == OWN
+    assert [row["id"] for row in exported["sessions"]] == ["in billing-eu"]
+    assert [row["id"] for row in house.billing.get("/sessions/recent").json()] == ["in billing-eu"]
+
+
+def test_a_foreign_memory_is_as_one_that_never_was(house: House) -> None:
+    foreign, never = house.ids["foreign"], 999_999
+    change = {"title": "mine now"}
+
+    for method, path, body in [
+        ("GET", "/observations/{}", None),
+        ("GET", "/observations/{}/history", None),
+        ("POST", "/observations/{}/restore", {"revision": 1}),
+        ("PATCH", "/observations/{}", change),
+        ("DELETE", "/observations/{}", None),
+        ("GET", "/timeline?observation_id={}", None),
+        ("GET", "/observations/recent?before_id={}", None),
+    ]:
+        theirs = house.billing.request(method, path.format(foreign), json=body)
+        nobodys = house.billing.request(method, path.format(never), json=body)
+        assert (theirs.status_code, theirs.content) == (nobodys.status_code, nobodys.content), path
+
+    kept = house.admin.get(f"/observations/{foreign}").json()
+    assert kept["title"] == "apple of shop project"
+    assert kept["revision_count"] == 1
+
+
+def test_why_not_says_the_same_of_a_foreign_memory_and_of_none(house: House) -> None:
+    foreign, never = house.ids["foreign"], 999_999
+    for path in ("/search?q=apple&why_not={}", "/context?project=billing-eu&why_not={}"):
+        theirs = house.billing.get(path.format(foreign)).text
+        nobodys = house.billing.get(path.format(never)).text
+        assert theirs.replace(f'"id":{foreign},"reason"', f'"id":{never},"reason"') == nobodys
+
+
+@pytest.mark.parametrize("name", ["own global", "foreign global"])
+def test_a_global_memory_is_read_with_any_key_and_changed_with_one_for_everything(
+    house: House, name: str
+) -> None:
+    path = f"/observations/{house.ids[name]}"
+    partly = house.client("admin", "billing-*", "shop")
+
+    assert house.billing.get(path).status_code == 200
+    for method, target, body in [
+        ("PATCH", path, {"title": "no"}),
+        ("DELETE", path, None),
+        ("DELETE", f"{path}?hard=true", None),
+        ("POST", f"{path}/restore", {"revision": 1}),
+    ]:
+        assert partly.request(method, target, json=body).status_code == 403, target
+    saved = observation("mine", project="billing-eu", scope="global")
+    assert partly.post("/observations", json=saved).status_code == 403
+    assert house.admin.patch(path, json={"title": "yes"}).json()["revision_count"] == 2
+
+
+def test_nothing_is_saved_into_another_project(house: House) -> None:
+    before = house.admin.get("/stats").json()
+
+    for answer in [
+        house.billing.post("/observations", json=observation("x", project="shop")),
+        house.billing.post("/observations", json=observation("x", project="never-was")),
+        house.billing.post("/sessions", json={"id": "new", "project": "shop"}),
+        house.billing.post("/sessions", json={"id": "new", "project": "never-was"}),
+        house.billing.post("/sessions/new/end?project=shop"),
+        house.billing.post("/sessions/new/end"),
+    ]:
+        assert answer.status_code == 403
+        assert answer.json() == {"error": NOT_YOUR_PROJECT}
+
+    assert house.admin.get("/stats").json() == before
+
+
+def test_nothing_is_attached_to_a_session_of_another_project(house: House) -> None:
+    before = house.admin.get("/stats").json(), house.admin.get("/sessions/recent").json()
+    mine = observation("x", project="billing-eu", session_id="in shop")
+
+    for answer in [
+        house.billing.post("/observations", json=mine),
+        house.billing.post("/sessions", json={"id": "in shop", "project": "billing-eu"}),
+        house.billing.post("/sessions/in shop/end", json={"messages": [{"role": "user"}]}),
+        house.billing.post("/sessions/in shop/end?project=billing-eu"),
+    ]:
+        assert answer.status_code == 403
+        assert answer.json() == {"error": NOT_YOUR_PROJECT}
+
+    assert (house.admin.get("/stats").json(), house.admin.get("/sessions/recent").json()) == before
+    known, unknown = (
+        house.billing.get(f"/sessions/recent?before_id={id_}") for id_ in ("in shop", "never")
+    )
+    assert (known.status_code, known.content) == (unknown.status_code, unknown.content)
+
+
+def test_a_session_of_its_own_project_can_be_ended_without_naming_it(house: House) -> None:
+    answer = house.billing.post("/sessions/in billing-eu/end", json={"messages": []})
+
+    assert answer.status_code == 200
+
+
+def test_an_import_brings_nothing_into_another_project(house: House) -> None:
+    exported = house.admin.get("/export").json()
+    partly = house.client("admin", "billing-*")
+    foreign_uid = next(o["uid"] for o in exported["observations"] if o["project"] == "shop")
+    row = observation("stolen", project="billing-eu")
+
+    for document in [
+        {"observations": [observation("x", project="shop")]},
+        {"observations": [observation("x", project="billing-eu", scope="global")]},
+        {"observations": [row | {"session_id": "in shop"}]},
+        {"sessions": [{"id": "in shop", "project": "billing-eu"}]},
+        {"sessions": [{"id": "new", "project": "shop"}]},
+    ]:
+        for path in ("/import", "/import?dry_run=true"):
+            assert partly.post(path, json=document).status_code == 403, document
+    assert house.admin.get("/export").json()["observations"] == exported["observations"]
+    for own, count in [
+        ({"observations": [row | {"uid": foreign_uid}]}, 1),  # as one that never was
+        ({"observations": [row | {"uid": foreign_uid}]}, 0),
+        ({"observations": [row | {"content": "another"}], "sessions": []}, 1),
+    ]:
+        plan = partly.post("/import?dry_run=true", json=own).json()
+        assert plan["new_observations"] == count
+        assert partly.post("/import", json=own).json()["imported_observations"] == count
+
+
+def test_an_import_brings_back_no_global_memory_without_a_key_for_everything(
+    house: House,
+) -> None:
+    rows = house.admin.get("/export").json()["observations"]
+    partly = house.client("admin", "billing-*")
+    own = {"project": "billing-eu", "session_id": "in billing-eu", "scope": "project"}
+    for name in ("own global", "foreign global"):
+        gone = next(row for row in rows if row["id"] == house.ids[name])
+        house.admin.delete(f"/observations/{gone['id']}")
+        for path in ("/import", "/import?dry_run=true"):
+            answer = partly.post(path, json={"observations": [gone | own]})
+            assert answer.status_code == 403, (name, path, answer.text)
+        assert house.admin.get(f"/observations/{gone['id']}").status_code == 404
+
+
+def test_a_read_before_a_memory_of_its_own_goes_on(house: House) -> None:
+    rows = house.billing.get(f"/observations/recent?before_id={house.ids['own global']}").json()
+
+    assert titles(rows) == {"apple of billing-eu project"}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_do_what_it_says_and_no_more(house: House, role: str) -> None:
+    client = house.client(role)
+    own = f"/observations/{house.ids['own']}"
+    needed: dict[str, list[tuple[str, str, object]]] = {
+        "reader": [
+            ("GET", path, None)
+            for path in (
+                "/sessions/recent", "/observations/recent", own, f"{own}/history", "/search?q=a",
+                "/context", f"/timeline?observation_id={house.ids['own']}", "/stats",
+                "/openapi.json", "/docs",
+            )
+        ],
+        "writer": [
+            ("POST", "/sessions", {"id": "s", "project": "p"}),
+            ("POST", "/sessions/s/messages", {"messages": []}),
+            ("POST", "/sessions/s/end", None),
+            ("POST", "/observations", observation("x")),
+            ("PATCH", own, {"title": "t"}),
+            ("POST", f"{own}/restore", {"revision": 1}),
+            ("DELETE", own, None),
+        ],
+        "admin": [
+            ("DELETE", f"{own}?hard=true", None),
+            ("GET", "/export", None),
+            ("POST", "/import", {"observations": []}),
+            ("POST", "/import?dry_run=true", {"observations": []}),
+        ],
+    }  # fmt: skip
+
+    for needs, requests in needed.items():
+        for method, path, body in requests:
+            status = client.request(method, path, json=body).status_code
+            may = ROLES.index(role) >= ROLES.index(needs)
+            assert (status < 400) if may else (status == 403), (method, path, status)
+
+
+def test_without_a_key_nothing_is_answered_but_probes(house: House) -> None:
+    paths = house.admin.get("/openapi.json").json()["paths"]
+    with calling(house.service, None) as nobody:
+        for path, methods in paths.items():
+            for method in methods:
+                answer = nobody.request(method, path.replace("{id}", "1"))
+                is_open = path.startswith(("/health", "/.well-known/", "/v1/openapi.json"))
+                assert answer.status_code == (200 if is_open else 401), path
+                assert ("www-authenticate" in answer.headers) is not is_open
+        assert nobody.get("/health").json() == {"status": "ok"}
+
+
+def test_the_first_key_closes_the_service_and_revoking_it_does_not_open_it(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_AUTH="none") as service:
+        service.save("apple")
+        sent_all_the_same = {"authorization": "Bearer anything", "x-api-key": "sk-something"}
+        assert service.http.get("/stats", headers=sent_all_the_same).status_code == 200
+        token = made_key(service.path)
+        assert service.http.get("/stats").status_code == 401
+        with calling(service, token) as client:
+            assert client.get("/stats").json()["total_observations"] == 1
+            revoke(service.path, token)
+            assert client.get("/stats").status_code == 401
+        assert service.http.get("/stats").status_code == 401
+
+
+def test_the_stored_patterns_mean_the_same_in_sql(house: House) -> None:
+    names = ["Éclair", "a*b", "a.b", "axb", "x" * 200, "line\nbreak", "[a]", "A-ONE"]
+    stored = [observation(name, project=name) for name in names]  # as older versions took them
+    house.admin.post("/import", json={"observations": stored}).raise_for_status()
+
+    for pattern in ["éclair", "a.b", "*a*", "x*", "line*", "[a]", "a-*", "*"]:
+        folded = {project_name(name) for name in [*names, "shop", "billing-eu"]}
+        client = house.client("reader", pattern)
+        projects = client.get("/stats").json()["projects"]
+        expected = {name for name in folded if _matches(pattern, name)}
+        assert set(projects) == expected, pattern
+
+
+@example("a*bb*b", "abb")
+@given(st.text("ab*", min_size=1, max_size=8), st.text("ab", max_size=8))
+def test_a_star_stands_for_anything_and_nothing_else_does(pattern: str, name: str) -> None:
+    assert Patterns((pattern,)).match(Project(name)) == _matches(pattern, name)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """A star matches anything: tried place by place."""
+    if not pattern:
+        return not name
+    if pattern[0] == "*":
+        return any(_matches(pattern[1:], name[at:]) for at in range(len(name) + 1))
+    return name[:1] == pattern[0] and _matches(pattern[1:], name[1:])
+
+
+def test_a_pattern_is_matched_in_linear_time(house: House) -> None:
+    reader = house.client("reader", "*".join(["a", *["-"] * 7, "b"]))
+
+    for path in ("/search?q=x&project=", "/context?project="):
+        assert reader.get(path + "a" + "-" * 40_000).status_code == 200
+
+
+def test_a_right_that_was_taken_away_holds_no_more_for_a_body_that_is_still_coming(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        token = made_key(service.path)
+        body = json.dumps(observation("apple")).encode()
+        head = request(
+            "POST", "/observations", authorization=f"Bearer {token}", content_length=str(len(body))
+        )
+        with wire(service.url) as slow:
+            slow.send(head, body[:10])
+            with calling(service, made_key(service.path)) as other:
+                assert other.get("/stats").json()["total_observations"] == 0  # the head is in
+                revoke(service.path, token)
+                slow.send(body[10:])
+                assert slow.answer().status == 401
+                assert other.get("/stats").json()["total_observations"] == 0
+
+
+def test_a_right_that_was_taken_away_holds_no_more_while_a_transcript_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        token, other = made_key(service.path), made_key(service.path)
+
+        def meanwhile(*given: Any) -> Transcript:
+            revoke(service.path, token)
+            return transcript(*given)
+
+        monkeypatch.setattr(sessions, "transcript", meanwhile)
+        with calling(service, token) as writer:
+            said = {"messages": [{"role": "user", "content": "hello"}]}
+            assert writer.post("/sessions/s1/end", json=said).status_code == 401
+        with calling(service, other) as client:
+            assert client.get("/stats").json()["total_sessions"] == 0
+
+
+def test_a_request_that_began_while_the_service_was_open_ends_when_it_is_closed(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        body = json.dumps({"observations": [observation("apple")]}).encode()
+        with wire(service.url) as slow:
+            slow.send(request("POST", "/import", content_length=str(len(body))), body[:10])
+            assert service.http.get("/stats").status_code == 200
+            with calling(service, made_key(service.path)) as admin:
+                slow.send(body[10:])
+                assert slow.answer().status == 401
+                assert admin.get("/stats").json()["total_observations"] == 0
+
+
+def test_what_is_not_there_is_told_to_nobody_without_a_key(house: House) -> None:
+    with calling(house.service, None) as nobody:
+        assert nobody.get("/nothing").status_code == 401
+        assert nobody.post("/stats").status_code == 401
+    assert house.billing.get("/nothing").status_code == 404
+    assert house.billing.post("/stats").status_code == 405

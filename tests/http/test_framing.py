@@ -1,0 +1,277 @@
+"""What a request is: its head alone, in one reading, however the network has cut its bytes."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+import uvicorn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.http.edge.http_limits import LimitedProtocol
+
+from ..support.callers import made_key
+from ..support.raw import HEALTH, NO_REQUEST, Wire, request, serving_on, wire
+from ..support.service import Service
+from .test_any_input import EXAMPLES
+from .test_connections import alive
+from .test_security_headers import EXPECTED
+
+HOST = {"error": "A request names its host: Host."}
+CODED = {"error": "A body comes as it is or in chunks; there is no other transfer coding."}
+VARIABLE = re.compile(rb"(?m)^(date|x-request-id): .*\r\n")
+
+
+def twice(name: str) -> dict[str, str]:
+    return {"error": f"The header {name} came more than once."}
+
+
+class Keyed(NamedTuple):
+    """A service with keys of two tenants."""
+
+    service: Service
+    server: uvicorn.Server
+    key: str
+    other: str
+
+
+@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+def keyed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Keyed]:
+    path = tmp_path_factory.mktemp("service") / "memory.db"
+    with serving_on(request.param, path) as running:
+        running.save("A memory.", project="café")
+        (server,) = (it for it in alive(uvicorn.Server) if it.started and not it.should_exit)
+        yield Keyed(running, server, made_key(path), made_key(path, tenant="other"))
+
+
+@pytest.fixture
+def client(keyed: Keyed) -> Iterator[Wire]:
+    with wire(keyed.service.url) as connection:
+        yield connection
+
+
+def chunked(head: bytes, body: bytes, trailers: bytes = b"") -> bytes:
+    """The request in chunks of three bytes, with lines after the last."""
+    head = re.sub(rb"content-length: \d+\r\n", b"transfer-encoding: chunked\r\n", head)
+    parts = (body[at : at + 3] for at in range(0, len(body), 3))
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts) + b"0\r\n%s\r\n" % trailers
+
+
+def session(key: str, name: str, **headers: str) -> bytes:
+    return request("POST", "/sessions", _body(name), x_api_key=key, **headers)
+
+
+def told(key: str, name: str, trailers: bytes, **headers: str) -> bytes:
+    head = request("POST", "/sessions", b"", x_api_key=key, **headers)
+    return chunked(head, _body(name), trailers)
+
+
+def _body(name: str) -> bytes:
+    return f'{{"id": "{name}",\r\n\r\n"project": "café"}}'.encode()
+
+
+@pytest.mark.parametrize(
+    "trailer",
+    ["X-API-Key: {other}", "Authorization: Bearer {other}", "Host: evil.example",
+     "Origin: https://evil.example", "Connection: close", "Connection: upgrade\r\nUpgrade: h2c",
+     "Idempotency-Key: {other}\r\nX-Memory-Project: x\r\nExpect: 100-continue"],
+)  # fmt: skip
+def test_a_trailer_is_no_header(keyed: Keyed, client: Wire, trailer: str) -> None:
+    trailers = trailer.format(other=keyed.other).encode() + b"\r\n"
+
+    client.send(told(keyed.key, "t", trailers), told(keyed.key, "t", trailers))
+
+    assert [client.answer().status for _ in range(2)] == [201, 201]
+    assert _sessions(keyed, keyed.other) == 0
+
+
+@pytest.mark.parametrize("trailer", ["Content-Length: 2", "Transfer-Encoding: chunked"])
+def test_a_trailer_that_would_say_where_the_body_ends_is_refused(
+    keyed: Keyed, client: Wire, trailer: str
+) -> None:
+    client.send(told(keyed.key, "refused", f"{trailer}\r\n".encode()))
+
+    assert client.answer().json == NO_REQUEST
+    assert client.rest() == b""
+
+
+def test_a_trailer_brings_no_key(keyed: Keyed, client: Wire) -> None:
+    keyless = request("POST", "/sessions")
+    trailers = f"X-API-Key: {keyed.key}\r\nAuthorization: Bearer {keyed.key}\r\n".encode()
+
+    client.send(chunked(keyless, _body("t"), trailers))
+
+    assert client.answer().status == 401
+
+
+@pytest.mark.parametrize("offer", ["h2c", "websocket"])
+def test_a_trailer_of_a_declined_offer_is_no_header(keyed: Keyed, client: Wire, offer: str) -> None:
+    trailers = f"X-API-Key: {keyed.other}\r\n".encode()
+
+    client.send(told(keyed.key, "t", trailers, connection="upgrade", upgrade=offer))
+
+    assert client.answer().status == 201
+    assert _sessions(keyed, keyed.other) == 0
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "told"),
+    [
+        ("GET /health HTTP/1.1", 400, HOST),
+        ("GET /health HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c", 400, HOST),
+        ("GET / HTTP/1.1\r\nHost: x\r\nHost: x", 400, twice("host")),
+        ("GET / HTTP/1.0\r\nHost: x\r\nHost: y", 400, twice("host")),
+        ("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip", 501, CODED),
+        ("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity", 501, CODED),
+        ("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked", 501, CODED),
+        ("GET /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked", 501, CODED),
+        (
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
+            400,
+            twice("transfer-encoding"),
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 2",
+            400,
+            NO_REQUEST,
+        ),
+        ("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, gzip", 400, NO_REQUEST),
+        ("GET / HTTP/1.1\r\nHost: x\r\nX-API-Key: a\r\nX-Api-Key: b", 400, twice("x-api-key")),
+        (
+            "GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Basic a\r\nAuthorization: Basic b",
+            400,
+            twice("authorization"),
+        ),
+    ],
+)
+def test_a_head_that_can_be_read_in_two_ways_is_refused(
+    client: Wire, head: str, status: int, told: dict[str, str]
+) -> None:
+    client.send(head.encode() + b"\r\n\r\n")
+
+    answer = client.answer()
+
+    assert (answer.status, answer.json) == (status, told)
+    assert answer.headers["connection"] == "close"
+    assert EXPECTED.items() <= answer.headers.items()
+    assert client.rest() == b""
+
+
+@pytest.mark.parametrize("version", ["0.9", "1.0"])
+def test_a_version_that_knows_no_host_needs_none(client: Wire, version: str) -> None:
+    client.send(f"GET /health HTTP/{version}\r\n\r\n".encode())
+
+    assert client.answer().status == 200
+
+
+def test_the_same_key_may_come_twice(keyed: Keyed, client: Wire) -> None:
+    twice = f"localhost\r\nX-API-Key: {keyed.key}\r\nx-api-key: {keyed.key} "
+
+    client.send(request("GET", "/stats", host=twice))
+
+    assert client.answer().status == 200
+
+
+def test_a_transfer_coding_has_no_case(keyed: Keyed, client: Wire) -> None:
+    client.send(told(keyed.key, "t", b"").replace(b"chunked", b"Chunked "))
+
+    assert client.answer().status == 201
+
+
+@settings(EXAMPLES, max_examples=30)
+@given(data=st.data())
+def test_the_answers_are_the_same_however_the_bytes_are_cut(
+    keyed: Keyed, data: st.DataObject
+) -> None:
+    kinds, last = _requests(keyed)
+    whole = b"".join([*data.draw(st.lists(kinds, max_size=3)), data.draw(last)])
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(whole) - 1), max_size=40)))
+    parts = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
+
+    assert _answers(keyed, parts) == _answers(keyed, [whole])
+    assert _sessions(keyed, keyed.other) == 0
+
+
+def test_the_answers_are_the_same_byte_by_byte(keyed: Keyed) -> None:
+    kinds, (whole, *_) = b"".join(_good(keyed)), _last(keyed)
+
+    bytewise = [bytes([byte]) for byte in kinds + whole]
+
+    answers = _answers(keyed, bytewise)
+    assert answers == _answers(keyed, [kinds + whole])
+    assert answers.count(b"HTTP/1.1 20") == len(_good(keyed)) + 1
+
+
+def test_a_line_is_read_alike_behind_a_body_that_came_in_pieces(keyed: Keyed) -> None:
+    first, last = session(keyed.key, "é"), request("GET", "/health?é", connection="close")
+
+    answers = _answers(keyed, [first[:-20], first[-20:-5], first[-5:] + last])
+
+    assert answers.count(b"HTTP/1.1 20") == 2
+
+
+def _requests(keyed: Keyed) -> tuple[st.SearchStrategy[bytes], st.SearchStrategy[bytes]]:
+    return st.sampled_from(_good(keyed)), st.sampled_from(_last(keyed))
+
+
+def _good(keyed: Keyed) -> list[bytes]:
+    """Requests with an answer of 200 or 201."""
+    key = keyed.key
+    trailers = f"X-API-Key: {keyed.other}\r\nConnection: close\r\nX: \xe9\r\n".encode()
+    offer = {"connection": "upgrade", "upgrade": "h2c", "x_note": "é"}
+    return [
+        request("GET", "/observations/recent?project=café", x_api_key=key).replace(
+            b"content-length: 0\r\n", b""
+        ),
+        b"\r\n\r\n" + request("GET", "/search?q=é\xff", x_api_key=key, x_note="é"),
+        session(key, "é"),
+        session(key, "é", **offer),
+        told(key, "é", trailers),
+        told(key, "é", trailers, **offer),
+    ]
+
+
+def _last(keyed: Keyed) -> list[bytes]:
+    """Requests that end the connection."""
+    key, twice = keyed.key, f"localhost\r\nX-API-Key: {keyed.other}"
+    return [
+        request("GET", "/sessions/recent?project=café", x_api_key=key, connection="close") + HEALTH,
+        session(key, "é", expect="100-continue") + HEALTH,
+        request("GET", "/health", version="1.0") + HEALTH,
+        request("GET", "/é", x_api_key=key, host=twice) + HEALTH,
+        request("POST", "/sessions", b"{}", transfer_encoding="gzip") + HEALTH,
+        told(key, "é", b"X\r\n: y") + HEALTH,
+        told(key, "é", b"Content-Length: 2\r\n") + HEALTH,
+        told(key, "é", b"").replace(b"3\r\n", b"g\r\n") + HEALTH,
+        "é é é\r\n\r\n".encode() + HEALTH,
+        HEALTH.replace(b"\r\n", b"\n") + HEALTH,
+        HEALTH.replace(b"localhost", b"local\0host") + HEALTH,
+        HEALTH.replace(b"localhost", b"localhost\r\n more") + HEALTH,
+        b"CONNECT /health HTTP/1.1\r\nHost: localhost\r\n\r\n" + HEALTH,
+    ]
+
+
+def _answers(keyed: Keyed, parts: list[bytes]) -> bytes:
+    """All that the service answers to these bytes, read by it in just these parts."""
+    with wire(keyed.service.url) as client:
+        client.send(HEALTH)
+        client.answer()
+        protocol = _protocol_of(client, keyed.server)
+        for part in parts:
+            protocol.loop.call_soon_threadsafe(protocol.data_received, part)
+        return VARIABLE.sub(b"", client.rest())
+
+
+def _protocol_of(client: Wire, server: uvicorn.Server) -> LimitedProtocol:
+    own = client.socket.getsockname()
+    connections = [it for it in server.server_state.connections if isinstance(it, LimitedProtocol)]
+    return next(found for found in connections if found.client == own)
+
+
+def _sessions(keyed: Keyed, key: str) -> int:
+    answer = keyed.service.http.get("/stats", headers={"x-api-key": key})
+    total: int = answer.json()["total_sessions"]
+    return total

@@ -1,0 +1,269 @@
+"""Answers that nobody reads: how many large ones there may be, and what one of them keeps."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from agentops_memory.http import endpoint
+from agentops_memory.http import large_answers as large
+from agentops_memory_client import MemoryClient
+from agentops_memory_client.transport.retries import Timing
+
+from ..support.callers import calling, made_key
+from ..support.damaged_intents import ADA
+from ..support.damaged_values import changed, fill, questions
+from ..support.engine import SOON
+from ..support.process import until
+from ..support.raw import LOOPS, Wire, request, serving_on, wire
+from ..support.service import Service, observation, serving
+
+SHORT = 0.2  # seconds, in the place of the real limits
+WINDOW = 4096  # bytes that the kernel takes for a client
+LONG = ". " * 20_000  # 40 kB of a content
+MANY = "/observations/recent?limit=1000"
+
+
+@pytest.fixture(scope="module", params=LOOPS)
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """A service whose export is longer than what the kernel keeps of it, with a key."""
+    with serving_on(request.param, tmp_path_factory.mktemp("service") / "memory.db") as running:
+        rows = [observation(f"{number} apple" + LONG) for number in range(250)]
+        running.http.post("/import", json={"observations": rows}).raise_for_status()
+        running.http.headers["authorization"] = f"Bearer {made_key(running.path)}"
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "SLOTS_OF_A_KEY", 2)
+    monkeypatch.setattr(large, "SLOTS", 3)
+    monkeypatch.setattr(large, "SLOT_TIMEOUT", 0)
+
+
+def unread(stack: ExitStack, service: Service, token: str = "", path: str = "/export") -> Wire:
+    """A client that has begun to read a large answer."""
+    client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
+    key = f"Bearer {token}" if token else service.http.headers["authorization"]
+    client.send(request("GET", path, authorization=key))
+    assert client.socket.recv(12) == b"HTTP/1.1 200"
+    return client
+
+
+def assert_refused(answer: httpx.Response, status: int, sentence: str) -> None:
+    assert (answer.status_code, answer.json()) == (status, {"error": sentence})
+    assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("path", ["/export", MANY, "/search?q=apple&limit=20", "/docs"])
+def test_a_key_has_so_many_large_answers_unread_and_no_more(service: Service, path: str) -> None:
+    http = service.http
+    with ExitStack() as stack:
+        for _ in range(2):
+            unread(stack, service)
+
+        assert_refused(http.get(path), 429, large.UNREAD_OF_KEY)
+        assert http.get("/search?q=apple&limit=1").status_code == 200
+        assert http.post("/observations", json=observation("a pear")).status_code == 201
+        with calling(service, made_key(service.path, "reader")) as other:
+            assert other.get(MANY).status_code == 200
+
+    assert until(lambda: http.get(path).is_success)
+
+
+def test_all_keys_together_have_so_many_and_no_more(service: Service) -> None:
+    with ExitStack() as stack:
+        for _ in range(3):
+            unread(stack, service, made_key(service.path))
+
+        assert_refused(service.http.get(MANY), 503, large.UNREAD)
+        assert service.http.get("/search?q=apple&limit=1").status_code == 200
+
+    assert until(lambda: service.http.get(MANY).is_success)
+
+
+def test_a_request_for_many_rows_waits_for_one_that_leaves(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large, "SLOT_TIMEOUT", SOON)
+    with ExitStack() as stack:
+        first = [unread(stack, service) for _ in range(2)]
+        waiting = stack.enter_context(wire(service.url))
+        key = service.http.headers["authorization"]
+        waiting.send(request("GET", "/sessions/recent?limit=101", authorization=key))
+        assert service.http.get("/stats").status_code == 200
+        assert waiting.is_quiet(0)
+
+        first[0].reset()
+
+        assert waiting.answer().status == 200
+
+
+def test_a_short_answer_to_a_request_for_many_rows_leaves_its_slot(service: Service) -> None:
+    with ExitStack() as stack:
+        unread(stack, service)
+        for _ in range(3):
+            unread(stack, service, path="/sessions/recent?limit=1000")
+
+        assert service.http.get("/sessions/recent?limit=1000").status_code == 200
+
+
+def test_a_client_that_takes_a_piece_too_slowly_is_cut_off(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reasons() -> list[str]:
+        told = (it for it in caplog.records if it.message == "an answer is left incomplete")
+        return [it.reason for it in told]  # type: ignore[attr-defined]
+
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(large, "PIECE_TIMEOUT", SHORT)
+            slow = [unread(stack, service) for _ in range(2)]
+        until(lambda: len(reasons()) == 2)
+
+        assert service.http.get(MANY).status_code == 200
+        assert not slow[0].rest().endswith(b"0\r\n\r\n")
+
+    assert reasons() == [large.TOO_SLOW] * 2
+
+
+def test_a_client_that_reads_no_description_is_cut_off_without_a_traceback(
+    service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.http.get("/openapi.json").raise_for_status()  # made now, not in the time of a piece
+    monkeypatch.setattr(large, "PIECE_TIMEOUT", SHORT)
+    key = service.http.headers["authorization"]
+    with ExitStack() as stack:
+        client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
+        # More of them than the kernel keeps.
+        client.send(request("GET", "/openapi.json", authorization=key) * 20)
+        until(lambda: {"an answer is left incomplete"} & {*caplog.messages} or _tracebacks(caplog))
+
+    assert _tracebacks(caplog) == []
+
+
+def test_a_client_that_leaves_several_requests_behind_leaves_no_traceback(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = service.http.headers["authorization"]
+    with ExitStack() as stack:
+        unread(stack, service)
+        client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
+        client.send(request("GET", "/export", authorization=key) * 2)
+        assert client.socket.recv(12) == b"HTTP/1.1 200"
+        assert service.http.get(MANY).status_code == 429
+
+        client.reset()
+
+        assert until(lambda: service.http.get(MANY).is_success)
+    assert _tracebacks(caplog) == []
+
+
+def test_what_was_done_is_answered_as_far_as_it_is_taken(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    entries = [
+        {"agent_id": "ada", "namespace": "n", "key": f"k{number}", "memory_type": "episodic",
+         "value": {"text": "a" * 65_000}}
+        for number in range(60)
+    ]  # fmt: skip
+    body = json.dumps({"entries": entries}).encode()
+    token = made_key(service.path, agents=("*",))
+    headers = {"authorization": f"Bearer {token}", "x_agent_id": "ada"}
+    with ExitStack() as stack:
+        for _ in range(2):
+            unread(stack, service, token)
+        client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
+        client.send(request("POST", "/api/v1/memory/batch", body, **headers))
+
+        assert client.socket.recv(12) == b"HTTP/1.1 200"
+        until(lambda: "an answer is left incomplete" in caplog.messages)
+        assert len(client.rest()) < len(body)
+        counts = stack.enter_context(calling(service, token)).get(
+            "/api/v1/agents/ada/memory/summary", headers=ADA
+        )
+
+    assert counts.json()["episodic"]["entry_count"] == 60
+
+
+def test_no_send_is_longer_than_a_piece(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    send = RequestResponseCycle.send
+
+    async def sent(cycle: RequestResponseCycle, message: Any) -> None:
+        sizes.append(len(message.get("body", b"")))
+        await send(cycle, message)
+
+    monkeypatch.setattr(RequestResponseCycle, "send", sent)
+    listed = service.http.get(MANY)
+    exported = service.http.get("/export").json()
+
+    assert len(listed.json()) + int(listed.headers["x-results-omitted"]) >= 100
+    assert int(listed.headers["content-length"]) == len(listed.content) > large.LARGE
+    assert len(exported["observations"]) >= 250
+    assert max(sizes) == large.PIECE
+
+
+@pytest.mark.sqlite_files
+def test_no_route_has_an_answer_that_needs_no_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.db"
+    known = fill(path)
+    with serving(path) as service, ExitStack() as stack:
+        for module, name in ((large, "LARGE"), (endpoint, "PIECE")):
+            monkeypatch.setattr(module, name, 0)  # so that every answer is a large one
+        rows = [observation(f"{number} apple" + LONG) for number in range(150)]
+        service.http.post("/import", json={"observations": rows}).raise_for_status()
+        for _ in range(2):
+            client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
+            client.send(request("GET", "/export"))
+            assert client.socket.recv(1)
+        answers = [(it, service.http.get(asked, headers=ADA)) for it, asked in questions(known)]
+        described = service.http.post(
+            "/mcp/demo", json={"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        )
+        done = [it.status_code for it in changed(service, known)]
+
+    assert {it.status_code for _, it in answers if it.headers.get("retry-after") == "1"} == {429}
+    assert [path for path, it in answers if it.status_code not in (404, 429)] == []
+    assert all(large.UNREAD in it.text for _, it in answers if it.status_code == 429)
+    assert described.json()["id"] == 1
+    assert 429 not in done
+    assert 503 not in done
+
+
+def test_the_client_comes_again_when_a_slot_is_free(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = service.http.headers["authorization"].removeprefix("Bearer ")
+    pauses: list[float] = []
+    with ExitStack() as stack:
+        clients = [unread(stack, service) for _ in range(2)]
+
+        def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+            clients.pop().reset()
+            until(lambda: service.http.get(MANY).is_success)
+
+        monkeypatch.setattr(MemoryClient, "_timing", Timing(sleep=sleep))
+        with MemoryClient(service.url, key=key) as client:
+            recent = client.recent(limit=1000)
+            clients.append(unread(stack, service))
+            exported = b"".join(client.export())
+
+    assert len(recent) >= 50
+    assert json.loads(exported)["observations"]
+    assert len(pauses) == 2
+    assert min(pauses) >= 1
+
+
+def _tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [it.message for it in caplog.records if it.exc_info]

@@ -1,0 +1,319 @@
+"""MCP over HTTP: the address of a project, keys, origins, and requests that no client sends."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from agentops_memory.http.edge.middleware import FOREIGN
+from agentops_memory.http.requests import SHORT
+from agentops_memory.mcp.connection import MOST_NAMED, SessionNames
+from agentops_memory.telemetry import Telemetry
+
+from ..support.agents import BARE, MODES, agent
+from ..support.callers import calling, made_key, revoke
+from ..support.engines import rows
+from ..support.otlp import grpc_collector
+from ..support.raw import request, wire
+from ..support.service import Service, serving
+from ..support.traced import TRACE, TRACEPARENT
+
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0", "id": 1, "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}  # fmt: skip
+PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service whose state no test minds."""
+    with serving(tmp_path_factory.mktemp("mcp") / "memory.db") as running:
+        yield running
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Service]:
+    """A service that needs keys."""
+    made_key(tmp_path / "memory.db")
+    with serving(tmp_path / "memory.db", MEMORY_TOOLS="all") as running:
+        yield running
+
+
+def test_the_project_is_in_the_path_or_in_the_header(shared: Service) -> None:
+    named = {"X-Memory-Project": "Wide  Load"}
+    with (
+        agent(f"{shared.url}/mcp/one%2Ftwo/") as one,
+        agent(f"{shared.url}/mcp", BARE, named) as two,
+    ):
+        one.said("mem_save", title="A", content="A.")
+        two.said("mem_save", title="B", content="B.")
+    note = {"name": "mem_save", "arguments": {"title": "C", "content": "C."}}
+    for name in ("Größe".encode(), "Maß".encode("latin-1")):
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": note}
+        shared.http.post("/mcp", json=message, headers={b"X-Memory-Project": name})
+
+    projects = set(shared.http.get("/stats").json()["projects"])
+    assert {"größe", "maß", "one/two", "wide  load"} <= projects
+
+
+def test_a_request_names_one_project(shared: Service) -> None:
+    both = {"X-Memory-Project": "two"}
+    for path, headers, status in (
+        ("/mcp", {}, 400), ("/mcp/", {}, 400), ("/mcp/%20", {}, 400), ("/mcp/one", both, 400),
+        ("/mcp/two", both, 200), ("/mcp/TWO", both, 200), (f"/mcp/{'x' * 201}", {}, 400),
+    ):  # fmt: skip
+        answer = shared.http.post(path, json=PING, headers=headers)
+        assert answer.status_code == status, (path, answer.text)
+        assert status == 200 or answer.json()["error"]["message"]
+
+
+def test_whatever_is_sent_has_a_clear_answer(shared: Service) -> None:
+    deep = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * 200 + b"1" + b"}" * 201
+    bodies = (
+        b"", b"nothing", b"{}", b"[]", b"[1]", b'{"jsonrpc":"1.0"}', b'{"jsonrpc":"2.0"}', b"\xff",
+        b'{"jsonrpc":"2.0","id":1}', b'{"jsonrpc":"2.0","id":{},"method":"ping"}', deep,
+        b'{"jsonrpc":"2.0","id":1,"method":7}', b'{"jsonrpc":"2.0","id":1,"result":{}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[]}',
+        json.dumps([PING, PING]).encode(),
+    )  # fmt: skip
+    versions: tuple[dict[str, str], ...] = (
+        {}, {"MCP-Protocol-Version": "2026-07-28"}, {"MCP-Protocol-Version": "1999-01-01"},
+        {"Mcp-Session-Id": "of another service"}, {"Accept": "text/html"},
+    )  # fmt: skip
+
+    for body in bodies:
+        for headers in versions:
+            answer = shared.http.post("/mcp/any", content=body, headers=headers)
+            assert answer.status_code < 500, (body, headers, answer.text)
+            assert "Traceback" not in answer.text
+    assert shared.http.post("/mcp/any", content=b"x" * (1 << 20 | 1)).status_code == 413
+    assert shared.http.post("/mcp/any", json=PING).json()["result"] == {}
+
+
+def test_text_that_was_cut_inside_a_character_is_saved(shared: Service) -> None:
+    head = b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"mem_save","arguments":'
+    for title in (b"cut \\ud83d", b"cut \xf0\x9f"):
+        for more in (b"", b" " * SHORT):
+            body = head + b'{"title":"' + title + b'","content":"Cut."}}}' + more
+            answer = shared.http.post("/mcp/cut", content=body)
+            assert "cut \ufffd" in answer.json()["result"]["content"][0]["text"]
+
+
+def test_other_methods_are_told_which_there_are(shared: Service) -> None:
+    refused = shared.http.get("/mcp/any", headers={"Accept": "text/event-stream"})
+
+    assert refused.status_code == 405
+    assert refused.headers["Allow"] == "DELETE, POST"
+    assert shared.http.delete("/mcp/any").status_code == 204
+
+
+def test_a_connection_is_known_by_the_id_that_it_was_given(shared: Service) -> None:
+    first, second = (shared.http.post("/mcp/ids", json=INITIALIZE) for _ in range(2))
+
+    assert first.json()["result"]["protocolVersion"] == "2025-06-18"
+    assert first.headers["Mcp-Session-Id"] != second.headers["Mcp-Session-Id"]
+    known = {"Mcp-Session-Id": first.headers["Mcp-Session-Id"]}
+    again = shared.http.post("/mcp/ids", json=INITIALIZE, headers=known)
+    wrong = shared.http.post("/mcp/ids", json={**INITIALIZE, "id": {}})
+    for answer in (again, wrong, shared.http.post("/mcp/ids", json=PING)):
+        assert "Mcp-Session-Id" not in answer.headers
+
+
+def test_a_program_without_an_id_has_a_session_for_each_day(tmp_path: Path) -> None:
+    save = {
+        "jsonrpc": "2.0", "id": 3, "method": "tools/call",
+        "params": {"name": "mem_save", "arguments": {"title": "T", "content": "C"}},
+    }  # fmt: skip
+    with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="0") as service:
+        for hours in (6, 6, 1):  # from noon to the evening, to the next day, and into it
+            service.http.post("/mcp/days", json=save)
+            service.clock.advance(hours=hours)
+        service.http.post("/mcp/days", json=save)
+
+        assert service.http.get("/stats").json()["total_sessions"] == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_connection_outlives_the_service(mode: str, tmp_path: Path) -> None:
+    save = {
+        "jsonrpc": "2.0", "id": 3, "method": "tools/call",
+        "params": {"name": "mem_save", "arguments": {"title": "T", "content": "C"}},
+    }  # fmt: skip
+    headers = {"Mcp-Session-Id": "given by the first"} if mode == "legacy" else {}
+    said = []
+    for _ in range(2):
+        with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="0") as service:
+            answer = service.http.post("/mcp/long", json=save, headers=headers).json()
+            said.append(
+                answer["result"]["content"][0]["text"].splitlines()[1].partition("in session")[2]
+            )
+
+    assert said[0].startswith(" mcp-")
+    assert said[0] == said[1]
+
+
+def test_an_id_of_another_project_or_key_is_another_connection(guarded: Service) -> None:
+    keys = [made_key(guarded.path, "writer") for _ in range(2)]
+    sessions: set[str] = set()
+    for key in keys:
+        for project in ("one", "two"):
+            note = {"title": "A note", "content": f"{len(sessions)}"}
+            body = {
+                "jsonrpc": "2.0", "id": 3, "method": "tools/call",
+                "params": {"name": "mem_save", "arguments": note},
+            }  # fmt: skip
+            with calling(guarded, key) as caller:
+                answer = caller.post(
+                    f"/mcp/{project}", json=body, headers={"Mcp-Session-Id": "same"}
+                )
+            sessions.add(answer.json()["result"]["content"][0]["text"].partition("session")[2])
+
+    assert len(sessions) == 4
+
+
+def test_a_key_opens_what_its_role_and_its_projects_allow(guarded: Service) -> None:
+    path, reader = guarded.path, {}
+    writer = {"Authorization": f"Bearer {made_key(path, 'writer', projects=('shop-*',))}"}
+    reader = {"X-API-Key": made_key(path, "reader")}
+    with agent(f"{guarded.url}/mcp/shop-a", headers=writer) as allowed:
+        allowed.said("mem_save", title="Ours", content="Ours.")
+    with agent(f"{guarded.url}/mcp/elsewhere", headers=writer) as outside:
+        denied = outside.refusal("mem_save", title="Theirs", content="Theirs.")
+    with agent(f"{guarded.url}/mcp/shop-a", headers=reader) as looking:
+        assert "Ours." in looking.said("mem_search", query="ours")
+        refused = looking.refusal("mem_save", title="Mine", content="Mine.")
+        assert looking.refusal("mem_delete", id=1) == refused
+
+    assert denied.endswith("must give it a key with the right to do this.")
+    assert refused.endswith("must give it a key with the right to do this.")
+    assert guarded.http.post("/mcp/shop-a", json=PING).status_code == 401
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_refusal_at_the_door_reaches_the_agent(shared: Service, mode: str) -> None:
+    with (
+        agent(f"{shared.url}/mcp/any", mode) as told,
+        pytest.raises(MCPError, match="larger than 1,048,576 bytes"),
+    ):
+        told.call("mem_search", query="x" * (1 << 20))
+
+
+def test_tenants_do_not_see_each_other(guarded: Service) -> None:
+    one, two = (
+        {"Authorization": f"Bearer {made_key(guarded.path, 'writer', tenant)}"}
+        for tenant in ("one", "two")
+    )
+    with agent(f"{guarded.url}/mcp/same", headers=one) as first:
+        first.said("mem_save", title="Of one", content="Of one.")
+    with agent(f"{guarded.url}/mcp/same", headers=two) as second:
+        assert second.said("mem_search", query="one").startswith("No memory")
+        assert second.refusal("mem_get", id=1) == "There is no memory 1 in this project."
+
+
+def test_a_key_that_was_taken_away_opens_nothing_more(guarded: Service) -> None:
+    key = made_key(guarded.path, "writer")
+    with calling(guarded, key) as caller:
+        assert caller.post("/mcp/any", json=PING).status_code == 200
+        revoke(guarded.path, key)
+        assert caller.post("/mcp/any", json=PING).status_code == 401
+
+
+def test_a_key_that_is_taken_away_while_a_message_comes_opens_nothing(guarded: Service) -> None:
+    body = json.dumps({**PING, "method": "prompts/get", "params": {"name": "use-memory"}}).encode()
+    key = made_key(guarded.path)
+    length = str(len(body))
+    head = request("POST", "/mcp/any", authorization=f"Bearer {key}", content_length=length)
+    with wire(guarded.url) as slow, calling(guarded, made_key(guarded.path)) as other:
+        slow.send(head, body[:10])
+        assert other.get("/stats").status_code == 200  # the head is in
+        revoke(guarded.path, key)
+        slow.send(body[10:])
+        assert slow.answer().status == 401
+
+
+def test_a_page_of_another_origin_is_kept_out(shared: Service) -> None:
+    answer = shared.http.post("/mcp/any", json=PING, headers={"Origin": "https://evil.example"})
+
+    assert answer.status_code == 403
+    assert answer.json()["error"] == {"code": -32000, "message": FOREIGN}
+
+
+def test_a_key_has_room_of_its_own_for_what_its_connections_name(
+    guarded: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentops_memory.mcp.connection.MOST_NAMED", 2)
+    one, other = ({"Authorization": f"Bearer {made_key(guarded.path, 'writer')}"} for _ in range(2))
+    with agent(f"{guarded.url}/mcp/any", headers=one) as quiet:
+        quiet.said("mem_session_start", session_id="monday")
+        for number in range(3):
+            with agent(f"{guarded.url}/mcp/any", headers=other) as busy:
+                busy.said("mem_session_start", session_id=f"of others {number}")
+        said = quiet.said("mem_save", title="Mine", content="Of Monday.")
+
+    assert said.endswith("in session monday.")
+
+
+def test_an_error_inside_is_told_without_its_inside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(tmp_path / "memory.db") as service, agent(f"{service.url}/mcp/any") as unlucky:
+        service.save("Whatever.")
+        rows(service.path, "ALTER TABLE sessions RENAME COLUMN summary TO elsewhere")
+        told = unlucky.refusal("mem_context")
+        with pytest.raises(Exception, match="The memory service failed") as failure:
+            unlucky.resource()
+
+    for text in (told, str(failure.value)):
+        assert text.startswith("The memory service failed; its log has the reason.")
+        assert not any(word in text for word in ("sessions", "SELECT", "Traceback", "no such"))
+    assert any("summary" in str(record.exc_info) for record in caplog.records)
+
+
+def test_what_a_tool_does_is_a_span_in_the_trace_of_its_request(tmp_path: Path) -> None:
+    with grpc_collector() as collector:
+        telemetry = Telemetry.started(collector.endpoint)
+        with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+            for mode in MODES:
+                headers = {"traceparent": TRACEPARENT}
+                with agent(f"{service.url}/mcp/traced", mode, headers) as traced:
+                    traced.said("mem_search", query="anything")
+        telemetry.stop()
+    spans = {span.id: span for span in collector.spans}
+    searches = [span for span in spans.values() if span.name == "memory.search"]
+
+    assert [span.trace for span in searches] == [TRACE, TRACE]
+    assert [spans[span.parent].name for span in searches] == ["memory.mcp", "memory.mcp"]
+    assert searches[0].attributes["memory.project"] == "traced"
+
+
+def test_a_service_without_the_sdk_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        with monkeypatch.context() as without:
+            without.setattr("agentops_memory.mcp.http.find_spec", lambda _: None)
+            answers = [service.http.post("/mcp/any", json=PING) for _ in range(2)]
+        installed = service.http.post("/mcp/any", json=INITIALIZE)
+
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert "pip install 'mcp<3,>=2.3'" in answers[1].json()["error"]["message"]
+    assert installed.status_code == 200
+
+
+def test_the_names_of_sessions_are_bounded() -> None:
+    names = SessionNames()
+    for number in range(MOST_NAMED + 1):
+        names.name(f"own-{number}", "named")
+        names.of("own-0")
+
+    assert names.of("own-0") == "named"  # which was in use all the time
+    assert names.of("own-1") == "own-1"
+    assert names.of("own-2") == "named"

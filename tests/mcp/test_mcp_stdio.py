@@ -1,0 +1,207 @@
+"""MCP through standard input and output: hosts that start `agentops-memory mcp`."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ..support.agents import BARE, agent, hosted
+from ..support.callers import made_key
+from ..support.process import environment
+from ..support.service import Service, serving
+
+HELLO: dict[str, object] = {
+    "id": 1, "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [BARE, pytest.param("legacy", marks=pytest.mark.slow)])
+def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
+    mode: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    arguments = ["--project", "Shop ", "--db", str(path), "--tools", "all"]
+    with hosted(arguments, mode) as one, hosted(arguments, mode) as two:
+        saved = one.said("mem_save", title="Use WAL mode", content="Readers do not block.")
+        seen = two.said("mem_search", query="why wal?")
+        also = two.said("mem_save", title="Beside", content="Of the second.")
+        two.said("mem_session_start", session_id="monday")
+        named = two.said("mem_save", title="In it", content="Of Monday.")
+        with serving(path) as service, agent(f"{service.url}/mcp/shop") as third:
+            third.said("mem_save", title="Through the service", content="Of the third.")
+            assert "Through the service" in one.said("mem_context")
+            assert "project shop" in one.prompt()
+
+    assert "[discovery] Use WAL mode\n    Readers do not block." in seen
+    assert saved.partition("in session ")[2] != also.partition("in session ")[2]
+    assert named.endswith("in session monday.")
+
+
+@pytest.mark.slow
+def test_an_agent_speaks_to_a_running_service_with_its_key(service: Service) -> None:
+    key = made_key(service.path, "writer", projects=("shop",))
+    with hosted(
+        ["--project", "shop", "--url", service.url], variables={"MEMORY_API_KEY": key}
+    ) as remote:
+        remote.said("mem_save", title="There", content="On the service.")
+        assert remote.said("mem_search", query="service").startswith("1 memory")
+    with hosted(["--project", "shop", "--url", service.url]) as stranger:
+        refused = stranger.refusal("mem_search", query="service")
+
+    assert refused.endswith("Whoever set up this connection must give it a key.")
+
+
+@pytest.mark.slow
+def test_a_dead_service_is_told_to_the_agent_and_to_nobody_else() -> None:
+    with hosted(["--project", "shop", "--url", "http://127.0.0.1:9"]) as lonely:
+        told = lonely.refusal("mem_save", title="Lost?", content="Not silently.")
+        again = lonely.refusal("mem_context")
+
+    for text in (told, again):
+        assert "127.0.0.1:9" in text
+        assert text.endswith("what you wanted to save can be saved later.")
+        assert "Traceback" not in text
+
+
+@pytest.mark.slow
+def test_nothing_but_the_protocol_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    save = {"name": "mem_save", "arguments": {"title": "T", "content": "C"}}
+    sent = [
+        b"no JSON", b"\xff\xfe", b"", _message(), _message(**HELLO),
+        _message(method="notifications/initialized"),
+        _message(id=2, method="tools/call", params=save),
+    ]  # fmt: skip
+    spoken = _mcp("--project", "p", "--db", str(path), "--log-level", "debug", sent=sent)
+    answers = [json.loads(line) for line in spoken.stdout.splitlines()]
+
+    assert spoken.returncode == 0
+    assert {answer["jsonrpc"] for answer in answers} == {"2.0"}
+    assert {answer["id"] for answer in answers if "result" in answer} == {1, 2}
+    assert all(json.loads(line) for line in spoken.stderr.splitlines())
+
+
+@pytest.mark.slow
+def test_a_host_that_closes_the_input_loses_no_save(service: Service, tmp_path: Path) -> None:
+    save = {"name": "mem_save", "arguments": {"title": "Last words", "content": "cut \ud83d"}}
+    call = {"id": 2, "method": "tools/call", "params": save}
+    sent = [_message(**HELLO), _message(**call)]
+    path = tmp_path / "own.db"
+    for place in (["--db", str(path)], ["--url", service.url]):
+        spoken = _mcp("--project", "demo", *place, sent=sent)
+        last = [json.loads(line) for line in spoken.stdout.splitlines() if b'"id":2' in line]
+        assert last[0]["result"]["isError"] is False, spoken
+    with serving(path) as here:
+        for each in (here, service):
+            saved = each.http.get("/observations/recent?project=demo").json()
+            assert [one["content"] for one in saved] == ["cut \ufffd"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_program_while_it_waits_for_a_line(tmp_path: Path) -> None:
+    with _started("--project", "p", "--db", str(tmp_path / "memory.db")) as waiting:
+        assert waiting.stdin
+        assert waiting.stdout
+        waiting.stdin.write(_message(**HELLO) + b"\n")
+        waiting.stdin.flush()
+        assert b"serverInfo" in waiting.stdout.readline()
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(10) == -signal.SIGINT
+
+
+@pytest.mark.slow
+def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    other.write_text("This is no database, and has been something else for a long time.")
+    starts = {
+        "project is required": ["--project", " ", "--db", str(other)],
+        "There is no tenant nobody": ["--project", "p", "--db", str(other), "--tenant", "nobody"],
+        "A tenant's name has": ["--project", "p", "--db", str(other), "--tenant", "../other"],
+        "begins with http:// or https://": ["--project", "p", "--url", "memory.example:7437"],
+        "file is not a database": ["--project", "p", "--db", str(other)],
+    }
+    for sentence, arguments in starts.items():
+        refused = _mcp(*arguments)
+        assert (refused.returncode, refused.stdout) == (1, b""), refused
+        assert sentence in refused.stderr.decode()
+        assert refused.stderr.startswith(b"agentops-memory: ")
+
+
+@pytest.mark.slow
+def test_a_missing_extra_is_named() -> None:
+    start = "import sys; sys.modules['mcp'] = None; from agentops_memory.cli import main"
+    refused = subprocess.run(
+        [sys.executable, "-c", f"{start}; main()", "mcp", "--project", "p"],
+        env=environment({}), capture_output=True, timeout=30, check=False,
+    )  # fmt: skip
+
+    assert (refused.returncode, refused.stdout) == (1, b"")
+    sentence, hint = refused.stderr.decode().splitlines()
+    assert " needs the package mcp, version 2: " in sentence
+    assert sentence.endswith("pip install '.[mcp]'")
+    assert hint.startswith("Hint: Use the pip of the environment ")
+
+
+@pytest.mark.slow
+def test_an_empty_url_is_an_unset_one(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+
+    assert _mcp("--project", "p", "--db", str(path), "--url", "").returncode == 0
+    assert path.exists()
+
+
+@pytest.mark.slow
+def test_a_file_that_is_named_goes_before_a_url_of_the_environment(tmp_path: Path) -> None:
+    place, variables = ["--db", str(tmp_path / "memory.db")], {"MEMORY_URL": "http://127.0.0.1:9"}
+    with hosted(["--project", "p", *place], variables=variables) as here:
+        assert here.said("mem_save", title="Here", content="In the file.").startswith("Saved")
+
+    both = _mcp("--project", "p", *place, "--url", variables["MEMORY_URL"])
+    assert (both.returncode, both.stdout) == (2, b"")
+    assert b"--url is a service; --db and --tenant are of a file." in both.stderr
+
+
+def _message(**parts: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **parts}).encode()
+
+
+def _mcp(*arguments: str, sent: Sequence[bytes] = ()) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-m", "agentops_memory", "mcp", *arguments],
+        input=b"\n".join(sent) + b"\n",
+        env=environment({}),
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@contextmanager
+def _started(*arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
+    with subprocess.Popen(
+        [sys.executable, "-m", "agentops_memory", "mcp", *arguments],
+        env=environment({}), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_a_file_that_another_program_is_about_to_make_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    path.touch()
+    with hosted(["--project", "p", "--db", str(path)], BARE) as first:
+        first.said("mem_save", title="Early", content="On an empty file.")
+
+        assert "Early" in first.said("mem_context")

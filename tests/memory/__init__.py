@@ -1,0 +1,1 @@
+"""Memories, sessions and their lives."""

@@ -1,0 +1,339 @@
+"""An erasure that is provable: a receipt, and no byte of the text in any file of the folder."""
+
+import random
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.memories import Memories
+from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
+from agentops_memory.memory.model.erasure import ErasureId
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.schema import upgrade
+
+from ..support import engine as engines
+from ..support.database import assert_index_is_whole
+from ..support.engines import is_postgresql
+from ..support.erasing import erased, gone, receipt, remains
+from ..support.files import assert_sound
+from ..support.original import original
+from ..support.process import Load, run, served
+from ..support.requirements import requirement
+from ..support.service import Service, observation, serving
+
+# Rare words: in full, as the index has them stemmed, and in the middle of a sentence.
+EVER = ("xylographer", "wyvernlike", "vexillology", "quokkafarm", "jabberwock", "zugzwanging")
+STEMS = ("xylograph", "wyvernlik", "vexillolog", "quokkafarm", "jabberwock", "zugzwang")
+HIDDEN = "The xylographers of Zanzibar hide a key."
+
+
+@contextmanager
+def held_open(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another's read of the state as it is now, until the end."""
+    with closing(connect(path)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM memories").fetchone()
+        yield reader
+
+
+def with_a_past(service: Service) -> object:
+    """A memory that has said other things before, in each way in which that can be."""
+    for number in range(3):
+        service.save(f"walnut {number}", title="shared words")
+    key = {"topic_key": "quokkafarm/place", "tags": ["vexillology"]}
+    first = service.save(HIDDEN, title="About wyvernlike things", **key)
+    service.save("A jabberwock was here.", title="Second", **key)
+    again = service.save("A  JABBERWOCK was here.", title="Second", **key)
+    service.http.patch(f"/observations/{first['id']}", json={"content": "Zugzwanging for all."})
+    service.save("Yes.", title="borrows")  # its context holds the words before it
+    assert again["id"] == first["id"]
+    return first["id"]
+
+
+@requirement("agentops:observations:delete")
+def test_nothing_of_an_erased_memory_is_left_in_any_file(service: Service) -> None:
+    memory = with_a_past(service)
+    there = remains(service.path.parent, *EVER, *STEMS)
+    assert {text for _, text in there} == {*EVER, *STEMS}
+
+    told = gone(service.http, erased(service.http, memory))
+
+    assert remains(service.path.parent, *EVER, *STEMS, "Zanzibar", "hide a key") == set()
+    assert (told["kind"], told["project"], told["observation_ids"]) == (
+        "observation", "demo", [memory],
+    )  # fmt: skip
+    assert (told["observations"], told["revisions"], told["sessions"]) == (1, 4, 0)
+    assert remains(service.path.parent, "walnut", "shared") != set()
+    assert_index_is_whole(service.path)
+
+
+@requirement("agentops:observations:delete")
+def test_a_memory_that_was_deleted_before_leaves_nothing_either(service: Service) -> None:
+    memory = with_a_past(service)
+    service.http.delete(f"/observations/{memory}")
+
+    gone(service.http, erased(service.http, memory))
+
+    assert remains(service.path.parent, *EVER, *STEMS) == set()
+
+
+@pytest.mark.slow
+def test_many_memories_leave_nothing_in_the_gaps_of_pages(service: Service) -> None:
+    sizes = (1, 3, 30, 90)
+    saved = [
+        service.save(f"marked{number:03}z " * sizes[number % 4], project=f"p{number % 12}")["id"]
+        for number in range(120)
+    ]
+    for number, memory in enumerate(saved):
+        title = f"before{number:03}z" + "x" * (number % 7) * 60
+        service.http.patch(f"/observations/{memory}", json={"title": title})
+        service.http.patch(f"/observations/{memory}", json={"title": "after"})
+    gone_ones = [number for number in range(120) if number % 3]
+
+    for number in gone_ones:
+        last = erased(service.http, saved[number])
+    gone(service.http, last)
+
+    every = [f"{word}{number:03}z" for number in gone_ones for word in ("marked", "before")]
+    assert remains(service.path.parent, *every) == set()
+    assert_sound(service.path, live=40)
+
+
+def test_the_words_are_gone_while_saves_go_on(tmp_path: Path) -> None:
+    with served(tmp_path / "memory.db") as (_, http):
+        memory = http.post("/observations", json=observation(HIDDEN)).json()["id"]
+        load = Load(str(http.base_url), saves=200).start()
+        load.reach(20)
+        told = gone(http, erased(http, memory))
+        assert remains(tmp_path, "xylograph", "zanzibar") == set()
+        load.join()
+
+    assert told["observations"] == 1
+    assert load.refused == {}
+    assert_sound(tmp_path / "memory.db", live=200)
+
+
+@pytest.mark.sqlite_files
+def test_a_reader_of_an_older_state_holds_it_back_and_saves_go_on(service: Service) -> None:
+    memory = service.save(HIDDEN)["id"]
+    with held_open(service.path):
+        erasure = erased(service.http, memory)
+        for number in range(5):
+            service.save(f"walnut {number}")
+        assert "bytes_gone_at" not in receipt(service.http, erasure)
+        assert remains(service.path.parent, "xylograph") != set()
+
+    gone(service.http, erasure)
+
+    assert remains(service.path.parent, "xylograph") == set()
+
+
+@pytest.mark.sqlite_files
+def test_what_a_killed_process_left_pending_is_done_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http), held_open_later(path) as hold:
+        memory = http.post("/observations", json=observation(HIDDEN)).json()["id"]
+        hold()
+        erasure = erased(http, memory)
+        program.send(signal.SIGKILL)
+        program.wait()
+        assert remains(tmp_path, "xylograph") != set()
+
+    with served(path) as (_, http):
+        gone(http, erasure)
+        assert remains(tmp_path, "xylograph", "zanzibar") == set()
+
+
+@contextmanager
+def held_open_later(path: Path) -> Iterator[Callable[[], None]]:
+    """From when it is asked to, another's transaction lets no bytes of what is erased go."""
+    with closing(engines.connected(path)) as other:
+
+        def hold() -> None:
+            if is_postgresql():
+                other.execute("LOCK TABLE t_default.postings IN SHARE MODE")
+            else:
+                other.execute("BEGIN")
+                other.execute("SELECT count(*) FROM memories").fetchone()
+
+        yield hold
+
+
+def test_what_another_engine_erased_is_finished_by_the_sweep(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_SWEEP_EVERY="20ms") as service:
+        memory = MemoryId(int(str(service.save(HIDDEN)["id"])))
+        erasures: list[ErasureId | None] = []
+
+        async def erase(engine: SqliteEngine) -> None:
+            own = Memories(engine=engine, dedupe_window=timedelta())
+            erasures.append(await own.erase(OPERATOR, memory))
+
+        engines.run(path, erase)
+
+        gone(service.http, str(erasures[0]))
+        assert remains(tmp_path, "xylograph", "zanzibar") == set()
+
+
+@pytest.mark.sqlite_files
+def test_a_command_can_finish_what_it_has_erased(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        memory = MemoryId(int(str(service.save(HIDDEN)["id"])))
+    told: list[str] = []
+
+    async def erase(engine: SqliteEngine) -> None:
+        await Memories(engine=engine, dedupe_window=timedelta()).erase(OPERATOR, memory)
+        assert await Erasures(engine=engine).finish(OPERATOR, told.append) == 1
+        assert remains(tmp_path, "xylograph", "zanzibar") == set()
+        assert await Erasures(engine=engine).finish(OPERATOR, told.append) == 0
+
+    engines.run(path, erase)
+
+    assert told == ["partition 0", "the file"]
+
+
+# Files that were used before
+
+
+@pytest.mark.sqlite_files
+def test_a_file_of_the_original_is_rid_of_what_was_deleted_in_it(tmp_path: Path) -> None:
+    path = forgetful(tmp_path)
+
+    with serving(path) as service:
+        gone(service.http, erased(service.http, 1))
+
+        assert {name for name, _ in remains(tmp_path, *EVER)} == {"memory.db.before-upgrade"}
+    assert_sound(path, live=19)
+
+
+@pytest.mark.sqlite_files
+def test_a_file_that_could_not_be_written_anew_is_with_the_next_erasure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = forgetful(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr(upgrade, "vacuum", lambda *_: False)
+        with serving(path) as service:
+            erasure = erased(service.http, 1)
+            service.save("walnut")
+            assert "bytes_gone_at" not in receipt(service.http, erasure)
+
+    with serving(path) as service:
+        gone(service.http, erasure)
+
+    assert {name for name, _ in remains(tmp_path, *EVER)} == {"memory.db.before-upgrade"}
+
+
+def forgetful(folder: Path) -> Path:
+    """A file of the original in which much was deleted, and nothing written over it."""
+    path = folder / "memory.db"
+    with original(path) as old:
+        old.database.execute("PRAGMA secure_delete = OFF")
+        for number in range(40):
+            old.observation(f"{EVER[number % 2] if number >= 20 else 'walnut'} {number} " * 30)
+        old.database.execute("DELETE FROM observations WHERE id > 20")
+    assert remains(folder, *EVER) != set()
+    return path
+
+
+# The receipt
+
+
+def test_a_repeated_erasure_names_the_same_receipt(service: Service) -> None:
+    memory = service.save(HIDDEN)["id"]
+    erasure = erased(service.http, memory)
+
+    assert erased(service.http, memory) == erasure
+    assert gone(service.http, erasure)["observation_ids"] == [memory]
+
+
+def test_a_receipt_of_another_project_is_as_one_that_never_was(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        memory = MemoryId(int(str(service.save(HIDDEN)["id"])))
+        erasure = ErasureId(erased(service.http, memory))
+    other = Caller(projects=Patterns(("other-*",)))
+
+    async def look(engine: SqliteEngine) -> None:
+        own = Memories(engine=engine, dedupe_window=timedelta())
+        assert await own.erase(other, memory) is None
+        assert await own.erase(OPERATOR, memory) == erasure
+        refusals = []
+        for asked in (erasure, ErasureId("never")):
+            with pytest.raises(NotFound) as refused:
+                await Erasures(engine=engine).get(other, asked)
+            refusals.append(str(refused.value))
+        assert refusals == ["No such erasure."] * 2
+
+    engines.run(path, look)
+
+
+def test_words_stay_gone_however_the_index_has_grown(tmp_path: Path) -> None:
+    chance = random.Random(5)  # noqa: S311 - the same each time
+    path = tmp_path / "memory.db"
+
+    async def grow(engine: SqliteEngine) -> None:
+        own = Memories(engine=engine, dedupe_window=timedelta())
+        live: list[MemoryId] = []
+        for number in range(120):
+            text = f"marked{number:03}z " + "walnut " * chance.choice((1, 9, 900))
+            live.append((await own.save(OPERATOR, engines.draft(text))).memory.id)
+            if chance.random() < 0.5:
+                gone_one = live.pop(chance.randrange(len(live)))
+                await own.erase(OPERATOR, gone_one)
+            if number % 10 == 9:
+                await Erasures(engine=engine).finish(OPERATOR)
+                dead = set(range(number + 1)) - {id_ - 1 for id_ in live}
+                assert remains(tmp_path, *(f"marked{it:03}z" for it in dead)) == set()
+
+    engines.run(path, grow)
+    assert_index_is_whole(path)
+
+
+def test_deleting_what_never_was_has_no_receipt(service: Service) -> None:
+    service.save("one")
+    never = service.http.delete("/observations/99?hard=true")
+    soft = service.http.delete("/observations/1")
+
+    for answer in (never, soft):
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert "X-Erasure-Id" not in answer.headers
+
+
+@pytest.mark.parametrize("unknown", ["1", "a%20b/c", "%00", "%ff", "%ed%a0%80", "x" * 3000])
+def test_an_unknown_receipt_is_not_found(service: Service, unknown: str) -> None:
+    answer = service.http.get(f"/erasures/{unknown}")
+
+    assert (answer.status_code, answer.json()) == (404, {"error": "No such erasure."})
+
+
+@pytest.mark.sqlite_files
+def test_a_receipt_names_the_copies_that_are_not_reached(service: Service) -> None:
+    for name in ("memory.db.before-upgrade", "memory.db.before-upgrade-2", "other.before-upgrade"):
+        (service.path.parent / name).write_text("a copy")
+
+    told = receipt(service.http, erased(service.http, service.save("one")["id"]))
+
+    assert told["copies_not_reached"][:2] == [
+        "memory.db.before-upgrade",
+        "memory.db.before-upgrade-2",
+    ]
+    assert all(" " in entry for entry in told["copies_not_reached"][2:])
+    assert len(told["copies_not_reached"]) == 4
+
+
+def test_the_index_command_leaves_pending_erasures_alone(service: Service) -> None:
+    erasure = erased(service.http, service.save(HIDDEN)["id"])
+
+    assert run("index", "--db", str(service.path), "--check").returncode == 0
+    gone(service.http, erasure)

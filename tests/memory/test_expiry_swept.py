@@ -1,0 +1,197 @@
+"""What has expired leaves the index in a sweep, and the file when its time is over."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from agentops_memory.memory.lifecycle.retention import Removed, RetentionSweep
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.retention import FOR_EVER, Kind, Retentions
+from agentops_memory.memory.sql.lifecycles import LifecycleTable
+from agentops_memory.sqlite import SqliteEngine
+
+from ..support.database import assert_index_is_whole
+from ..support.engine import opened, stats
+from ..support.engines import rows
+from ..support.erasing import gone, receipt, remains
+from ..support.process import until
+from ..support.requirements import requirement
+from ..support.service import START, Clock, Service, serving
+
+T = TypeVar("T")
+SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
+MONTH = timedelta(days=30)
+KEPT = Retentions(expired=MONTH)
+MARKED = "SELECT memory_id FROM lifecycles WHERE is_swept ORDER BY memory_id"
+
+
+@requirement("life:2:swept", "life:2:back")
+def test_what_has_expired_leaves_the_index_and_comes_back_with_its_end(service: Service) -> None:
+    ending(service, "A xylographer.", START + HOUR)
+    service.save("And then it was carved.")  # borrows
+    ending(service, "A zymurgist.", START + 2 * HOUR)
+    service.clock.advance(hours=1)
+    assert 1 not in found(service, "xylographer")
+
+    assert index_swept(service, START + HOUR - timedelta(microseconds=1)) == 0
+    assert index_swept(service, START + HOUR) == 1
+    assert index_swept(service, START + HOUR) == 0
+
+    assert rows(service.path, MARKED) == [(1,)]
+    assert_index_is_whole(service.path)
+    change = {"expires_at": (START + DAY).isoformat()}
+    assert service.http.patch("/observations/1", json=change).status_code == 200
+    assert rows(service.path, MARKED) == []
+    assert_index_is_whole(service.path)
+    assert 1 in found(service, "xylographer")
+
+
+@requirement("life:2:clock")
+def test_a_clock_that_went_back_puts_it_in_again(service: Service) -> None:
+    ending(service, "A xylographer.", START + HOUR)
+    assert index_swept(service, START + DAY) == 1
+
+    assert index_swept(service, START) == 0
+
+    assert rows(service.path, MARKED) == []
+    assert_index_is_whole(service.path)
+    assert 1 in found(service, "xylographer")
+
+
+def test_a_sweep_goes_in_steps_and_one_that_is_cut_off_goes_on(service: Service) -> None:
+    for number in range(51):
+        ending(service, f"pear {number}", START + SECOND)
+    ending(service, "x" * 40_000, START + SECOND)
+    at = START + HOUR
+
+    def step(engine: SqliteEngine) -> Coroutine[Any, Any, int]:
+        return engine.write(
+            OPERATOR, lambda tx: tx[LifecycleTable].sweep(tx[LifecycleTable].unswept(50))
+        )
+
+    assert run(service, step, at) == 50
+    assert_index_is_whole(service.path)
+    assert index_swept(service, at) == 2
+    assert_index_is_whole(service.path)
+
+
+@requirement("life:3:kept")
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_it_goes_by_the_later_of_its_end_and_its_last_change(
+    service: Service, is_deleted: bool
+) -> None:
+    ending(service, "A pear.", START + HOUR)  # ends in an hour
+    service.clock.advance(hours=2)
+    ending(service, "A plum.", START - 900 * DAY)  # changed in two
+    service.save("A fig.")
+    if is_deleted:
+        service.http.delete("/observations/1")
+    revisions = 1 + is_deleted
+
+    assert swept(service, START + HOUR + MONTH - timedelta(microseconds=1)) == 0
+    told = stats(service.path, KEPT, START + HOUR + MONTH).held
+    assert [it.past_retention for it in told if it.kind is Kind.EXPIRED] == [1 + revisions]
+    assert swept(service, START + HOUR + MONTH) == 1 + revisions
+    assert swept(service, START + 2 * HOUR + MONTH) == 2
+    assert swept(service, START + 900 * MONTH) == 0
+
+    assert rows(service.path, "SELECT id FROM memories") == [(3,)]
+    assert rows(service.path, "SELECT * FROM lifecycles") == []
+    assert rows(service.path, "SELECT count(*) FROM erasures") == [(2,)]
+    assert_index_is_whole(service.path)
+
+
+@requirement("life:3:for-ever")
+def test_what_is_kept_for_ever_stays(service: Service) -> None:
+    ending(service, "A pear.", START + SECOND)
+
+    assert swept(service, START + 900 * MONTH, Retentions(expired=FOR_EVER)) == 0
+
+
+def test_a_clock_that_jumps_erases_nothing_that_has_expired(service: Service) -> None:
+    ending(service, "A pear.", START + SECOND)
+    assert index_swept(service, START + SECOND) == 1
+
+    def swept_by(by: datetime, at: datetime) -> int:
+        def sweep(engine: SqliteEngine) -> Coroutine[Any, Any, Removed]:
+            return RetentionSweep(engine=engine).sweep(OPERATOR, by=by)
+
+        return run(service, sweep, at, KEPT)[Kind.EXPIRED]
+
+    end = START + SECOND + MONTH
+    assert swept_by(end - timedelta(microseconds=1), START + 900 * MONTH) == 0
+    assert swept_by(START + 900 * MONTH, START - MONTH) == 0
+    assert rows(service.path, "SELECT id FROM memories") == [(1,)]
+    assert swept_by(end, end) > 0
+    assert rows(service.path, "SELECT id FROM memories") == []
+
+
+def test_what_is_still_in_the_index_is_not_erased(service: Service) -> None:
+    ending(service, "A xylographer.", START + SECOND)
+
+    def sweep(engine: SqliteEngine) -> Coroutine[Any, Any, Removed]:
+        return RetentionSweep(engine=engine).sweep(OPERATOR)
+
+    assert run(service, sweep, START + 2 * MONTH)[Kind.EXPIRED] == 0
+
+
+def test_a_service_sweeps_by_itself_and_counts(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
+        service.save("A pear.")
+        one = ending(service, "A xylographer.", START + HOUR, supersedes=[1])
+        assert "memory_superseded_total 1" in service.http.get("/metrics").text
+        service.clock.advance(hours=1)
+        until(lambda: rows(service.path, MARKED) == [(one,)])
+        until(lambda: "memory_expired_total 1" in service.http.get("/metrics").text)
+        service.clock.advance(days=30)
+        until(lambda: rows(service.path, "SELECT id FROM memories") == [(1,)])
+        ((erasure,),) = rows(service.path, "SELECT id FROM erasures")
+        assert gone(service.http, erasure)["observations"] == 1
+        assert remains(tmp_path, "xylograph") == set()
+        assert receipt(service.http, erasure)["project"] == "demo"
+        counted = 'memory_swept_rows_total{kind="expired"} 2'
+        until(lambda: counted in service.http.get("/metrics").text)
+
+
+def ending(service: Service, words: str, end: datetime, **fields: object) -> object:
+    """Save a memory that has an end, and answer its id."""
+    return service.save(words, expires_at=end.isoformat(), **fields)["id"]
+
+
+def found(service: Service, words: str) -> Any:
+    hits = service.http.get("/search", params={"q": words, "project": "demo"}).json()
+    return [it["id"] for it in hits]
+
+
+def index_swept(service: Service, at: Any) -> int:
+    """How many left the index in a sweep at that instant."""
+    return run(service, lambda it: RetentionSweep(engine=it).sweep_index(OPERATOR), at)
+
+
+def swept(service: Service, at: Any, retention: Retentions = KEPT) -> int:
+    """How many rows of expired memories a sweep erases at that instant."""
+
+    async def sweep(engine: SqliteEngine) -> int:
+        sweeping = RetentionSweep(engine=engine)
+        await sweeping.sweep_index(OPERATOR)
+        return (await sweeping.sweep(OPERATOR))[Kind.EXPIRED]
+
+    return run(service, sweep, at, retention)
+
+
+def run(
+    service: Service,
+    work: Callable[[SqliteEngine], Coroutine[Any, Any, T]],
+    at: Any,
+    retention: Retentions = KEPT,
+) -> T:
+    async def with_engine() -> T:
+        opening = opened(service.path, clock=Clock(at), retention=retention)
+        async with opening as engine:
+            return await work(engine)
+
+    return asyncio.run(with_engine())

@@ -1,0 +1,730 @@
+"""A request with an idempotency key is done once, and the same answer is given again."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.http.requests import KEY_HEADERS
+from agentops_memory.memory import limits
+from agentops_memory.memory.idempotency import idempotent
+from agentops_memory.memory.model.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
+from agentops_memory.memory.model.keys import Key, issued
+from agentops_memory.memory.saves import ids_of_saved, save, saved_again
+
+from ..support.callers import OPERATOR, calling, heard, key_file, made_key
+from ..support.engines import broken, quota, rows
+from ..support.erasing import erased, gone, remains
+from ..support.process import served
+from ..support.raw import Wire, request
+from ..support.service import PLAIN, START, Clock, Service, observation, serving
+from ..telemetry.test_tracing import traced
+
+KEY = "5b1d7e0c-order-17"
+REUSED = {"error": "Idempotency key reused with a different request body."}
+NOT_A_KEY = {"error": "An idempotency key has 1 to 255 visible ASCII characters."}
+SEVERAL = {"error": "A request has one idempotency key; this one has several."}
+
+TRANSCRIPT = {"messages": [{"role": "user", "content": "Ship it"}]}
+OTHER_TRANSCRIPT = {"messages": [{"role": "user", "content": "Wait"}]}
+RACERS = 24
+SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
+
+# Each route that takes a key: the request, and one that is another.
+ROUTES = {
+    "create_session": ("POST", "/sessions", {"id": "s9", "project": "demo"}, "/sessions?again=1"),
+    "append_messages": ("POST", "/sessions/s1/messages", TRANSCRIPT, "/sessions/s2/messages"),
+    "end_session": ("POST", "/sessions/s1/end", TRANSCRIPT, "/sessions/s2/end"),
+    "add_observation": (
+        "POST", "/observations", observation("blue whales sing"), "/observations?again=1",
+    ),
+    "update_observation": (
+        "PATCH", "/observations/1", {"title": "new", "content": "Newer."}, "/observations/2",
+    ),
+    "restore_observation": (
+        "POST", "/observations/1/restore", {"revision": 1}, "/observations/2/restore",
+    ),
+    "confirm_observation": (
+        "POST", "/observations/1/confirm", None, "/observations/2/confirm",
+    ),
+    "delete_observation": ("DELETE", "/observations/1", None, "/observations/2"),
+    "delete_observation, hard": (
+        "DELETE", "/observations/1?hard=true", None, "/observations/2?hard=true",
+    ),
+}  # fmt: skip
+
+
+def ask(
+    http: httpx.Client, method: str, path: str, body: object = None, key: str = KEY
+) -> httpx.Response:
+    return http.request(method, path, json=body, headers={"Idempotency-Key": key})
+
+
+def saving(http: httpx.Client, content: str, key: str = KEY, **fields: object) -> httpx.Response:
+    return ask(http, "POST", "/observations", observation(content, **fields), key)
+
+
+def told(answer: httpx.Response) -> tuple[int, bytes, str | None, str | None]:
+    """What must be the same again."""
+    headers = answer.headers
+    return (
+        answer.status_code,
+        answer.content,
+        headers.get("x-erasure-id"),
+        headers.get("x-redacted"),
+    )
+
+
+def is_replay(answer: httpx.Response) -> bool:
+    replayed: str | None = answer.headers.get("idempotent-replayed")
+    return replayed == "true"
+
+
+def refusal(answer: httpx.Response) -> tuple[int, object]:
+    return answer.status_code, answer.json()
+
+
+def records(path: Path) -> int:
+    ((number,),) = rows(path, "SELECT count(*) FROM done")
+    return int(number)
+
+
+@pytest.fixture
+def two(service: Service) -> Service:
+    """A service with two observations, each with a revision more than it began with."""
+    for content in ("walnut trees grow", "pear trees grow"):
+        memory = service.save(content)["id"]
+        service.http.patch(f"/observations/{memory}", json={"title": f"of {content}"})
+    return service
+
+
+# The same request again
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_same_request_is_answered_as_before_and_done_once(two: Service, route: str) -> None:
+    method, path, body, _ = ROUTES[route]
+
+    first = ask(two.http, method, path, body)
+    two.clock.advance(hours=1)
+    exported = two.http.get("/export").json() | {"exported_at": ""}
+    again = [ask(two.http, method, path, body) for _ in range(2)]
+
+    assert first.is_success
+    assert not is_replay(first)
+    assert [told(answer) for answer in again] == [told(first)] * 2
+    assert all(map(is_replay, again))
+    assert two.http.get("/export").json() | {"exported_at": ""} == exported
+
+
+def test_every_route_that_is_described_with_a_key_is_tested_here(service: Service) -> None:
+    described = service.http.get("/openapi.json").json()["paths"]
+
+    takes = {
+        operation["operationId"]
+        for path, operations in described.items()
+        for operation in operations.values()
+        if not path.startswith(("/api/", "/anthropic/", "/v1/"))  # these have tests of their own
+        if "Idempotency-Key" in {it["name"] for it in operation["parameters"]}
+    }
+    assert takes == {route.split(",")[0] for route in ROUTES}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_key_is_not_taken_for_another_path_or_query(two: Service, route: str) -> None:
+    method, path, body, other = ROUTES[route]
+    ask(two.http, method, path, body)
+    exported = two.http.get("/export").json()["observations"]
+
+    assert refusal(ask(two.http, method, other, body)) == (409, REUSED)
+    assert two.http.get("/export").json()["observations"] == exported
+
+
+def test_a_key_is_not_taken_for_another_method(two: Service) -> None:
+    assert ask(two.http, "PATCH", "/observations/1").status_code == 400
+    assert ask(two.http, "PATCH", "/observations/1", {}).status_code == 200
+
+    assert refusal(ask(two.http, "DELETE", "/observations/1", {})) == (409, REUSED)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "other"),
+    [
+        ("POST", "/observations", observation("a pear"), observation("a pear", title="x")),
+        ("POST", "/sessions/s1/end", TRANSCRIPT, OTHER_TRANSCRIPT),
+        ("DELETE", "/observations/9", None, {"reason": "none is read"}),
+    ],
+)
+def test_a_key_is_not_taken_for_another_body(
+    service: Service, method: str, path: str, body: object, other: object
+) -> None:
+    first = ask(service.http, method, path, body)
+
+    assert refusal(ask(service.http, method, path, other)) == (409, REUSED)
+    assert told(ask(service.http, method, path, body)) == told(first)
+
+
+def test_a_body_that_came_in_a_file_counts_to_its_last_byte(service: Service) -> None:
+    said = "x" * (2 * 1024 * 1024)
+    bodies = [
+        {"messages": [{"role": "user", "content": said}], "at": end} for end in ("a", "b", "a")
+    ]
+
+    answers = [ask(service.http, "POST", "/sessions/s1/end", body) for body in bodies]
+
+    assert [answer.status_code for answer in answers] == [200, 409, 200]
+    assert told(answers[2]) == told(answers[0])
+
+
+def test_without_a_key_each_request_is_done(service: Service) -> None:
+    answers = [service.save("a pear") for _ in range(3)]
+
+    assert [answer["duplicate_count"] for answer in answers] == [1, 2, 3]
+    assert records(service.path) == 0
+
+
+def test_without_a_key_a_transaction_is_what_it_was() -> None:
+    assert idempotent(save, None, again=saved_again, ids=ids_of_saved) is save
+
+
+def test_an_older_spelling_of_the_header_means_the_same(service: Service) -> None:
+    body = observation("a pear")
+    spelled: list[list[tuple[str, str]]] = [
+        [("Idempotency-Key", KEY)],
+        [("X-Idempotency-Key", KEY)],
+        [("X-Idempotency-Key", KEY), ("idempotency-key", KEY), ("idempotency-key", KEY)],
+    ]
+
+    answers = [service.http.post("/observations", json=body, headers=it) for it in spelled]
+
+    assert len({told(answer) for answer in answers}) == 1
+    assert [is_replay(answer) for answer in answers] == [False, True, True]
+
+
+SERVED = count()
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("klm"), st.sampled_from("xyz")), max_size=8))
+def test_of_any_requests_the_first_with_each_key_is_done(
+    lasting: Service, asked: list[tuple[str, str]]
+) -> None:
+    run = f"run-{next(SERVED)}"
+    first: dict[str, tuple[str, object]] = {}
+    done = dict.fromkeys("xyz", 0)
+    for key, content in asked:
+        answer = saving(lasting.http, content, f"{run}-{key}", project=run)
+        before = first.setdefault(key, (content, answer.json()))
+        assert answer.status_code == (201 if before[0] == content else 409)
+        if answer.status_code == 201:
+            assert answer.json() == before[1]
+    for content, _ in first.values():
+        done[content] += 1
+
+    stored = lasting.http.get("/observations/recent", params={"project": run}).json()
+    assert {row["content"]: row["duplicate_count"] for row in stored} == {
+        content: times for content, times in done.items() if times
+    }
+
+
+# What has changed since
+
+
+def test_a_save_is_answered_with_its_own_counts(service: Service) -> None:
+    first = saving(service.http, "a pear", topic_key="fruit")
+    service.save("an apple", topic_key="fruit")
+
+    assert told(saving(service.http, "a pear", topic_key="fruit")) == told(first)
+    assert service.http.get("/observations/1").json()["content"] == "an apple"
+    service.http.delete("/observations/1")
+    assert told(saving(service.http, "a pear", topic_key="fruit")) == told(first)
+
+
+def test_a_change_is_answered_as_it_was_after_it(two: Service) -> None:
+    change = {"content": "Newer.", "tags": ["one"]}
+    first = ask(two.http, "PATCH", "/observations/1", change)
+    two.clock.advance(minutes=1)
+    two.http.patch("/observations/1", json={"content": "Newest.", "tags": []})
+
+    assert told(ask(two.http, "PATCH", "/observations/1", change)) == told(first)
+    two.http.delete("/observations/1")
+    assert told(ask(two.http, "PATCH", "/observations/1", change)) == told(first)
+
+
+def test_a_change_of_which_no_text_is_kept_is_answered_as_it_is_now(two: Service) -> None:
+    ask(two.http, "PATCH", "/observations/1", {"content": "Newer."})
+    for number in range(100):
+        two.http.patch("/observations/1", json={"content": f"text {number}"})
+
+    again = ask(two.http, "PATCH", "/observations/1", {"content": "Newer."})
+
+    assert again.json() == two.http.get("/observations/1").json()
+    assert is_replay(again)
+
+
+def test_a_restored_secret_is_counted_again(two: Service) -> None:
+    rows(two.path, f"UPDATE revisions SET title = '{SECRET}' WHERE number = 1")
+    first = ask(two.http, "POST", "/observations/1/restore", {"revision": 1})
+
+    again = ask(two.http, "POST", "/observations/1/restore", {"revision": 1})
+
+    assert first.headers["x-redacted"] == "1"
+    assert told(again) == told(first)
+
+
+def test_a_session_is_answered_as_it_was_opened_and_ended(service: Service) -> None:
+    opening = ("POST", "/sessions", {"id": "s1", "project": "demo"})
+    ending = ("POST", "/sessions/s1/end", TRANSCRIPT)
+    opened, ended = ask(service.http, *opening), ask(service.http, *ending, "another")
+    service.http.post("/sessions/s1/end", json=OTHER_TRANSCRIPT)
+
+    assert told(ask(service.http, *opening)) == told(opened)
+    assert told(ask(service.http, *ending, "another")) == told(ended)
+    (row,) = service.http.get("/sessions/recent").json()
+    assert row["summary"].endswith("Started with: Wait")
+
+
+def test_an_end_without_messages_is_answered_with_the_summary_that_is_stored(
+    service: Service,
+) -> None:
+    service.http.post("/sessions/s1/end", json=TRANSCRIPT)
+    first = ask(service.http, "POST", "/sessions/s1/end")
+
+    assert told(ask(service.http, "POST", "/sessions/s1/end")) == told(first)
+    assert first.json()["message_count"] == 1
+
+
+@pytest.mark.parametrize("route", ["add_observation", "update_observation", "restore_observation"])
+def test_of_what_was_erased_meanwhile_nothing_is_told(two: Service, route: str) -> None:
+    method, path, body, _ = ROUTES[route]
+    memory = ask(two.http, method, path, body).json()["id"]
+    two.http.delete(f"/observations/{memory}?hard=true")
+
+    again = ask(two.http, method, path, body)
+
+    assert refusal(again) == (404, {"error": "No such observation."})
+
+
+@pytest.mark.parametrize("route", ["create_session", "end_session"])
+def test_of_a_session_that_was_erased_meanwhile_nothing_is_told(
+    service: Service, route: str
+) -> None:
+    method, path, body, _ = ROUTES[route]
+    ask(service.http, method, path, body).raise_for_status()
+    for project in ("demo", "unknown"):
+        service.http.delete(f"/projects/{project}?hard=true")
+
+    assert refusal(ask(service.http, method, path, body)) == (404, {"error": "No such session."})
+
+
+def test_a_deletion_does_not_delete_what_came_back(two: Service) -> None:
+    ask(two.http, "DELETE", "/observations/1")
+    two.http.post("/observations/1/restore", json={"revision": 1})
+
+    assert is_replay(ask(two.http, "DELETE", "/observations/1"))
+    assert two.http.get("/observations/1").status_code == 200
+
+
+def test_an_erasure_of_what_was_not_there_erases_nothing_later(service: Service) -> None:
+    first = ask(service.http, "DELETE", "/observations/1?hard=true")
+    service.save("a pear")
+
+    assert told(ask(service.http, "DELETE", "/observations/1?hard=true")) == told(first)
+    assert service.http.get("/observations/1").status_code == 200
+    assert erased(service.http, 1)
+    assert told(ask(service.http, "DELETE", "/observations/1?hard=true")) == told(first)
+
+
+# For how long, and of what
+
+
+def test_it_is_kept_for_a_day_and_not_an_instant_longer(service: Service) -> None:
+    first = saving(service.http, "a pear")
+    service.clock.advance(hours=24, microseconds=-1)
+    again = saving(service.http, "a pear")
+    service.clock.advance(microseconds=1)
+    anew = saving(service.http, "a pear")
+
+    assert (is_replay(again), told(again)) == (True, told(first))
+    assert (is_replay(anew), anew.json()["id"]) == (False, 2)
+    assert told(saving(service.http, "a pear")) == told(anew)
+
+
+def test_after_a_day_a_key_is_taken_for_another_body(service: Service) -> None:
+    saving(service.http, "a pear")
+    service.clock.advance(hours=24)
+
+    assert saving(service.http, "an apple").json()["id"] == 2
+
+
+def test_a_refusal_is_not_remembered(service: Service) -> None:
+    change = ("PATCH", "/observations/1", {"title": "new"})
+    assert ask(service.http, *change).status_code == 404
+    assert saving(service.http, "").status_code == 400
+    assert records(service.path) == 0
+
+    assert saving(service.http, "a pear").status_code == 201
+    changed = ask(service.http, *change, "another")
+    assert (changed.status_code, is_replay(changed)) == (200, False)
+
+
+def test_a_conflict_is_not_remembered(service: Service) -> None:
+    for content in ("a pear", "an apple"):
+        saved_id = service.save(content, topic_key="fruit")["id"]
+        service.http.delete(f"/observations/{saved_id}")
+    service.save("a plum", topic_key="fruit")
+    restoring = ("POST", "/observations/1/restore", {"revision": 1})
+
+    assert ask(service.http, *restoring).status_code == 409
+    service.http.delete("/observations/3")
+
+    assert ask(service.http, *restoring).status_code == 200
+
+
+def test_a_change_that_failed_is_not_remembered(service: Service) -> None:
+    """The disk takes the change, and not the record of it."""
+    with broken(service.path, "INSERT", "done"):
+        assert saving(service.http, "a pear").status_code == 409
+        assert service.http.get("/stats").json()["total_observations"] == 0
+
+    answer = saving(service.http, "a pear")
+    assert (answer.json()["action"], is_replay(answer)) == ("created", False)
+
+
+def test_a_full_tenant_still_answers_as_before_and_deletes(tmp_path: Path) -> None:
+    with serving(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+    ) as service:
+        first = saving(service.http, "a pear")
+        for number in count():
+            if saving(service.http, f"{number} " * 5000, f"k{number}").status_code == 507:
+                break
+
+        assert told(saving(service.http, "a pear")) == told(first)
+        assert ask(service.http, "DELETE", "/observations/1", key="d").status_code == 204
+        assert ask(service.http, "DELETE", "/observations/2?hard=true", key="e").is_success
+
+
+def test_a_tenant_that_is_more_than_full_takes_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "QUOTA_MARGIN", 0)
+    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1") as service:
+        assert ask(service.http, "DELETE", "/observations/1").status_code == 507
+        assert service.http.delete("/observations/1").status_code == 204
+        assert records(service.path) == 0
+
+
+# Where it holds
+
+
+def test_it_holds_when_the_service_is_started_again(tmp_path: Path) -> None:
+    path, clock = tmp_path / "memory.db", Clock()
+    with serving(path, clock=clock) as service:
+        first = saving(service.http, "a pear")
+    clock.advance(hours=2)
+
+    with serving(path, clock=clock) as service:
+        again = saving(service.http, "a pear")
+
+    assert (told(again), is_replay(again)) == (told(first), True)
+
+
+def test_it_holds_when_the_process_was_killed(tmp_path: Path) -> None:
+    with served(tmp_path / "memory.db") as (program, http):
+        first = saving(http, "a pear")
+        program.end()
+
+    with served(tmp_path / "memory.db") as (_, http):
+        assert told(saving(http, "a pear")) == told(first)
+
+
+def race(ask_one: Callable[[int], httpx.Response]) -> list[httpx.Response]:
+    """The answers to requests that are sent in the same moment."""
+    barrier = threading.Barrier(RACERS)
+
+    def racer(number: int) -> httpx.Response:
+        barrier.wait(30)
+        return ask_one(number)
+
+    with ThreadPoolExecutor(RACERS) as threads:
+        return list(threads.map(racer, range(RACERS)))
+
+
+def test_of_many_at_once_one_is_done_and_all_are_answered_the_same(service: Service) -> None:
+    with httpx.Client(
+        base_url=service.url, limits=httpx.Limits(max_connections=RACERS), verify=PLAIN
+    ) as http:
+        answers = race(lambda _: saving(http, "a pear"))
+
+    assert len({told(answer) for answer in answers}) == 1
+    assert sorted(map(is_replay, answers)) == [False, *[True] * (RACERS - 1)]
+    assert rows(service.path, "SELECT id, duplicates FROM memories") == [(1, 1)]
+
+
+def test_of_different_requests_at_once_one_has_the_key(service: Service) -> None:
+    answers = race(lambda number: saving(service.http, f"pear {number}"))
+
+    assert sorted(answer.status_code for answer in answers) == [201, *[409] * (RACERS - 1)]
+    assert service.http.get("/stats").json()["total_observations"] == 1
+
+
+# Whose it is
+
+
+def test_each_holder_has_keys_of_its_own(service: Service) -> None:
+    tokens = [made_key(service.path), made_key(service.path), made_key(service.path, tenant="acme")]
+
+    ids = []
+    for token in tokens:
+        with calling(service, token) as http:
+            answers = [saving(http, f"a pear of {token[4:16]}") for _ in range(2)]
+        assert [is_replay(answer) for answer in answers] == [False, True]
+        ids.append(answers[1].json()["id"])
+    assert ids == [1, 2, 1]
+
+
+class Holder:
+    """A key that is narrowed."""
+
+    def __init__(self, service: Service, role: Role = Role.ADMIN) -> None:
+        self._path = service.path
+        self._key, token = issued("holder", DEFAULT_TENANT, role, patterns(("*",)), START)
+        self._put(self._key)
+        self.http = calling(service, token)
+
+    def narrow(self, *projects: str, role: Role = Role.ADMIN) -> None:
+        self._put(replace(self._key, projects=patterns(projects), role=role))
+
+    def _put(self, key: Key) -> None:
+        key_file(self._path).create(key, at=START, by=OPERATOR)
+        heard(self._path)
+
+
+@pytest.fixture
+def holder(two: Service) -> Iterator[Holder]:
+    holder = Holder(two)
+    with holder.http:
+        yield holder
+
+
+# What a caller whose patterns do not match is told, by a replay and by a request without a key.
+NARROWED = {
+    "create_session": (403, True),
+    "append_messages": (403, True),
+    "end_session": (403, True),
+    "add_observation": (403, True),
+    "update_observation": (404, True),
+    "restore_observation": (404, True),
+    "confirm_observation": (404, True),
+    "delete_observation": (204, False),
+    "delete_observation, hard": (204, False),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_narrowed_key_is_told_no_more_than_without(holder: Holder, route: str) -> None:
+    method, path, body, _ = ROUTES[route]
+    status, has_body = NARROWED[route]
+    first = ask(holder.http, method, path, body)
+    assert first.is_success
+    holder.narrow("other-*")
+
+    again = ask(holder.http, method, path, body)
+
+    assert (again.status_code, bool(again.content)) == (status, has_body)
+    assert told(again) == told(holder.http.request(method, path, json=body))
+    if status == 403:
+        assert again.json() == {"error": NOT_YOUR_PROJECT}
+
+
+@pytest.mark.parametrize("route", ["add_observation", "update_observation", "delete_observation"])
+def test_a_narrowed_key_is_not_told_of_a_global_memory(
+    service: Service, holder: Holder, route: str
+) -> None:
+    method, path, body, _ = ROUTES[route]
+    rows(service.path, "UPDATE spaces SET scope = 'global', area = 0")
+    if route == "add_observation":
+        body = observation("blue whales sing", scope="global")
+    assert ask(holder.http, method, path, body).is_success
+    if route == "delete_observation":
+        holder.http.post("/observations/1/restore", json={"revision": 1})
+    holder.narrow("demo")
+
+    assert ask(holder.http, method, path, body).status_code == 403
+
+
+def test_a_narrowed_key_is_not_told_of_a_global_memory_that_has_come_since(
+    holder: Holder,
+) -> None:
+    erasing = ("DELETE", "/observations/3?hard=true")
+    assert ask(holder.http, *erasing).status_code == 204
+    saving(holder.http, "a pear", "another", scope="global")
+    holder.narrow("demo")
+
+    assert ask(holder.http, *erasing).status_code == 403
+
+
+def test_a_narrowed_key_does_not_open_a_session_for_another_project(holder: Holder) -> None:
+    opening = ("POST", "/sessions", {"id": "s1", "project": "side"})
+    assert ask(holder.http, *opening).json()["project"] == "demo"
+    holder.narrow("demo")
+
+    assert refusal(ask(holder.http, *opening)) == (403, {"error": NOT_YOUR_PROJECT})
+
+
+def test_the_door_is_asked_for_a_replay_too(service: Service, holder: Holder) -> None:
+    assert saving(holder.http, "a pear").status_code == 201
+    holder.narrow("*", role=Role.READER)
+
+    assert saving(holder.http, "a pear").status_code == 403
+    assert saving(service.http, "a pear").status_code == 401
+
+
+def test_the_rate_of_a_key_counts_replays(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="3/h") as service,
+        calling(service, made_key(service.path)) as http,
+    ):
+        answers = [saving(http, "a pear").status_code for _ in range(4)]
+
+    assert answers == [201, 201, 201, 429]
+
+
+# What is no key
+
+
+@pytest.mark.parametrize("key", ["k", "~" * 255, '"quoted"', "!", "a,b"])
+def test_a_key_is_any_visible_ascii(service: Service, key: str) -> None:
+    assert [is_replay(saving(service.http, "a pear", key)) for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize("key", [b"", b"k" * 256, b"a b", b"a\tb", "ä".encode()])
+def test_what_is_no_key_is_refused(service: Service, key: bytes) -> None:
+    body = observation("a pear")
+    for name in KEY_HEADERS:
+        answer = service.http.post("/observations", json=body, headers={name.encode(): key})
+        assert refusal(answer) == (400, NOT_A_KEY)
+    assert service.http.get("/stats").json()["total_observations"] == 0
+
+
+@pytest.mark.parametrize("names", [KEY_HEADERS, KEY_HEADERS[:1] * 2, KEY_HEADERS[::-1]])
+@pytest.mark.parametrize("values", [("a", "b"), ("a", ""), ("a", "A")])
+def test_several_keys_are_refused(
+    service: Service, names: tuple[str, str], values: tuple[str, str]
+) -> None:
+    headers = list(zip(names, values, strict=True))
+
+    answer = service.http.post("/observations", json=observation("a pear"), headers=headers)
+
+    assert refusal(answer) == (400, SEVERAL)
+
+
+def test_white_space_around_a_key_is_none_of_it(client: Wire) -> None:
+    for padded in (" k", "k  \t", "\tk "):
+        client.send(request("DELETE", "/observations/7", idempotency_key=padded))
+        answer = client.answer()
+        assert (answer.status, answer.body) == (204, b"")
+    assert answer.headers["idempotent-replayed"] == "true"
+
+
+# Where it means nothing
+
+
+@pytest.mark.parametrize("key", [KEY, "not a key"])
+def test_what_reads_and_what_is_done_once_anyhow_does_not_look_at_it(
+    two: Service, key: str
+) -> None:
+    exported = two.http.get("/export").json()
+    requests: list[tuple[str, str, object, int]] = [
+        ("GET", "/observations/1", None, 200),
+        ("GET", "/stats", None, 200),
+        ("GET", "/export", None, 200),
+        ("POST", "/import", exported, 200),
+        ("POST", "/import", {}, 200),
+        ("DELETE", "/projects/demo?hard=true", None, 200),
+        ("GET", "/observations/1", None, 404),
+    ]
+
+    answers = [ask(two.http, method, path, body, key) for method, path, body, _ in requests]
+
+    assert [answer.status_code for answer in answers] == [status for *_, status in requests]
+    assert not any(map(is_replay, answers))
+    assert records(two.path) == 0
+
+
+# What is kept
+
+
+def test_no_text_and_no_key_is_kept(tmp_path: Path) -> None:
+    words = ("xylograph", "zanzibar", "quokka", "nasturtium", "orders-only-key")
+    with serving(tmp_path / "memory.db") as service:
+        fields = {"session_id": "quokka", "tags": ["nasturtium"], "title": "zanzibar"}
+        memory = saving(service.http, "xylograph", words[4], **fields).json()["id"]
+        change = {"title": "zanzibar xylograph"}
+        ask(service.http, "PATCH", f"/observations/{memory}", change, "orders-only-key-2")
+        restoring = ("POST", f"/observations/{memory}/restore", {"revision": 1})
+        ask(service.http, *restoring, "orders-only-key-3")
+        said = {"messages": [{"role": "user", "content": "xylograph"}]}
+        ask(service.http, "POST", "/sessions/quokka/end", said, "orders-only-key-4")
+        erasing = ("DELETE", f"/observations/{memory}?hard=true", None)
+        ask(service.http, *erasing, "orders-only-key-5")
+        erasure = service.http.delete("/projects/demo?hard=true").headers["X-Erasure-Id"]
+        gone(service.http, erasure)
+        kept = rows(service.path, "SELECT * FROM done")
+        assert remains(tmp_path, *words) == set()
+
+    assert len(kept) == 5
+    assert not any(word in repr(kept) for word in words)
+    assert {len(digest) for key, request_, *_ in kept for digest in (key, request_)} == {32}
+    assert {status for _, _, status, _, _ in kept} <= {200, 201, 204}
+
+
+def test_the_status_is_that_of_the_first_answer(service: Service) -> None:
+    first = saving(service.http, "a pear", "kept")
+    rows(service.path, "UPDATE done SET status = 202")  # as if the route had had another one then
+
+    again = saving(service.http, "a pear", "kept")
+
+    assert (first.status_code, again.status_code) == (201, 202)
+    assert again.content == first.content
+
+
+def test_the_same_request_under_another_key_leaves_another_digest(service: Service) -> None:
+    for key in ("one", "two"):
+        saving(service.http, "a pear", key)
+
+    assert rows(service.path, "SELECT count(DISTINCT request) FROM done") == [(2,)]
+
+
+def test_an_export_knows_nothing_of_it(service: Service) -> None:
+    saving(service.http, "a pear")
+
+    assert service.http.get("/export").json().keys() == {"exported_at", "sessions", "observations"}
+
+
+# What is told of it
+
+
+def test_a_replay_is_told_on_the_span_of_its_request(tmp_path: Path) -> None:
+    with traced(tmp_path) as (service, received):
+        for _ in range(2):
+            saving(service.http, "a pear")
+        collector = received()
+
+    spans = collector.all("memory.add_observation")
+    assert [span.attributes.get("memory.idempotent_replay") for span in spans] == [None, True]
+    assert len(collector.all("store.add_observation")) == 2

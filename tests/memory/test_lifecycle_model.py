@@ -1,0 +1,202 @@
+"""Whatever is done to memories with a life, in whatever order: the service and a model agree."""
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..support.database import assert_index_is_whole
+from ..support.engines import is_postgresql
+from ..support.lifecycle_model import Fields, Model, Row
+from ..support.requirements import requirement
+from ..support.samples import sampled
+from ..support.service import START, Service, observation, serving
+from .test_expiry_swept import index_swept
+
+STEPS = 80
+MOVES = (timedelta(seconds=1), timedelta(seconds=59), timedelta(minutes=20), timedelta(days=3))
+ENDS = (timedelta(0), timedelta(seconds=60), timedelta(minutes=20), timedelta(days=6))
+PROJECTS = ("demo", "other")
+
+
+class Play:
+    """A service and its model, to which the same is done; what was done last is kept."""
+
+    def __init__(self, service: Service, seed: int) -> None:
+        self.service, self.model = service, Model(START)
+        self.chance = random.Random(seed)  # noqa: S311 - the same each time
+        self.done: list[str] = []
+        self.taken_out: set[int] = set()  # of the index, by the last sweep
+
+    def step(self) -> None:
+        deeds: list[Callable[[], None]] = [
+            self.save, self.save, self.save, self.change, self.change, self.delete,
+            self.restore, self.confirm, self.move_clock, self.sweep,
+        ]  # fmt: skip
+        self.chance.choice(deeds)()
+        self.compare(self.chance.choice(PROJECTS))
+
+    def save(self) -> None:
+        space = self.chance.choice(PROJECTS), self.chance.choice(["project", "project", "global"])
+        text = f"heron {self.chance.randrange(9)}"
+        key = self.chance.choice([None, None, "k/a", "k/b"])
+        given = self.fields(space) | ({"key": key} if key else {})
+        self.done.append(f"save {space} {text} {given}")
+        body = _body(given) | {"project": space[0], "scope": space[1], "session_id": space[0]}
+        answer = self.service.http.post("/observations", json=observation(text, **body))
+        told = answer.json()
+        status = answer.status_code
+        saved = (told["action"], told["id"]) if status == 201 else status
+        new = self.model.last + 1
+        if is_postgresql() and told.get("action") == "created":  # ids ascend, and may have gaps
+            new = max(new, told["id"])
+        assert saved == self.model.save(space, text, given, new)
+
+    def change(self) -> None:
+        id_ = self.any_id()
+        row = self.model.rows.get(id_)
+        given = self.fields(row.space if row else None)
+        for name in ("expires_at", "review_at"):
+            if "ttl" not in given and self.chance.random() < 0.2:
+                given[name] = None
+        given = given or {"pinned": self.chance.random() < 0.5}
+        self.done.append(f"change {id_} {given}")
+        answer = self.service.http.patch(f"/observations/{id_}", json=_body(given))
+        assert answer.status_code == self.model.change(id_, given)
+
+    def delete(self) -> None:
+        id_, hard = self.any_id(), self.chance.random() < 0.3
+        self.done.append(f"delete {id_} {hard=}")
+        path = f"/observations/{id_}" + ("?hard=true" if hard else "")
+        assert self.service.http.delete(path).status_code == 204
+        (self.model.erase if hard else self.model.delete)(id_)
+
+    def restore(self) -> None:
+        id_ = self.any_id()
+        self.done.append(f"restore {id_}")
+        answer = self.service.http.post(f"/observations/{id_}/restore", json={"revision": 1})
+        assert answer.status_code == self.model.restore(id_)
+
+    def confirm(self) -> None:
+        id_ = self.any_id()
+        self.done.append(f"confirm {id_}")
+        answer = self.service.http.post(f"/observations/{id_}/confirm")
+        assert answer.status_code == self.model.confirm(id_)
+
+    def move_clock(self) -> None:
+        by = self.chance.choice(MOVES)
+        self.done.append(f"move {by}")
+        self.service.clock.now += by
+        self.model.now += by
+
+    def sweep(self) -> None:
+        self.done.append("sweep")
+        index_swept(self.service, self.model.now)
+        assert_index_is_whole(self.service.path)
+        self.taken_out = {it.id for it in self.model.rows.values() if self.model.is_expired(it)}
+
+    def any_id(self) -> int:
+        return self.chance.choice([*self.model.rows, 999])
+
+    def fields(self, space: tuple[str, str] | None) -> Fields:
+        """Some fields of a lifecycle, with values that meet each other."""
+        near = [it.id for it in self.model.rows.values() if it.space == space]
+        at = self.model.now + self.chance.choice(ENDS)
+        every: Fields = {
+            "expires_at": at,
+            "ttl": self.chance.choice([1, 60, 1200]),
+            "pinned": self.chance.random() < 0.7,
+            "supersedes": [
+                self.chance.choice(near) if near and self.chance.random() < 0.8 else self.any_id()
+                for _ in range(self.chance.randrange(3))
+            ],
+            "review_at": self.model.now + self.chance.choice(ENDS),
+        }
+        given = {name: it for name, it in every.items() if self.chance.random() < 0.35}
+        if {"ttl", "expires_at"} <= given.keys():
+            del given["ttl"]
+        return given
+
+    def compare(self, project: str) -> None:
+        """The lists, counts, searches, contexts and reviews of a project, and some memory."""
+        model = self.model
+        found = model.found(project)
+        assert len(found) < 50  # what a search tells of
+        assert self.ids("/observations/recent", project) == _ids(model.listed(project))
+        self.compare_search(found, self.ids("/search", project, q="heron"))
+        every = self.ids("/search", project, q="heron", superseded="true")
+        self.compare_search(model.found(project, superseded=True), every)
+        stats = self.ask("/stats", project)
+        assert stats["total_observations"] == len(model.listed(project))
+        for limit in (1, 4, 50):
+            titles = self.titles(project, limit)
+            pins = [it.text for it in model.pins(project, limit)]
+            assert titles[: len(pins)] == pins
+            assert len(titles) == min(limit, len(found))
+        assert sorted(titles) == sorted(it.text for it in found)
+        items = self.ask("/review", project, limit=100)["items"]
+        reasons = [(it["reason"], it["observation"]["id"]) for it in items]
+        assert sorted(it for it in reasons if it[0] != "similar") == model.reviews(project)
+        self.compare_one(self.any_id())
+
+    def compare_search(self, rows: list[Row], ids: list[int]) -> None:
+        """All are found, but for those that wait for a sweep since the clock went back."""
+        assert set(ids) <= set(_ids(rows))
+        assert set(_ids(rows)) - set(ids) <= self.taken_out
+
+    def compare_one(self, id_: int) -> None:
+        answer, row = self.service.http.get(f"/observations/{id_}"), self.model.rows.get(id_)
+        assert answer.status_code == (404 if row is None or row.deleted else 200)
+        if row is not None and not row.deleted:
+            told = answer.json()
+            assert told.get("expired", False) is self.model.is_expired(row)
+            assert told.get("superseded_by", []) == self.model.newer(row)
+            older = sorted(it for it in row.older if not self.model.rows[it].deleted)
+            assert told.get("supersedes", []) == older
+            assert told.get("pinned", False) is (row.pinned is not None)
+            assert (told.get("topic_key"), told["title"]) == (row.key, row.text)
+            assert _instant(told.get("expires_at")) == row.end
+            assert _instant(told.get("review_at")) == row.review
+
+    def titles(self, project: str, limit: int) -> list[str]:
+        told = self.ask("/context", project, query="heron", limit=limit)
+        return [it["title"] for it in told["recent_observations"]]
+
+    def ids(self, path: str, project: str, **asked: Any) -> list[int]:
+        return sorted(it["id"] for it in self.ask(path, project, limit=50, **asked))
+
+    def ask(self, path: str, project: str, **asked: Any) -> Any:
+        answer = self.service.http.get(path, params={"project": project, **asked})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+@requirement("life:1:live", "life:2:exact", "life:4:half", "life:5:hidden")
+@pytest.mark.parametrize("seed", [0, *sampled(range(4, 24), 10, kept=[pytest.mark.slow])])
+def test_the_service_and_the_model_agree(tmp_path: Path, seed: int) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        play = Play(service, seed)
+        try:
+            for _ in range(STEPS):
+                play.step()
+            play.sweep()
+        except AssertionError as failure:
+            failure.add_note("\n".join([f"step {len(play.done)} of:", *play.done[-12:]]))
+            raise
+
+
+def _body(given: Fields) -> Fields:
+    """The fields as JSON has them."""
+    told = {name: it.isoformat() if isinstance(it, datetime) else it for name, it in given.items()}
+    return {"topic_key" if name == "key" else name: it for name, it in told.items()}
+
+
+def _instant(told: str | None) -> datetime | None:
+    return None if told is None else datetime.fromisoformat(told)
+
+
+def _ids(rows: list[Row]) -> list[int]:
+    return sorted(it.id for it in rows)

@@ -1,0 +1,354 @@
+"""New names show all that they hold; those that are stored already go on, whatever that is."""
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentops_memory.memory.model.space import project_name
+from agentops_memory.recall.text.visible import invisible, printable
+
+from ..support.agents import agent
+from ..support.callers import calling, made_key
+from ..support.requirements import requirement
+from ..support.service import Service, observation, serving
+from ..support.terminal import Terminal
+
+UNSEEN = {
+    "bidirectional": "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069",
+    "of no width": "\u200b\u2060\ufeff\u00ad\u034f\u180e\u2061\u2064\u206a\u206f\ufff9\ufffb",
+    "fillers and blanks": "\u115f\u1160\u3164\uffa0\u2800\u17b4\U0001d159",
+    "selectors": "\ufe00\ufe0e\ufe0f\u180b\U000e0100\U000e01ef",
+    "tags": "\U000e0001\U000e0020\U000e0041\U000e007f\U000e0fff",
+    "lines and controls": "\n\t\r\x1b\x07\x7f\x85\x9b\u2028\u2029",
+    "joiners": "\u200c\u200d",
+}
+EVERY = "".join(UNSEEN.values())
+PERSIAN = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"  # "I want", as it is written
+PLAIN = [
+    "billing", "größe", PERSIAN, "क\u094d\u200dष", "র\u200d\u09cdয", "ශ\u0dca\u200dර\u0dd3",
+    "東京 1", "서울", "x\u3000y", "é", "e\u0301", "👩\u200d💻", "👩🏽\u200d🚀", "🏳\ufe0f\u200d🌈",
+    "❤\ufe0f\u200d🔥", "1\ufe0f\u20e3", "🙂\u200d↔\ufe0f", "\u06dd5", "\U0001fae9", "a-b_c/d.e",
+]  # fmt: skip
+# What would be visible beside other characters.
+DOUBLES = {
+    "1\ufe0f": "\ufe0f", "1\u20e3\ufe0f": "\ufe0f", "a\ufe0f\u20e3": "\ufe0f",
+    "a\u200cم": "\u200c", "م\u200ca": "\u200c", "\u200cم": "\u200c", "م\u200c": "\u200c",
+    "👩\u200d": "\u200d", "👩\u200da": "\u200d", "a\u200d👩": "\u200d",
+}  # fmt: skip
+HIDDEN = "shop\u200b"
+
+
+@pytest.fixture
+def older(service: Service) -> Service:
+    """A service with a session and a memory of names that no new one may have."""
+    stored = observation(
+        "apple", project=HIDDEN, session_id="s\u202e1", tags=["t\u2060"], topic_key="k\u00ad"
+    )
+    service.http.post("/import", json={"observations": [stored]}).raise_for_status()
+    return service
+
+
+@requirement("agentops:names:visible")
+@pytest.mark.parametrize("kind", UNSEEN)
+def test_a_new_name_with_something_invisible_is_refused_by_its_field(
+    service: Service, kind: str
+) -> None:
+    for sign in UNSEEN[kind]:
+        name, fault = f"shop{sign}2", f"has the invisible character U+{ord(sign):04X}"
+        answers = {
+            f"id {fault}": service.http.post("/sessions", json={"id": name, "project": "p"}),
+            f"project {fault}": service.http.post("/sessions", json={"id": "s", "project": name}),
+            f"tags[1] {fault}": service.http.post(
+                "/observations", json=observation("apple", tags=["a", name])
+            ),
+        }
+        for said, answer in answers.items():
+            assert answer.status_code == 400, ascii(sign)
+            assert answer.json() == {"error": f"validation failed: {said}"}
+    assert service.http.get("/stats").json() == {
+        "total_sessions": 0,
+        "total_observations": 0,
+        "projects": [],
+    }
+
+
+@requirement("agentops:names:visible")
+@pytest.mark.parametrize(("name", "sign"), DOUBLES.items(), ids=ascii)
+def test_what_needs_its_neighbours_is_refused_without_them(
+    service: Service, name: str, sign: str
+) -> None:
+    answer = service.http.post("/sessions", json={"id": "s", "project": name})
+
+    assert answer.json()["error"].endswith(f"invisible character U+{ord(sign):04X}")
+
+
+@requirement("agentops:names:visible", "agentops:validation:every-fault")
+def test_every_new_name_of_a_save_is_named(service: Service) -> None:
+    fields = {"session_id": "s\u200b", "project": "p\u202eq", "topic_key": "k\u2060"}
+    body = observation("apple", tags=["a", "b\u3164", "c\ufeff"], **fields)
+
+    answer = service.http.post("/observations", json=body)
+
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "validation failed: " + "; ".join(
+        f"{field} has the invisible character {sign}"
+        for field, sign in [
+            ("session_id", "U+200B"), ("project", "U+202E"), ("tags[1]", "U+3164"),
+            ("tags[2]", "U+FEFF"), ("topic_key", "U+2060"),
+        ]
+    )  # fmt: skip
+
+
+@requirement("agentops:names:visible")
+@pytest.mark.parametrize("step", ["messages", "end"])
+def test_a_session_that_is_told_of_late_has_no_such_name_either(
+    service: Service, step: str
+) -> None:
+    body = {"messages": [{"role": "user", "content": "hello"}]}
+    of_id = service.http.post(f"/sessions/s%E2%80%8B/{step}", json=body)
+    of_project = service.http.post(f"/sessions/s/{step}?project=p%E2%80%8B", json=body)
+
+    assert of_id.json()["error"] == "validation failed: id has the invisible character U+200B"
+    assert of_project.json()["error"].endswith("project has the invisible character U+200B")
+    assert service.http.get("/stats").json()["total_sessions"] == 0
+
+
+@requirement("agentops:names:visible")
+def test_names_of_every_script_and_emoji_are_taken(service: Service) -> None:
+    for name in PLAIN:
+        service.save("apple", session_id=name, project=name, tags=[name], topic_key=name)
+        service.http.post("/sessions", json={"id": f"{name}2", "project": name}).raise_for_status()
+
+    assert len(service.http.get("/stats").json()["projects"]) == len(set(map(project_name, PLAIN)))
+
+
+@requirement("agentops:names:known-go-on")
+def test_names_that_are_stored_go_on_taking_saves(older: Service) -> None:
+    again = older.save(
+        "pear", project=HIDDEN, session_id="s\u202e1", tags=["t\u2060"], topic_key="k\u00ad"
+    )
+    older.save("quince", project=HIDDEN, session_id="s2")
+    older.http.post("/sessions", json={"id": "s3", "project": HIDDEN}).raise_for_status()
+    older.http.post("/sessions", json={"id": "s\u202e1", "project": "p\u200b"}).raise_for_status()
+    older.http.post("/sessions/s%E2%80%AE1/end", json={}).raise_for_status()
+    changed = older.http.patch(f"/observations/{again['id']}", json={"tags": ["t\u2060", "new"]})
+    refused = older.http.patch(f"/observations/{again['id']}", json={"tags": ["a", "t\u200b"]})
+
+    assert again["action"] == "updated"
+    assert changed.json()["tags"] == ["t\u2060", "new"]
+    assert refused.json() == {
+        "error": "validation failed: tags[1] has the invisible character U+200B"
+    }
+    assert older.http.get("/stats").json() == {
+        "total_sessions": 3,
+        "total_observations": 2,
+        "projects": [HIDDEN],
+    }
+
+
+@requirement("agentops:names:known-go-on")
+def test_a_known_topic_key_brings_no_new_tag_that_hides_something(older: Service) -> None:
+    body = observation(
+        "pear", project=HIDDEN, session_id="s\u202e1", tags=["t\u2060", "x\u200b"],
+        topic_key="k\u00ad",
+    )  # fmt: skip
+
+    answer = older.http.post("/observations", json=body)
+
+    assert answer.status_code == 400
+    assert answer.json() == {
+        "error": "validation failed: tags[1] has the invisible character U+200B"
+    }
+
+
+@requirement("agentops:names:known-go-on")
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"sessions": [{"id": "s1", "project": HIDDEN}]},
+        {
+            "sessions": [{"id": "s1", "project": "shop"}],
+            "observations": [observation("apple", project=HIDDEN)],
+        },
+    ],
+    ids=["a session", "an observation"],
+)
+def test_a_project_is_known_by_whatever_it_holds(
+    service: Service, stored: dict[str, object]
+) -> None:
+    service.http.post("/import", json=stored).raise_for_status()
+
+    service.save("pear", project=HIDDEN, session_id="s2")
+
+
+@requirement("agentops:names:known-go-on")
+def test_a_read_finds_what_has_such_a_name_and_refuses_none(older: Service) -> None:
+    for parameters, found in (
+        ({"project": HIDDEN, "tag": "t\u2060"}, 1), ({"project": "p\u202e"}, 0), ({"tag": EVERY}, 0)
+    ):  # fmt: skip
+        answers = [
+            older.http.get(path, params={**parameters, "q": "apple", "query": "apple"})
+            for path in ("/observations/recent", "/search", "/context", "/sessions/recent")
+        ]
+        assert [answer.status_code for answer in answers] == [200] * 4
+        assert [len(answer.json()) for answer in answers[:2]] == [found] * 2
+
+
+@requirement("agentops:names:known-go-on")
+def test_an_import_takes_what_an_export_gave(older: Service, tmp_path: Path) -> None:
+    exported = older.http.get("/export").content
+
+    with serving(tmp_path / "other.db") as other:
+        counts = other.http.post("/import", content=exported).json()
+        assert counts == {"imported_sessions": 1, "imported_observations": 1}
+        assert (
+            other.http.get("/export").json()["observations"]
+            == (older.http.get("/export").json()["observations"])
+        )
+
+
+def test_a_project_that_was_erased_with_such_a_name_does_not_come_back(older: Service) -> None:
+    older.http.delete(f"/projects/{HIDDEN}?hard=true").raise_for_status()
+
+    assert (
+        older.http.post("/observations", json=observation("a", project=HIDDEN)).status_code == 400
+    )
+
+
+@requirement("agentops:names:visible")
+def test_no_new_project_is_a_pattern(service: Service) -> None:
+    stored = [observation("apple", project="team-*")]
+    service.http.post("/import", json={"observations": stored}).raise_for_status()
+
+    for name in ("*", "a*", "*b*"):
+        answer = service.http.post("/observations", json=observation("apple", project=name))
+        assert answer.json() == {
+            "error": "validation failed: project has a *, as key patterns have"
+        }
+    for name in ("a?", "[a]", "team-*"):
+        service.save("apple", project=name)
+
+
+def test_a_key_that_may_not_save_into_a_project_hears_that_first(service: Service) -> None:
+    with calling(service, made_key(service.path, "writer", projects=("shop",))) as client:
+        answer = client.post("/observations", json=observation("apple", project=HIDDEN))
+
+    assert answer.status_code == 403
+
+
+def test_a_refusal_is_not_remembered_under_its_idempotency_key(service: Service) -> None:
+    key = {"idempotency-key": "k"}
+    refused = observation("apple", tags=["a\u200b"])
+
+    assert service.http.post("/observations", json=refused, headers=key).status_code == 400
+    answer = service.http.post("/observations", json=observation("apple", tags=["a"]), headers=key)
+    assert answer.status_code == 201
+
+
+def test_an_agent_is_told_in_a_sentence(service: Service) -> None:
+    with agent(f"{service.url}/mcp/shop%E2%80%8B") as ours:
+        said = ours.refusal("mem_save", title="Queue", content="Orders go through a queue.")
+
+        assert "project has the invisible character U+200B" in said
+        assert not ours.call("mem_search", query="queue").is_error
+
+
+def test_a_project_is_renamed_by_the_name_that_the_list_shows(older: Service) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(older.path)})
+
+    _, row = terminal.say("projects", "list").splitlines()
+    shown = row.split()[0]
+    to_another = terminal.run("projects", "rename", HIDDEN, "p\u202e")
+    done = terminal.run("projects", "rename", HIDDEN, "shop")
+
+    assert shown == r"shop\u200b"
+    assert _unescaped(shown) == HIDDEN
+    assert to_another.exit_code == 1
+    assert "project has the invisible character U+202E" in to_another.stderr
+    assert (done.exit_code, done.stdout[:29]) == (0, r"Done: rename shop\u200b to sh")
+    assert older.http.get("/stats").json()["projects"] == ["shop"]
+
+
+def test_a_project_with_such_a_name_is_merged_either_way(older: Service) -> None:
+    older.save("pear", project="shop")
+    terminal = Terminal({"MEMORY_DB_PATH": str(older.path)})
+
+    terminal.say("projects", "merge", "shop", HIDDEN, "--yes")
+    older.save("quince", project="shop")
+    terminal.say("projects", "merge", HIDDEN, "shop", "--yes")
+
+    assert older.http.get("/stats").json()["projects"] == ["shop"]
+
+
+def test_a_new_key_has_no_pattern_that_hides_something(tmp_path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(tmp_path / "memory.db")})
+    create = ("keys", "create", "--name", "ci", "--role", "writer", "--project")
+
+    refused = terminal.run(*create, "bill\u200bing-*")
+
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        "agentops-memory: A project pattern has no invisible characters, such as U+200B.\n"
+    )
+    assert terminal.run(*create, f"{PERSIAN}-*").exit_code == 0
+
+
+def test_the_description_tells_what_a_new_name_has(service: Service) -> None:
+    schemas = service.http.get("/openapi.json").json()["components"]["schemas"]
+    fields = schemas["ObservationBody"]["properties"]
+
+    for field in ("session_id", "project"):
+        assert "no invisible characters" in fields[field]["description"]
+    assert "no `*`" in fields["project"]["description"]
+
+
+def test_every_code_point_is_seen_or_not_by_its_category() -> None:
+    """Beside letters, where nothing needs it: what is no control, no format sign and no filler."""
+    listed = set(EVERY) | set(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0000, 0xE1000)]))
+    listed |= set(map(chr, [0x17B5, 0x180C, 0x180D, 0x180F, 0x2065, *range(0xFFF0, 0xFFF9)]))
+    numbering = set(
+        "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+    )
+
+    for sign in map(chr, [*range(0x20000), *range(0xE0000, 0xE1000)]):
+        of_category = unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp")
+        expected = sign not in numbering and (of_category or sign in listed)
+        assert bool(invisible(f"a{sign}b")) is expected, ascii(sign)
+
+
+@given(st.text(st.characters(categories=["Ll", "Lu", "Nd"], max_codepoint=0x5FF), max_size=9),
+       st.sampled_from(EVERY), st.integers(0, 9))  # fmt: skip
+def test_a_name_has_no_double_that_differs_by_what_nobody_sees(
+    name: str, sign: str, place: int
+) -> None:
+    assert not invisible(name)
+    assert invisible(name[:place] + sign + name[place:]) == f"U+{ord(sign):04X}"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(EVERY + "👩❤می1")))
+def test_what_is_printed_can_be_read_back_and_obeys_nothing(text: str) -> None:
+    shown = printable(text)
+
+    assert not invisible(shown)
+    assert shown.isprintable() or not invisible(text)
+    plain = text.replace("\\", "")
+    assert _unescaped(printable(plain)) == plain
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(EVERY + "👩❤می1")))
+def test_a_folded_name_hides_what_it_hid_before(name: str) -> None:
+    folded = project_name(name)
+
+    assert invisible(unicodedata.normalize("NFC", folded)) == invisible(folded)
+
+
+def _unescaped(shown: str) -> str:
+    """As bash reads it in $'...'."""
+    head, *parts = shown.split("\\")
+    return head + "".join(
+        chr(int(part[1 : 5 if part[0] == "u" else 9], 16)) + part[5 if part[0] == "u" else 9 :]
+        for part in parts
+    )

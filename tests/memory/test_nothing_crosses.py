@@ -1,0 +1,374 @@
+"""Whatever anybody asks, on any route: nothing of another tenant or project comes back.
+
+Four callers, two tenants with two project patterns each, do what they like for a
+while, with ids, projects and sessions of their own, of each other and of nobody.
+So does, beside them, a keeper of memory stores in each tenant. What each of them
+wrote has a word in it that nobody else may ever see.
+"""
+
+import json
+import logging
+import random
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry.logs import JsonFormatter
+
+from ..support import crossing_stores
+from ..support.callers import calling, made_key
+from ..support.crossing_agents import reach_as_an_agent, work_as_an_agent
+from ..support.crossing_entries import work_with_entries
+from ..support.crossing_hosts import reach_as_a_host, work_as_a_host
+from ..support.crossing_intents import reach_for_intents, work_on_intents
+from ..support.database import assert_index_is_whole
+from ..support.otlp import Collector
+from ..support.parties import NEVER, Party, Place, same
+from ..support.samples import sampled
+from ..support.service import Service, serving
+from ..support.store_deeds import STORE_DEEDS, look_into_stores, make_store, write_entry
+from ..support.traced import collector
+
+__all__ = ["collector"]
+
+STEPS = 45  # requests of one run, and as many of the keepers
+
+
+# Each drives an operation as a caller may, and keeps account of what becomes its own.
+
+
+def create_session(place: Place, me: Party) -> None:
+    name = f"{me.tenant} {me.prefix} {place.chance.randrange(4)}"
+    answer = me.ask("POST", "/sessions", {"id": name, "project": place.project(me)})
+    assert answer.status_code == 201
+    me.sessions.append(name)
+
+
+def end_session(_: Place, me: Party) -> None:
+    for session in me.sessions[-1:]:
+        told = [{"role": "user", "content": f"tell me of {me.word}"}]
+        path = f"/sessions/{session}"
+        assert me.ask("POST", f"{path}/messages", {"messages": told}).status_code == 204
+        said = {"messages": told} if len(me.sessions) % 2 else None
+        assert me.ask("POST", f"{path}/end", said).status_code == 200
+
+
+def add_observation(place: Place, me: Party) -> None:
+    project = place.project(me)
+    session = place.chance.choice(me.sessions or [f"{me.tenant} {me.prefix} own"])
+    answer = me.ask("POST", "/observations?similar=3", place.body(me, project, session))
+    assert answer.status_code == 201, answer.text
+    me.live[answer.json()["id"]] = project
+
+
+def add_foreign(place: Place, me: Party) -> None:
+    """Save where others are, and where nobody ever was: refused with one sentence."""
+    theirs = me.ask("POST", "/observations", place.body(me, place.foreign_project(me), "s"))
+    nobodys = me.ask("POST", "/observations", place.body(me, "nobodys", "s"))
+    same(theirs, nobodys)
+    assert theirs.status_code == 403
+
+
+def use_foreign_session(place: Place, me: Party) -> None:
+    """Save into a session of another: refused in the same tenant, unknown in another."""
+    other = place.chance.choice(place.others(me))
+    for session in other.sessions[-1:]:
+        if other.tenant == me.tenant:
+            body = place.body(me, place.project(me), session)
+            for answer in [
+                me.ask("POST", "/observations", body),
+                me.ask("POST", "/sessions", {"id": session, "project": place.project(me)}),
+                me.ask("POST", f"/sessions/{session}/messages", {"messages": []}),
+                me.ask("POST", f"/sessions/{session}/end"),
+            ]:
+                assert answer.status_code == 403
+        both = [me.ask("GET", f"/sessions/recent?before_id={id_}") for id_ in (session, "nobodys")]
+        same(*both)
+
+
+def read_one(place: Place, me: Party) -> None:
+    id_ = place.own_id(me)
+    for path in (f"/observations/{id_}", f"/observations/{id_}/history"):
+        assert me.ask("GET", path).status_code == (200 if id_ in me.live else 404)
+    assert me.ask("GET", f"/timeline?observation_id={id_}&before=50").status_code in (200, 404)
+
+
+def change_one(place: Place, me: Party) -> None:
+    path = f"/observations/{place.own_id(me)}"
+    me.ask("PATCH", path, {"title": f"changed {me.word} {place.chance.random()}"})
+    me.ask("PATCH", path, {"pinned": place.chance.random() < 0.5, "supersedes": [place.own_id(me)]})
+    me.ask("POST", f"{path}/restore", {"revision": 1})
+    me.ask("POST", f"{path}/confirm")
+
+
+def delete_one(place: Place, me: Party) -> None:
+    id_ = place.own_id(me)
+    hard = place.chance.choice(["", "?hard=true"])
+    assert me.ask("DELETE", f"/observations/{id_}{hard}").status_code == 204
+    me.live.pop(id_, None)
+    me.dead.add(id_)
+
+
+def touch_foreign(place: Place, me: Party) -> None:
+    """Every way to name a memory by its id: another's is as one that never was."""
+    theirs = place.foreign_id(me)
+    for method, path, body in [
+        ("GET", "/observations/{}", None),
+        ("GET", "/observations/{}/history", None),
+        ("POST", "/observations/{}/restore", {"revision": 1}),
+        ("PATCH", "/observations/{}", {"title": "mine"}),
+        ("PATCH", "/observations/{}", {"pinned": True, "ttl": 1}),
+        ("POST", "/observations/{}/confirm", None),
+        ("DELETE", "/observations/{}", None),
+        ("DELETE", "/observations/{}?hard=true", None),
+        ("GET", "/timeline?observation_id={}", None),
+        ("GET", "/observations/recent?before_id={}", None),
+        ("GET", "/search?q=apple&explain=true&why_not={}", None),
+        ("GET", "/context?query=apple&why_not={}", None),
+        ("GET", f"/context?project={place.project(me)}&query=apple&why_not={{}}", None),
+    ]:
+        answers = [me.ask(method, path.format(id_), body) for id_ in (theirs, NEVER)]
+        same(*answers, ids=(theirs, NEVER))
+    own = f"/observations/{place.own_id(me)}"
+    same(*[me.ask("PATCH", own, {"supersedes": [id_]}) for id_ in (theirs, NEVER)])
+
+
+def look_around(place: Place, me: Party) -> None:
+    """Every list, with a project of its own, of another, of nobody, and without one."""
+    for path in ("/observations/recent?limit=100", "/sessions/recent?limit=100", "/stats?",
+                 "/export?", "/review?limit=100", "/search?q=apple&superseded=true",
+                 "/search?q=apple+pear&limit=50&explain=true",
+                 "/context?query=the+aple+pear&limit=50&explain=true"):  # fmt: skip
+        me.ask("GET", f"{path}&project={place.project(me)}")
+        me.ask("GET", path)
+        theirs = me.ask("GET", f"{path}&project={place.foreign_project(me)}")
+        same(theirs, me.ask("GET", f"{path}&project=nobodys"))
+    for scope in ("global", "project"):
+        for path in ("/observations/recent?", "/search?q=apple&", "/context?query=apple&"):
+            me.ask("GET", f"{path}scope={scope}")
+
+
+def import_own(_: Place, me: Party) -> None:
+    exported = me.ask("GET", "/export").json()
+    answer = me.ask("POST", "/import", exported)
+    assert answer.json() == {"imported_sessions": 0, "imported_observations": 0}
+
+
+def import_foreign(place: Place, me: Party) -> None:
+    row = place.body(me, place.foreign_project(me), "s")
+    same(
+        me.ask("POST", "/import", {"observations": [row]}),
+        me.ask("POST", "/import", {"observations": [row | {"project": "nobodys"}]}),
+    )
+
+
+def erase_project(place: Place, me: Party) -> None:
+    for end in ("hard=true", "hard=true&dry_run=true", "dry_run=true", ""):
+        theirs = me.ask("DELETE", f"/projects/{place.foreign_project(me)}?{end}")
+        same(theirs, me.ask("DELETE", f"/projects/nobodys?{end}"))
+    if place.chance.random() < 0.2:
+        project = place.project(me)
+        erased = me.ask("DELETE", f"/projects/{project}?hard=true")
+        never_held = erased.status_code == 404 and project not in me.live.values()
+        assert never_held or erased.status_code == 200
+        gone = {id_ for id_, where in me.live.items() if where == project}
+        me.dead |= gone
+        for id_ in gone:
+            del me.live[id_]
+        me.sessions.clear()  # some went with it
+
+
+def describe(_: Place, me: Party) -> None:
+    me.ask("GET", "/openapi.json")
+    me.ask("GET", "/docs")
+    for path in ("/health", "/health/live", "/health/ready", "/health/startup", "/metrics"):
+        me.ask("GET", path)
+    me.ask("GET", f"/erasures/{NEVER}")
+
+
+def knock_at_stores(place: Place, me: Party) -> None:
+    """Stores are for callers with every project: their own tenant's are refused too."""
+    ids = place.chance.choice(me.foreign_stores)
+    place.driven |= crossing_stores.knock(me.ask, ids)
+
+
+ChangeKind = Callable[[Place, Party], None]
+
+DEEDS: dict[ChangeKind, set[str]] = {
+    create_session: {"create_session"},
+    end_session: {"append_messages", "end_session"},
+    add_observation: {"add_observation"},
+    add_foreign: {"add_observation"},
+    use_foreign_session: {"recent_sessions"},
+    read_one: {"get_observation", "observation_history", "timeline"},
+    change_one: {"update_observation", "restore_observation", "confirm_observation"},
+    delete_one: {"delete_observation"},
+    touch_foreign: {"search", "fetch_context"},
+    look_around: {"recent_observations", "stats", "export", "review"},
+    import_own: {"import"},
+    import_foreign: {"import"},
+    erase_project: {"delete_project"},
+    describe: {"openapi", "docs", "health", "live", "ready", "startup", "metrics", "get_erasure"},
+    knock_at_stores: set(),  # its routes are in a table
+    work_as_an_agent: set(),  # what MCP takes is not described with the routes
+    reach_as_an_agent: set(),
+}
+
+
+@pytest.fixture
+def heard() -> list[tuple[Party, str]]:
+    """What each caller was answered."""
+    return []
+
+
+@pytest.fixture
+def everybody(
+    tmp_path: Path, collector: Collector, heard: list[tuple[Party, str]]
+) -> Iterator[tuple[Service, list[Party], Telemetry]]:
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    with serving(tmp_path / "memory.db", telemetry=telemetry, MEMORY_TOOLS="all") as service:
+        parties: list[Party] = []
+        stores = [crossing_stores.stock(service, tenant) for tenant in ("default", "acme")]
+        for number, (tenant, prefix) in enumerate(
+            [
+                ("default", "a-"),
+                ("default", "b-"),
+                ("acme", "a-"),
+                ("acme", "b-"),
+                ("default", ""),
+                ("acme", ""),
+            ]
+        ):
+            agents = (f"agent-{number}",)
+            token = made_key(service.path, "admin", tenant, (f"{prefix}*",), agents=agents)
+            client = calling(service, token)
+            token = made_key(service.path, "writer", tenant, agents=agents, coordinates=True)
+            party = Party(
+                tenant=tenant, prefix=prefix, number=number, client=client,
+                writer=calling(service, token),
+            )  # fmt: skip
+            party.foreign_stores = stores
+            for each in (client, party.writer):
+                each.event_hooks["response"] = [_hearing(party, heard)]
+            parties.append(party)
+        yield service, parties, telemetry
+        for party in parties:
+            party.client.close()
+            party.writer.close()
+    telemetry.stop()
+
+
+def _hearing(party: Party, heard: list[tuple[Party, str]]):  # type: ignore[no-untyped-def]
+    def hear(response: httpx.Response) -> None:
+        response.read()
+        heard.append((party, f"{response.headers} {response.text}"))
+
+    return hear
+
+
+@pytest.mark.parametrize("seed", sampled(range(2), 2, kept=[pytest.mark.slow]))
+def test_nothing_crosses(
+    seed: int,
+    everybody: tuple[Service, list[Party], Telemetry],
+    collector: Collector,
+    heard: list[tuple[Party, str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service, everyone, telemetry = everybody
+    parties, keepers = everyone[:4], everyone[4:]
+    chance = random.Random(seed)  # noqa: S311 - the same each time
+    going_on = Place(parties=parties, keepers=keepers, chance=chance)
+    deeds, store_deeds = _in_turn(DEEDS, chance), _in_turn(STORE_DEEDS, chance)
+
+    with caplog.at_level(logging.DEBUG, logger="agentops_memory"):
+        for party in parties * 2:
+            create_session(going_on, party)
+            add_observation(going_on, party)
+        for keeper in keepers * 2:
+            make_store(going_on, keeper)
+            write_entry(going_on, keeper)
+        for _ in range(STEPS):
+            deed, store_deed = next(deeds), next(store_deeds)
+            deed(going_on, chance.choice(parties))
+            store_deed(going_on, chance.choice(keepers))
+            going_on.driven |= DEEDS[deed] | STORE_DEEDS[store_deed]
+        for party in parties:
+            knock_at_stores(going_on, party)
+            work_with_entries(going_on, party)
+            work_on_intents(going_on, party)
+            work_as_a_host(going_on, party)
+            work_as_an_agent(going_on, party)
+            reach_as_an_agent(going_on, party)
+            stats = party.ask("GET", "/stats").json()
+            assert stats["total_observations"] == len(party.live)
+            assert {*party.live.values()} <= {*stats["projects"]}
+            assert all(project.startswith(party.prefix) for project in stats["projects"])
+            look_around(going_on, party)
+        for party in parties:
+            reach_for_intents(going_on, party)
+            reach_as_a_host(going_on, party)
+        for keeper in keepers:
+            look_into_stores(going_on, keeper)
+
+    _assert_silent(everyone, heard)
+    described = parties[0].ask("GET", "/openapi.json").json()["paths"].values()
+    named = {operation["operationId"] for methods in described for operation in methods.values()}
+    assert named <= going_on.driven
+    lines = [
+        JsonFormatter().format(record)
+        for record in caplog.records
+        if record.name.startswith("agentops_memory")
+    ]
+    assert lines
+    assert [line for line in lines if any(party.word in line for party in everyone)] == []
+    telemetry.stop()
+    _assert_traces_apart(everyone, collector)
+    for file in service.path.parent.rglob("*.db"):
+        assert_index_is_whole(file)
+
+
+def _in_turn(deeds: Collection[ChangeKind], chance: random.Random) -> Iterator[ChangeKind]:
+    """Each of them, in any order, and again and again."""
+    while True:
+        yield from chance.sample(list(deeds), k=len(deeds))
+
+
+def _assert_silent(parties: list[Party], heard: list[tuple[Party, str]]) -> None:
+    own = {party.number: 0 for party in parties}
+    for party, text in heard:
+        assert not party.prefix or crossing_stores.WORD not in text, (party, text)
+        own[party.number] += party.word in text
+        for other in parties:
+            assert other is party or other.word not in text, (party, text)
+    assert all(own.values())  # else the words would prove nothing
+
+
+def _assert_traces_apart(parties: list[Party], collector: Collector) -> None:
+    assert collector.all("memory.search")
+    for span in collector.spans:
+        for party in parties:
+            assert span.trace == party.trace or party.word not in repr(span), span
+    told = repr(collector.labels)
+    assert told
+    assert [party.word for party in parties if party.word in told] == []
+
+
+def test_what_is_measured_names_nobody_and_nothing_of_theirs(
+    service: Service, collector: Collector
+) -> None:
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    with serving(
+        service.path.with_name("other.db"), telemetry=telemetry, MEMORY_SWEEP_EVERY="1ms"
+    ) as other:
+        other.save("apple", project="billing")
+    telemetry.stop()
+
+    assert collector.gauges
+    labels = {
+        "action", "limit", "method", "outcome", "route", "status", "table", "tier", "version",
+    }  # fmt: skip
+    assert {name for of in collector.labels for name in of} <= labels
+    assert "billing" not in json.dumps(collector.labels)

@@ -1,0 +1,408 @@
+"""Projects as a unit: renamed, merged and erased, with an index that stays exact."""
+
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.engine.maintenance import Scrubbed
+from agentops_memory.errors import Conflict, Denied, Invalid, NotFound
+from agentops_memory.memory.lifecycle.projects import BATCH, Projects, erase_some
+from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.model.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
+from agentops_memory.memory.model.erasure import Erasure, ErasureId
+from agentops_memory.memory.model.kinds import MOST_PROJECTS
+from agentops_memory.memory.model.space import Project
+
+from ..support.callers import audit, calling, made_key
+from ..support.database import assert_index_is_whole, assert_undamaged, imported
+from ..support.engines import rows
+from ..support.erasing import gone, remains
+from ..support.process import Load, run, stored, until
+from ..support.projects import Said, changed, erased, everything, of_project, texts
+from ..support.service import Service, observation, serving
+
+A, B, C = Project("a"), Project("b"), Project("c")
+WORDS = ("apple", "pear", "quince", "yes", "on Friday", "the queue is full")
+SAID = st.builds(
+    Said,
+    project=st.sampled_from("ab"),
+    content=st.sampled_from(WORDS),
+    scope=st.sampled_from(["project", "project", "team", "global"]),
+    session=st.sampled_from(["s1", "s2"]),
+    key=st.sampled_from([None, None, "k1", "k2"]),
+    is_deleted=st.sampled_from([False, False, False, True]),
+)
+BOTH = [Said("a", "apple"), Said("b", "pear")]
+MIXES = st.lists(SAID, max_size=12).map(lambda mix: [*BOTH, *mix])
+FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@FEW
+@given(MIXES)
+def test_a_merge_loses_no_text_and_leaves_the_index_exact(
+    tmp_path_factory: pytest.TempPathFactory, mix: list[Said]
+) -> None:
+    path = tmp_path_factory.mktemp("merge") / "memory.db"
+    before: dict[str, Any] = {}
+
+    async def merge(projects: Projects) -> None:
+        before.update(everything(path), texts=texts(path), live=len(stored_ids(path)))
+        plan = await projects.plan_merge(OPERATOR, A, B)
+        assert everything(path) == {table: before[table] for table in everything(path)}
+        done = await projects.merge(OPERATOR, A, B)
+        assert done == plan
+        assert len(stored_ids(path)) == before["live"] - plan.same_keys
+        assert [it.project for it in await projects.list(OPERATOR)] == ["b"]
+
+    changed(path, mix, merge)
+
+    assert_index_is_whole(path)
+    assert texts(path) == before["texts"]
+    assert {row[0] for row in of_project(path, "b")} == {row[0] for row in before["memories"]}
+    assert rows(path, "SELECT count(DISTINCT area) FROM spaces WHERE area <> 0") == [(1,)]
+    assert rows(path, "SELECT DISTINCT project FROM sessions") == [("b",)]
+
+
+@FEW
+@given(MIXES)
+def test_a_rename_keeps_all_but_the_name(
+    tmp_path_factory: pytest.TempPathFactory, mix: list[Said]
+) -> None:
+    path = tmp_path_factory.mktemp("rename") / "memory.db"
+    before: list[Any] = []
+
+    async def rename(projects: Projects) -> None:
+        before.extend([of_project(path, "a"), everything(path)])
+        plan = await projects.plan_rename(OPERATOR, A, C)
+        assert everything(path) == before[1]
+        assert await projects.rename(OPERATOR, A, C) == plan
+
+    changed(path, mix, rename)
+
+    assert_index_is_whole(path)
+    assert of_project(path, "c") == before[0]
+    assert of_project(path, "a") == []
+    for table in ("memories", "revisions", "terms"):
+        assert everything(path)[table] == before[1][table]
+
+
+@FEW
+@given(MIXES, st.integers(1, 3))
+def test_an_erasure_takes_all_of_a_project_and_nothing_of_another(
+    tmp_path_factory: pytest.TempPathFactory, mix: list[Said], part: int
+) -> None:
+    path = tmp_path_factory.mktemp("erase") / "memory.db"
+    before: list[Any] = []
+
+    async def erase(projects: Projects) -> Erasure:
+        before.append(of_project(path, "b"))
+        plan = await projects.plan_erasure(OPERATOR, A)
+        erasure = await projects.erase(OPERATOR, A, lambda _: assert_index_is_whole(path))
+        assert erasure.observations == plan.memories
+        assert erasure.revisions == plan.revisions
+        assert erasure.sessions == plan.sessions - plan.shared_sessions
+        return erasure
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agentops_memory.memory.lifecycle.projects.BATCH", part)
+        erasure = changed(path, mix, erase)
+
+    assert_index_is_whole(path)
+    assert of_project(path, "a") == []
+    assert of_project(path, "b") == before[0]
+    assert rows(path, "SELECT count(*) FROM spaces WHERE project = 'a'") == [(0,)]
+    assert rows(path, "SELECT count(*) FROM sessions WHERE project = 'a'") == [(0,)]
+    assert_undamaged(path)
+    assert not erasure.goes_on
+
+
+def stored_ids(path: Path) -> list[int]:
+    return [id_ for (id_,) in rows(path, "SELECT id FROM memories WHERE deleted_at IS NULL")]
+
+
+@pytest.mark.parametrize("later", ["a", "b"])
+def test_of_two_memories_at_one_key_the_later_text_stays_and_the_other_is_its_revision(
+    tmp_path: Path, later: str
+) -> None:
+    earlier = "b" if later == "a" else "a"
+    said = [
+        Said(earlier, "the earlier", key="k"),
+        Said(later, "the later before", key="k"),
+        Said(later, "the later", key="k"),
+    ]
+    path = tmp_path / "memory.db"
+
+    plan = changed(path, said, lambda projects: projects.merge(OPERATOR, A, B))
+
+    assert plan.same_keys == 1
+    assert_index_is_whole(path)
+    (held,) = rows(path, "SELECT id, content FROM memories WHERE key = 'k' AND deleted_at IS NULL")
+    assert held[1] == "the later"
+    history = rows(path, f"SELECT content FROM revisions WHERE memory_id = {held[0]}")
+    assert ("the earlier",) in history
+    # The other is deleted, with a history of its own.
+    assert texts(path) >= {"the earlier", "the later before", "the later"}
+
+
+def test_a_session_with_memories_of_another_project_stays_for_them_without_its_summary(
+    service: Service,
+) -> None:
+    service.save("apple", project="a", session_id="both")
+    service.save("pear", project="b", session_id="both")
+    service.save("quince", project="a", session_id="alone")
+    told = {"messages": [{"role": "user", "content": "a plan of a alone"}]}
+    service.http.post("/sessions/both/end", json=told)
+    plan = erased(service, "a", dry_run="true").json()
+
+    receipt = erased(service, "a").json()
+
+    assert (plan["sessions"], plan["sessions_kept"]) == (1, 1)
+    assert receipt["sessions"] == 1
+    (session,) = service.http.get("/sessions/recent").json()
+    assert (session["id"], session["project"], session.get("summary", "")) == ("both", "b", "")
+    assert [row["title"] for row in service.http.get("/observations/recent").json()] == ["pear"]
+    assert "a plan of a alone" not in service.http.get("/export").text
+    assert_index_is_whole(service.path)
+
+
+def test_an_erased_project_leaves_no_byte_and_a_receipt(service: Service) -> None:
+    for scope in ("project", "global"):
+        service.save(f"xylographers of {scope}", project="dir/a b", scope=scope, session_id="vex")
+    service.save("pear", project="b")
+
+    answer = erased(service, "DIR/A%20B")
+
+    receipt = answer.json()
+    assert answer.headers["X-Erasure-Id"] == receipt["id"]
+    told = gone(service.http, receipt["id"])
+    assert (told["kind"], told["project"], told["observations"]) == ("project", "dir/a b", 2)
+    assert remains(service.path.parent, "xylograph") == set()
+    assert service.http.get("/stats").json()["projects"] == ["b"]
+    (line,) = audit(service.path)
+    assert (line["action"], line["project"]) == ("project.erased", "dir/a b")
+    assert (line["by"], line["observations"]) == ({"key": None}, 2)
+
+
+def test_a_repeated_erasure_has_the_same_receipt_and_one_of_nothing_is_not_found(
+    service: Service,
+) -> None:
+    service.save("apple", project="a")
+    first = erased(service, "a").json()
+
+    again = erased(service, "a").json()
+
+    assert again["id"] == first["id"]
+    assert erased(service, "a", dry_run="true").json()["observations"] == 0
+    assert erased(service, "never-was").status_code == 404
+    assert service.http.delete("/projects/a").status_code == 400
+    assert service.http.delete("/projects/a?dry_run=true").status_code == 400
+    assert service.http.delete("/projects/?hard=true").status_code == 400
+    service.save("pear", project="a")
+    assert erased(service, "a").json()["id"] != first["id"]
+
+
+@pytest.mark.sqlite_files
+def test_what_is_not_audited_is_not_erased(service: Service) -> None:
+    service.save("apple", project="a")
+    Path(f"{service.path}.audit").mkdir()
+
+    assert erased(service, "a").status_code == 503
+
+    assert service.http.get("/stats").json()["total_observations"] == 1
+
+
+def test_saves_are_taken_while_a_project_is_erased(service: Service) -> None:
+    many = (observation(f"apple {n}", project="a") for n in range(3 * BATCH))
+    imported(service, many)
+    load = Load(service.url, saves=150, project="b").start()
+    load.reach(5)
+
+    receipt = erased(service, "a").json()
+
+    load.join()
+    assert receipt["observations"] == 3 * BATCH
+    assert load.refused == {}
+    assert stored(service.path) == load.acknowledged
+    assert_index_is_whole(service.path)
+
+
+def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(
+    service: Service,
+) -> None:
+    imported(service, (observation(f"apple {n}", project="a") for n in range(2 * BATCH)))
+    load = Load(service.url, saves=100, project="a").start()
+    load.reach(5)
+
+    receipt = erased(service, "a").json()
+
+    load.join()
+    assert load.refused == {}
+    left = len(stored(service.path))
+    assert receipt["observations"] + left == 2 * BATCH + len(load.acknowledged)
+    assert_index_is_whole(service.path)
+
+
+def test_an_erasure_goes_on_when_the_client_leaves(service: Service) -> None:
+    imported(service, (observation(f"apple {n}", project="a") for n in range(3 * BATCH)))
+    address = urlsplit(service.url)
+
+    with socket.create_connection((address.hostname, address.port)) as leaving:
+        leaving.sendall(b"DELETE /projects/a?hard=true HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        until(lambda: rows(service.path, "SELECT 1 FROM erasures"))
+
+    until(lambda: rows(service.path, "SELECT 1 FROM erasures WHERE NOT goes_on"))
+    assert rows(service.path, "SELECT count(*) FROM memories") == [(0,)]
+
+
+def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    said = [Said("a", f"apple {n}") for n in range(5)]
+    told: list[Erasure] = []
+
+    def stop(erasure: Erasure) -> None:
+        told.append(erasure)
+        raise InterruptedError
+
+    async def erase(projects: Projects) -> Erasure:
+        with pytest.raises(InterruptedError):
+            await projects.erase(OPERATOR, A, stop)
+        assert_index_is_whole(path)
+        assert await Erasures(engine=projects.engine).scrub(OPERATOR) == Scrubbed()
+        with pytest.raises(Conflict):
+            await projects.rename(OPERATOR, A, C)
+        assert (await projects.plan_erasure(OPERATOR, A)).memories == 3
+        return await projects.erase(OPERATOR, A)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agentops_memory.memory.lifecycle.projects.BATCH", 2)
+        erasure = changed(path, said, erase)
+
+    assert (told[0].observations, told[0].goes_on) == (2, True)
+    assert (erasure.id, erasure.observations, erasure.goes_on) == (told[0].id, 5, False)
+    assert of_project(path, "a") == []
+
+
+def test_an_erasure_whose_tenant_was_erased_is_refused(tmp_path: Path) -> None:
+    async def erase(projects: Projects) -> None:
+        with pytest.raises(NotFound):
+            await projects.engine.write(OPERATOR, erase_some, ErasureId("of another file"))
+
+    changed(tmp_path / "memory.db", [Said("a", "apple")], erase)
+
+
+def test_a_change_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    async def refuse(projects: Projects) -> None:
+        for refusal, project, other in [
+            (Invalid, A, A),
+            (Invalid, A, Project("")),
+            (Invalid, A, Project("x" * 201)),
+            (NotFound, C, A),
+            (Conflict, A, B),
+        ]:
+            with pytest.raises(refusal):
+                await projects.rename(OPERATOR, project, other)
+        for refusal, project, other in [(Invalid, A, A), (NotFound, A, C), (NotFound, C, A)]:
+            with pytest.raises(refusal):
+                await projects.merge(OPERATOR, project, other)
+
+    changed(tmp_path / "memory.db", BOTH, refuse)
+
+
+def test_only_who_acts_on_every_project_that_is_named_changes_one(tmp_path: Path) -> None:
+    partly = Caller(projects=Patterns(("a", "c")))
+    writer = Caller(role=Role.WRITER)
+
+    async def refuse(projects: Projects) -> None:
+        for caller in (partly, writer):
+            for change in (projects.merge, projects.plan_merge, projects.rename):
+                with pytest.raises(Denied):
+                    await change(caller, A, B)
+            for erasing in (projects.erase, projects.plan_erasure):
+                with pytest.raises(Denied):
+                    await erasing(caller, B)
+        assert [it.project for it in await projects.list(partly)] == ["a"]
+        await projects.rename(partly, A, C)
+
+    changed(tmp_path / "memory.db", BOTH, refuse)
+
+
+def test_global_memories_go_with_a_key_for_everything_alone(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_AUTH="none") as service:
+        service.save("apple", project="a", scope="global")
+        service.save("pear", project="b")
+        everything_, partly = made_key(path), made_key(path, projects=("a", "c*"))
+        with calling(service, partly) as client:
+            for query in ("hard=true", "hard=true&dry_run=true"):
+                assert client.delete(f"/projects/a?{query}").status_code == 403
+                foreign, never = (client.delete(f"/projects/{it}?{query}") for it in ("b", "nx"))
+                assert (foreign.status_code, foreign.content) == (403, never.content)
+                assert foreign.json() == {"error": NOT_YOUR_PROJECT}
+        with calling(service, everything_) as client:
+            assert client.delete("/projects/a?hard=true").status_code == 200
+            assert client.get("/stats").json()["total_observations"] == 1
+    assert [line["action"] for line in audit(path)][2:] == ["project.erased"]
+
+
+def test_a_name_that_holds_nothing_any_more_can_be_given_again(service: Service) -> None:
+    service.save("pear", project="b", session_id="s1")
+    memory = service.save("apple", project="a", session_id="s1")["id"]
+    service.http.delete(f"/observations/{memory}?hard=true")
+
+    async def rename(projects: Projects) -> None:
+        await projects.rename(OPERATOR, B, A)
+
+    changed(service.path, [], rename)
+
+    assert service.http.get("/stats").json()["projects"] == ["a"]
+    assert [hit["title"] for hit in service.http.get("/search?q=pear&project=a").json()] == ["pear"]
+    assert_index_is_whole(service.path)
+
+
+@pytest.mark.sqlite_files
+def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    crowd = [Said(f"p{n}", "pear") for n in range(MOST_PROJECTS - 1)]
+
+    async def erase(projects: Projects) -> None:
+        await projects.merge(OPERATOR, A, B)
+        await projects.erase(OPERATOR, B)
+        await Erasures(engine=projects.engine).finish(OPERATOR)
+
+    changed(path, [Said("a", "a xylographer"), *crowd, Said("b", "quince")], erase)
+
+    assert rows(path, "SELECT count(*) FROM partitions") == [(2,)]
+    assert remains(tmp_path, "xylograph") == set()
+    assert_index_is_whole(path)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["hard=true&dry_run=on", "hard=true&dry_run=%20true", "hard=true&dry_run=&dry_run=true",
+     "hard=yes", "hard=", "", "dry_run=true"],
+)  # fmt: skip
+def test_a_request_that_is_not_clear_erases_nothing(service: Service, query: str) -> None:
+    service.save("apple", project="a")
+
+    answer = service.http.delete(f"/projects/a?{query}")
+
+    assert answer.status_code == 400
+    assert service.http.get("/stats").json()["total_observations"] == 1
+
+
+@pytest.mark.sqlite_files
+def test_an_erasure_that_cannot_be_audited_leaves_the_project_as_it_was(service: Service) -> None:
+    service.save("apple", project="a")
+    audit_file = Path(f"{service.path}.audit")
+    audit_file.mkdir()
+
+    assert service.http.delete("/projects/a?hard=true").status_code == 503
+
+    audit_file.rmdir()
+    renamed = run("projects", "rename", "a", "b", "--db", str(service.path))
+    assert renamed.returncode == 0, renamed.stderr

@@ -1,0 +1,621 @@
+"""What is over its time goes, all of it and nothing else, as if it had been erased by hand."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from agentops_memory.errors import NotFound
+from agentops_memory.jobs.retention import RetentionJob, TrustedClock, enforcing
+from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.memory import writes
+from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.lifecycle.retention import Removed, RetentionSweep
+from agentops_memory.memory.lifecycle.retention_steps import (
+    memories_past_retention,
+    records_past_retention,
+    remove_memories,
+    remove_records,
+)
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.model.retention import FOR_EVER, WHAT, Kind, Retentions
+from agentops_memory.memory.model.space import StoreId
+from agentops_memory.memory.sql import past_retention
+from agentops_memory.settings.settings import VARIABLES
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.stores.rules.stores import delete_store
+from agentops_memory.telemetry import Telemetry
+
+from ..support.callers import calling, made_key
+from ..support.database import assert_index_is_whole, imported
+from ..support.engine import impatient, locked, opened, save, stats
+from ..support.engines import is_postgresql, rows
+from ..support.erasing import erased, gone, receipt, remains
+from ..support.process import until
+from ..support.service import START, Clock, Service, observation, serving
+from ..support.stores import delete, entry, entry_at, store, update
+
+T = TypeVar("T")
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
+MONTH = timedelta(days=30)
+LATER = START + timedelta(hours=1)
+KEPT = Retentions(deleted=MONTH, revisions=3, idempotency=MONTH, receipts=MONTH)
+NOTHING = dict.fromkeys(set(Kind) - {Kind.AUDIT}, 0)
+MICROSECOND = timedelta(microseconds=1)
+KEY = "Idempotency-Key"
+
+
+def test_the_document_has_the_table_of_the_code() -> None:
+    defaults = {it.name: it.default for it in VARIABLES}
+    section = DOCUMENT.read_text("utf-8").partition("\n## Retention\n")[2]
+
+    table = [line for line in section.partition("\n## ")[0].splitlines() if line[:2] == "| "]
+
+    names = {kind: f"MEMORY_KEEP_{kind.upper()}" for kind in Kind}
+    assert table[1:] == [
+        f"| {WHAT[kind]} | `{names[kind]}` | `{defaults[names[kind]]}` |" for kind in Kind
+    ]
+
+
+def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service) -> None:
+    fill(service)
+    live = living(service.path)
+    early = START + MONTH - MICROSECOND
+    receipts = 0 if is_postgresql() else 1 + 1  # whose bytes are known to be gone
+
+    assert run(service, lambda it: it.read(OPERATOR, memories_past_retention), early) == []
+    assert swept(service, early) == NOTHING | {Kind.REVISIONS: 3}
+    assert swept(service, START + MONTH) == NOTHING | {
+        Kind.DELETED: (1 + 2) + (1 + 3), Kind.IDEMPOTENCY: 1, Kind.RECEIPTS: receipts,
+    }  # fmt: skip
+    assert swept(service, START + MONTH) == NOTHING
+    assert swept(service, LATER + MONTH - MICROSECOND) == NOTHING
+    assert swept(service, LATER + MONTH) == NOTHING | {Kind.DELETED: 1 + 2, Kind.IDEMPOTENCY: 1}
+
+    assert living(service.path) == live
+    assert_index_is_whole(service.path)
+    assert rows(service.path, "SELECT count(*) FROM done") == [(0,)]
+    assert service.http.get("/observations/1/history").json()[0]["revision"] == 6
+    assert len(service.http.get("/observations/1/history").json()) == 3
+
+
+def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
+    fill(service)
+    service.save("A walnut.")
+    for hours in (-1, 0, 1):
+        at = START + MONTH + timedelta(hours=hours)
+        shown = {it.kind: it for it in stats(service.path, KEPT, at).held}
+
+        gone_now = swept(service, at)
+
+        after = {it.kind: it for it in stats(service.path, KEPT, at).held}
+        assert {kind: it.past_retention for kind, it in shown.items()} == gone_now
+        for kind, before in shown.items():
+            is_receipt = kind is Kind.RECEIPTS  # what is deleted leaves others
+            assert after[kind].past_retention == 0
+            assert after[kind].rows == before.rows - gone_now[kind] or is_receipt
+            assert (after[kind].size < before.size) == bool(gone_now[kind]) or is_receipt
+    assert {it.oldest for it in shown.values()} == {START, LATER, None}
+    assert not stats(service.path, Retentions(), at).held[0].past_retention
+    for number in range(6):
+        walnut = service.save(f"walnut {number}", topic_key="walnuts")["id"]
+    service.http.delete(f"/observations/{walnut}")
+    told = {it.kind: it.past_retention for it in stats(service.path, KEPT, at + MONTH).held}
+    assert told == swept(service, at + MONTH)  # its revisions go with it, and once
+
+
+def test_what_is_kept_for_ever_stays(service: Service) -> None:
+    fill(service)
+    for_ever = Retentions(deleted=FOR_EVER, revisions=0, idempotency=FOR_EVER, receipts=MONTH)
+
+    assert swept(service, START + 900 * MONTH, for_ever) == NOTHING
+    assert swept(service, START + 900 * MONTH, Retentions()) == NOTHING | {Kind.IDEMPOTENCY: 2}
+
+
+def test_a_swept_deletion_leaves_what_a_hard_one_leaves(tmp_path: Path) -> None:
+    left = []
+    for hard in (False, True):
+        with serving(tmp_path / f"{hard}" / "memory.db") as service:
+            service.save("A pear.")
+            uid = "01977e2c-0000-7000-8000-000000000001"
+            imported(service, [observation("A xylographer.", uid=uid, topic_key="a/key")])
+            service.save("Yes.")  # it borrows from the one that goes
+            service.http.delete("/observations/2")
+            if hard:
+                erased(service.http, 2)
+            else:
+                assert swept(service, START + MONTH)[Kind.DELETED] == 3
+                run(service, lambda it: Erasures(engine=it).finish(OPERATOR))
+            told = gone(service.http, erased(service.http, 2))  # again: the same receipt
+            assert (told["kind"], told["observation_ids"]) == ("observation", [2])
+            assert (told["observations"], told["revisions"]) == (1, 2)
+            assert remains(service.path.parent, "xylograph") == set()
+            left.append(contents(service.path))
+            restoring = service.http.post("/observations/2/restore", json={"revision": 1})
+            history = service.http.get("/observations/2/history")
+            assert (restoring.status_code, history.status_code) == (404, 404)
+            imported(service, [observation("A xylographer.", uid=uid, topic_key="a/key")])
+            assert service.http.get("/observations/4").json()["content"] == "A xylographer."
+
+    assert left[0] == left[1]
+
+
+def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> None:
+    saving = partial(service.http.post, "/observations", json=observation("A pear."))
+    kept = Retentions(deleted=MONTH, idempotency=FOR_EVER)
+    answers = []
+    for number, hard in ((1, True), (2, False)):
+        keys = [{KEY: f"{name}-{number}"} for name in ("save", "delete")]
+        removing = partial(service.http.delete, f"/observations/{number}", headers=keys[1])
+        assert saving(headers=keys[0]).status_code == 201
+        assert removing().status_code == 204
+        if hard:
+            erased(service.http, number)
+        else:
+            assert swept(service, START + MONTH, kept)[Kind.DELETED] == 3
+        again = [saving(headers=keys[0]), removing()]
+        answers.append([(it.status_code, it.content) for it in again])
+
+    assert answers[0] == answers[1] == [
+        (404, b'{"error":"No such observation."}'), (204, b""),
+    ]  # fmt: skip
+
+
+def test_no_step_takes_more_than_saves_may_wait_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_retention, "MAX_ROWS", 4)
+    for number in range(3):
+        for change in range(3 * number + 1):
+            service.save(f"pear {number} {change}", topic_key=f"pears/{number}")
+        service.http.delete(f"/observations/{number + 1}")
+    home = store(service.http)
+    made = entry(service.http, home, "a", "Quokkas.")
+    for change in range(6):
+        update(service.http, home, made, f"Quokkas {change}.")
+    delete(service.http, entry_at(home, made))
+    for number in range(3):
+        service.save(f"small pear {number}")
+        service.http.delete(f"/observations/{number + 5}")
+    began = rows(service.path, "SELECT count(*) FROM revisions")[0][0]
+
+    async def one_step(engine: SqliteEngine) -> None:
+        assert (await engine.write(OPERATOR, remove_memories, [MemoryId(4)])).rows == 4
+        if not is_postgresql():
+            assert await engine.read(OPERATOR, lambda tx: tx.purges.marked())
+
+    run(service, one_step, START + MONTH)
+    ids = "SELECT number FROM {} WHERE memory_id = 4 ORDER BY number"
+    assert rows(service.path, ids.format("versions")) == [(5,), (6,), (7,), (8,)]
+    assert rows(service.path, ids.format("revisions")) == [(5,), (6,), (7,), (8,)]
+
+    assert swept(service, START + MONTH)[Kind.DELETED] == 7 + began - 4
+
+    taken = rows(service.path, "SELECT observations, revisions FROM erasures ORDER BY id")
+    assert max(whole + parts for whole, parts in taken) <= 4
+    assert [sum(column) for column in zip(*taken, strict=True)] == [7, began]
+    tables = ("memories", "revisions", "versions")
+    assert [rows(service.path, f"SELECT * FROM {table}") for table in tables] == [[], [], []]
+    run(service, lambda it: Erasures(engine=it).finish(OPERATOR))
+    assert remains(service.path.parent, "quokka", "pear") == set()
+    assert_index_is_whole(service.path)
+
+
+def test_a_step_is_small_in_bytes_too(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past_retention, "MAX_STEP", 1000)
+    for number in range(6):
+        saved = service.save(f"{number}" * 400)
+        service.http.delete(f"/observations/{saved['id']}")
+    for number in range(5):
+        service.save(f"{number}" * 800, topic_key="long")
+    service.http.delete("/observations/7")
+
+    swept(service, START + MONTH)
+
+    taken = rows(service.path, "SELECT observations, revisions FROM erasures")
+    # Each text is there twice; a long history goes two texts at a time.
+    assert sorted(taken) == [(0, 2), (0, 2), *[(1, 2)] * 7]
+
+
+def test_what_was_restored_meanwhile_stays(service: Service) -> None:
+    for content in ("A pear.", "A plum."):
+        saved = service.save(content)
+        service.http.delete(f"/observations/{saved['id']}")
+
+    async def late(engine: SqliteEngine) -> None:
+        due = sorted(await engine.read(OPERATOR, memories_past_retention))
+        assert due == [1, 2]
+        await asyncio.to_thread(service.http.post, "/observations/1/restore", json={"revision": 1})
+        step = await engine.write(OPERATOR, remove_memories, due)
+        assert (step.rows, step.done) == (3, 2)
+        assert not await engine.write(OPERATOR, remove_memories, [])
+        nobody = await engine.write(OPERATOR, remove_memories, due)
+        assert (nobody.rows, nobody.done) == (0, 2)
+
+    run(service, late, START + MONTH)
+
+    assert service.http.get("/observations/1").json()["content"] == "A pear."
+    assert service.http.get("/observations/2/history").status_code == 404
+
+
+def test_a_key_that_was_used_anew_meanwhile_stays(service: Service) -> None:
+    saving = partial(
+        service.http.post, "/observations", json=observation("A pear."), headers={KEY: "one"}
+    )
+    saving()
+    service.clock.advance(days=30)
+
+    async def late(engine: SqliteEngine) -> None:
+        due = await engine.read(OPERATOR, records_past_retention)
+        await asyncio.to_thread(saving)
+        assert (await engine.write(OPERATOR, remove_records, due)).rows == 0
+
+    run(service, late, service.clock.now)
+
+    assert saving().headers["Idempotent-Replayed"] == "true"
+
+
+def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        home = store(service.http)
+        delete(service.http, entry_at(home, entry(service.http, home, "a")))
+        ((uid,),) = rows(service.path, "SELECT uid FROM stores")
+
+    async def both(engine: SqliteEngine) -> None:
+        assert len(await engine.read(OPERATOR, memories_past_retention)) == 1
+        await engine.write(OPERATOR, delete_store, StoreId(uid))
+        assert await engine.read(OPERATOR, memories_past_retention) == []
+        assert (await engine.write(OPERATOR, remove_memories, [MemoryId(1)])).rows == 0
+        await Erasures(engine=engine).finish(OPERATOR)
+
+    run(service, both, START + MONTH)
+
+    assert rows(service.path, "SELECT observations, revisions FROM erasures") == [(1, 2)]
+
+
+@pytest.mark.sqlite_files
+def test_receipts_that_are_not_done_stay_and_long_ones_go_in_steps(service: Service) -> None:
+    for number in range(3):
+        service.save("A pear." * (number + 1))
+        gone(service.http, erased(service.http, number + 1))
+    execute = partial(rows, service.path)
+    ids = [id_ for (id_,) in rows(service.path, "SELECT id FROM erasures ORDER BY id")]
+    execute("UPDATE erasures SET bytes_gone_at = NULL WHERE id = :id", id=ids[0])
+    execute("UPDATE erasures SET goes_on = TRUE WHERE id = :id", id=ids[1])
+    execute(
+        """INSERT INTO erased (memory_id, erasure_id)
+           SELECT value + 100, :id FROM (WITH RECURSIVE n (value) AS (
+               VALUES (0) UNION ALL SELECT value + 1 FROM n WHERE value < 499) SELECT value FROM n)
+                  AS numbers""",
+        id=ids[2],
+    )
+
+    receipts = swept(service, START + 2 * MONTH, Retentions(deleted=MONTH, receipts=MONTH))
+
+    assert receipts[Kind.RECEIPTS] == 1 + 501
+    assert rows(service.path, "SELECT id FROM erasures ORDER BY id") == [(it,) for it in ids[:2]]
+    assert len(rows(service.path, "SELECT * FROM erased")) == 2
+
+
+@pytest.mark.sqlite_files
+def test_a_receipt_stays_as_long_as_a_request_that_may_name_it(service: Service) -> None:
+    service.save("A pear.")
+    removing = partial(service.http.delete, "/observations/1?hard=true", headers={KEY: "one"})
+    named = removing().headers["X-Erasure-Id"]
+    gone(service.http, named)
+    kept = Retentions(receipts=timedelta(hours=1), idempotency=timedelta(hours=24))
+
+    assert swept(service, START + timedelta(hours=23), kept)[Kind.RECEIPTS] == 0
+    assert removing().headers["X-Erasure-Id"] == named
+    assert swept(service, START + timedelta(hours=24), kept)[Kind.RECEIPTS] == 2
+    assert service.http.get(f"/erasures/{named}").status_code == 404
+
+
+def test_fewer_revisions_are_kept_from_the_next_save_on(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    for keep, expected in (("0", 30), ("20", 20), ("7", 7), ("1", 1)):
+        with serving(path, MEMORY_KEEP_REVISIONS=keep) as service:
+            for number in range(30 if keep == "0" else 1):
+                service.save(f"pear {keep} {number}", topic_key="pears")
+            assert len(service.http.get("/observations/1/history").json()) == expected
+            assert (
+                service.http.get("/observations/1/history")
+                .json()[0]["content"]
+                .startswith(f"pear {keep}")
+            )
+
+
+def test_a_service_sweeps_by_itself_and_tells(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.INFO),
+        serving(
+            tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_DELETED="30d"
+        ) as service,
+    ):
+        service.save("A xylographer.")
+        service.http.delete("/observations/1")
+        service.clock.advance(days=30)
+        until(lambda: rows(service.path, "SELECT * FROM memories") == [])
+        ((erasure,),) = rows(service.path, "SELECT id FROM erasures")
+        assert gone(service.http, erasure)["observations"] == 1
+        assert remains(tmp_path, "xylograph") == set()
+        assert receipt(service.http, erasure)["project"] == "demo"
+        counted = 'memory_swept_rows_total{kind="deleted"} 3'
+        until(lambda: counted in service.http.get("/metrics").text)
+
+    told = [it for it in caplog.records if it.message == "what was over its time was removed"]
+    assert [(vars(it)["deleted"], vars(it)["tenant"]) for it in told] == [(3, "default")]
+
+
+def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> None:
+    clock, path = Clock(), tmp_path / "memory.db"
+    token = made_key(path, tenant="acme")
+    every = "5ms" if is_postgresql() else "1h"  # there each sweep visits all, as none is closed
+    start = partial(serving, path, clock=clock, MEMORY_KEEP_DELETED="30d", MEMORY_SWEEP_EVERY=every)
+    with start() as service, calling(service, token) as acme:
+        acme.post("/observations", json=observation("A pear."))
+        acme.delete("/observations/1")
+    clock.advance(days=30)
+    with start() as service, calling(service, token) as acme:
+        clock.advance(minutes=5)
+        acme.get("/stats")
+        database = path.with_name("memory.db.tenants") / "acme.db"
+        until(lambda: rows(database, DELETED) == [])
+        until(lambda: is_postgresql() or rows(database, PENDING) == [])
+
+
+def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        fill(service)
+    clock = Clock(LATER)
+
+    with kept(service, clock) as (sweep, audited):
+        before = contents(service.path)
+        for jump in (0, 365, -365, -30, 900):  # days
+            clock.now += timedelta(days=jump)
+            for _ in range(3):
+                sweep()
+                clock.advance(minutes=1.6)
+        assert audited == []
+        assert contents(service.path) | {"revisions": None} == before | {"revisions": None}
+        assert len(contents(service.path)["revisions"]) == len(before["revisions"]) - 3
+        clock.advance(minutes=1)
+        sweep()
+
+    assert audited == [clock.now - timedelta(days=400)]
+    assert rows(service.path, DELETED) == []
+
+
+def test_a_clock_that_jumps_in_the_midst_of_a_sweep_makes_nothing_old(service: Service) -> None:
+    fill(service)
+
+    def swept_by(by: Any, at: Any) -> Removed:
+        return run(service, lambda it: RetentionSweep(engine=it).sweep(OPERATOR, by=by), at, KEPT)
+
+    ahead = swept_by(START + MONTH - MICROSECOND, START + 900 * MONTH)
+    back = swept_by(START + 900 * MONTH, START - MONTH)
+
+    assert (ahead, back) == (NOTHING | {Kind.REVISIONS: 3}, NOTHING)
+
+
+def test_a_clock_that_is_looked_at_while_it_is_wrong_is_not_believed() -> None:
+    clock = Clock()
+    steady = TrustedClock(clock=clock, elapsed=clock.elapsed)
+    clock.advance(minutes=5)
+    looks = [steady.proven()]
+
+    clock.now += timedelta(days=365)
+    looks.append(steady.proven())
+    clock.now -= timedelta(days=365)
+    looks.append(steady.proven())
+
+    assert looks == [clock.now, None, None]
+
+
+def test_a_clock_that_is_put_right_little_by_little_is_steady() -> None:
+    clock = Clock()
+    steady = TrustedClock(clock=clock, elapsed=clock.elapsed)
+    looks = []
+    for _ in range(8):
+        looks.append(steady.proven() is not None)
+        clock.advance(minutes=1)
+        clock.now += timedelta(seconds=59)
+
+    assert looks == [False] * 5 + [True] * 3
+
+
+def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        fill(service)
+    clock = Clock(LATER + MONTH)
+
+    with kept(service, clock) as (sweep, audited):
+        clock.advance(minutes=5)
+        with locked(service.path), pytest.MonkeyPatch.context() as patch:
+            impatient(patch, timedelta(milliseconds=10))
+            sweep()
+        assert "what is over its time goes later" in [it.message for it in caplog.records]
+        assert (len(rows(service.path, DELETED)), len(audited)) == (3, 1)
+        sweep()
+
+    assert rows(service.path, DELETED) == []
+
+
+def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path) -> None:
+    path, clock = tmp_path / "memory.db", Clock()
+    telemetry = Telemetry.started(None)
+
+    async def rung(engine: SqliteEngine) -> None:
+        await save(engine, "A pear.")
+        await engine.write(OPERATOR, writes.forget, MemoryId(1))
+        bell, never = WorkSignal(), timedelta(hours=1)
+        keep = keeper(engine, clock, telemetry, [])
+        clock.advance(days=30)
+        for every in (timedelta(), never):
+            async with enforcing(keep, list, bell, every):
+                bell.set(OPERATOR)
+                if every:
+                    while await engine.read(OPERATOR, memories_past_retention):  # noqa: ASYNC110
+                        await asyncio.sleep(0.002)
+                else:
+                    await asyncio.sleep(0.01)
+                    assert await engine.read(OPERATOR, memories_past_retention)
+
+    asyncio.run(with_engine(path, clock, KEPT, rung))
+
+
+PENDING = "SELECT id FROM erasures WHERE bytes_gone_at IS NULL"
+DELETED = "SELECT id FROM memories WHERE deleted_at IS NOT NULL"
+
+
+def fill(service: Service) -> None:
+    """Some of each kind: most of it at the start, one of each an hour later."""
+    for number in range(6):
+        service.save(f"pear {number}", topic_key="pears")  # 1: six revisions
+    service.save("A plum.")  # 2
+    service.save("An apple.", title="is erased")  # 3
+    gone(service.http, erased(service.http, 3))
+    key = {KEY: "at-the-start"}
+    service.http.post("/observations", json=observation("A fig."), headers=key)  # 4
+    service.http.delete("/observations/2")
+    home = store(service.http)
+    made = entry(service.http, home, "a", "Quokkas.")
+    update(service.http, home, made, "Wombats.")
+    kept_whole = entry(service.http, home, "b")
+    for number in range(5):
+        update(service.http, home, kept_whole, f"Wombats {number}.")
+    delete(service.http, entry_at(home, made))
+    service.clock.advance(hours=1)
+    key = {KEY: "later"}
+    service.http.post("/observations", json=observation("A quince."), headers=key)
+    ((quince,),) = rows(service.path, "SELECT id FROM memories WHERE content = 'A quince.'")
+    service.http.delete(f"/observations/{quince}")
+
+
+def swept(service: Service, at: Any, retentions: Retentions = KEPT) -> Removed:
+    """What a sweep removes at that instant, beside the running service."""
+    return run(service, lambda it: RetentionSweep(engine=it).sweep(OPERATOR), at, retentions)
+
+
+def run(
+    service: Service,
+    work: Callable[[SqliteEngine], Awaitable[T]],
+    at: Any = START,
+    retentions: Retentions = KEPT,
+) -> T:
+    return asyncio.run(with_engine(service.path, Clock(at), retentions, work))
+
+
+async def with_engine(
+    path: Path,
+    clock: Clock,
+    retentions: Retentions,
+    work: Callable[[SqliteEngine], Awaitable[T]],
+) -> T:
+    async with (
+        asyncio.timeout(20),
+        opened(path, clock=clock, retention=retentions) as engine,
+    ):
+        return await work(engine)
+
+
+@contextmanager
+def kept(service: Service, clock: Clock) -> Iterator[tuple[Callable[[], None], list[Any]]]:
+    """A sweep on request, and what it asked of the audit file."""
+    audited: list[Any] = []
+    telemetry = Telemetry.started(None)
+    with asyncio.Runner() as runner:
+        opening = opened(service.path, clock=clock, retention=KEPT)
+        engine = runner.run(opening.__aenter__())
+        keep = keeper(engine, clock, telemetry, audited)
+
+        async def both() -> None:
+            await keep.sweep([OPERATOR])
+            await keep.sweep_audit()
+
+        try:
+            yield lambda: runner.run(both()), audited
+        finally:
+            runner.run(opening.__aexit__(None, None, None))
+
+
+def test_a_tenant_that_was_erased_meanwhile_holds_up_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    swept = []
+
+    class Gone(RetentionSweep):
+        async def sweep_index(self, caller: Caller) -> int:
+            swept.append(caller)
+            raise NotFound("No such tenant.")
+
+    engine, clock = cast("SqliteEngine", None), Clock()
+    keep = keeper(engine, clock, Telemetry.started(None), [])
+    asyncio.run(replace(keep, retaining=Gone(engine=engine)).sweep([OPERATOR, OPERATOR]))
+
+    assert (len(swept), caplog.records) == (2, [])
+
+
+def keeper(
+    engine: SqliteEngine, clock: Clock, telemetry: Telemetry, audited: list[Any]
+) -> RetentionJob:
+    def trim(at: Any) -> int:
+        audited.append(at)
+        return 0
+
+    return RetentionJob(
+        retaining=RetentionSweep(engine=engine),
+        retention=KEPT,
+        trim_audit=trim,
+        clock=TrustedClock(clock=clock, elapsed=clock.elapsed),
+        metrics=telemetry.metrics,
+    )
+
+
+def contents(path: Path) -> dict[str, Any]:
+    """What the file holds, but for stable ids and receipts."""
+    columns = {
+        "memories": "id, space_id, key, title, content, revision, created_at, deleted_at",
+        "revisions": "memory_id, number, deed, at, title, content",
+        "versions": "memory_id, number, path, size",
+        "sessions": "id, project, started_at, ended_at, summary",
+        "spaces": "project, area, partition",
+        "done": "status, ids, at",
+        "erased": "memory_id",
+        "terms": "area, term",
+    }
+    return {
+        table: rows(path, f"SELECT {what} FROM {table} ORDER BY {what}")
+        for table, what in columns.items()
+    }
+
+
+def living(path: Path) -> Any:
+    """All of the live memories, with the newest three of their revisions, and the sessions."""
+    return (
+        rows(path, "SELECT * FROM memories WHERE deleted_at IS NULL ORDER BY id"),
+        rows(
+            path,
+            """SELECT r.*
+                 FROM revisions r
+                 JOIN memories m ON m.id = r.memory_id
+                WHERE m.deleted_at IS NULL AND r.number > m.revision - 3
+             ORDER BY memory_id, number""",
+        ),
+        rows(path, "SELECT v.* FROM versions v JOIN memories m ON m.id = v.memory_id"
+                   " WHERE m.deleted_at IS NULL ORDER BY v.uid"),
+        rows(path, "SELECT * FROM sessions ORDER BY id"),
+    )  # fmt: skip

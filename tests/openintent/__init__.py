@@ -1,0 +1,1 @@
+"""OpenIntent RFC-0015."""

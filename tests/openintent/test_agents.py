@@ -1,0 +1,439 @@
+"""Entries of agents' memory against a model: places, versions, access, expiry, eviction, events."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.lifecycle.retention import RetentionSweep
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.agent_events import AgentEvent, EventFilter
+from agentops_memory.memory.model.agent_memory import (
+    Access,
+    AgentChange,
+    AgentDraft,
+    AgentEntry,
+    AgentEntryId,
+    AgentFilter,
+    AgentSpace,
+    Eyes,
+    Handling,
+    Permissions,
+    Place,
+    Priority,
+    Tier,
+)
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.retention import Capacities, Kind
+from agentops_memory.memory.model.stores import Written
+from agentops_memory.openintent.rules.binding import OverCapacity
+from agentops_memory.openintent.rules.entries import AgentEntries
+from agentops_memory.openintent.rules.events import Events
+from agentops_memory.openintent.rules.lifetime import lifetime
+from agentops_memory.openintent.rules.namespaces import Namespaces, PermissionsChange
+from agentops_memory.openintent.rules.rules import Outdated, Taken
+
+from ..support.engine import opened
+from ..support.samples import sampled
+from ..support.service import Clock
+
+AGENTS = [AgentId(name) for name in ("ada", "bob", "cyn")]
+NAMESPACES, KEYS, TAGS = ("notes", "notes_2"), ("a", "b", "c", "d", "e", "%"), ("x", "y")
+CAPACITIES = Capacities(working=3, episodic=4)
+STEPS = 250
+
+
+ADMINISTRATOR = Eyes(agent=AgentId("root"), is_admin=True)
+
+
+async def listed(
+    entries: AgentEntries, eyes: Eyes, filter_: AgentFilter, limit: int = 100, offset: int = 0
+) -> tuple[int, list[AgentEntry]]:
+    """How many entries there are, and those of a page."""
+    found = await entries.page(lambda: (OPERATOR, eyes), filter_, limit, offset)
+    return found.total, [entry async for portion in found.portions for entry in portion]
+
+
+async def told(
+    entries: AgentEntries, agent: AgentId, limit: int, after: int | None = None
+) -> list[AgentEvent]:
+    """Events of an agent's stream."""
+    events, filter_ = Events(engine=entries.engine), EventFilter(agent=agent, after=after)
+    found = await events.page(lambda: (OPERATOR, Eyes(agent=agent)), filter_, limit)
+    return [event async for portion in found.portions for event in portion]
+
+
+@dataclass
+class Known:
+    """What the model knows of a live entry."""
+
+    entry: AgentEntry
+    accessed_at: datetime
+    order: int
+
+
+@dataclass
+class Model:
+    """What there should be."""
+
+    known: dict[AgentEntryId, Known] = field(default_factory=dict)
+    permissions: dict[str, Permissions] = field(default_factory=dict)
+    events: dict[AgentId, list[tuple[str, str]]] = field(default_factory=dict)
+    made: int = 0
+
+    def access(self, namespace: str, agent: AgentId) -> Access:
+        return self.permissions.get(namespace, Permissions()).of(Eyes(agent=agent))
+
+    def sees(self, agent: AgentId, space: AgentSpace) -> bool:
+        if space.agent is None:
+            return self.access(space.namespace, agent) >= Access.READ
+        return space.agent == agent
+
+    def may_write(self, agent: AgentId, space: AgentSpace) -> bool:
+        if space.agent is None:
+            return self.access(space.namespace, agent) >= Access.WRITE
+        return space.agent == agent
+
+    def at(self, place: Place) -> AgentEntry | None:
+        return next((it.entry for it in self.known.values() if it.entry.place == place), None)
+
+    def of(self, tier: Tier, agent: AgentId, now: datetime) -> list[Known]:
+        return [
+            it
+            for it in self.known.values()
+            if (it.entry.place.space.tier, it.entry.place.space.agent) == (tier, agent)
+            and it.entry.is_there(now)
+        ]
+
+    def remove(self, entry: AgentEntry, type_: str, actor: AgentId | None = None) -> None:
+        del self.known[entry.id]
+        self.note(entry, type_, actor)
+
+    def note(self, entry: AgentEntry, type_: str, actor: AgentId | None) -> None:
+        stream = entry.place.space.agent or actor or entry.created_by
+        self.events.setdefault(stream, []).append((type_, entry.id))
+
+
+class Play:
+    """Agents that do as chance says, and what the model says of it."""
+
+    def __init__(self, entries: AgentEntries, clock: Clock, seed: int) -> None:
+        self.entries, self.clock = entries, clock
+        self.model = Model()
+        self.chance = random.Random(seed)  # noqa: S311 - the same each time
+        self.evicted = 0
+
+    async def step(self) -> None:
+        self.clock.advance(seconds=self.chance.choice([1, 1, 1, 20]))
+        deeds: list[Callable[[], Awaitable[Any]]] = [self.create] * 5
+        deeds += [self.get, self.get, self.amend, self.amend, self.delete, self.permit, self.expire]
+        await self.chance.choice(deeds)()
+        await self.compare()
+
+    @property
+    def now(self) -> datetime:
+        return self.clock()
+
+    async def create(self) -> None:
+        agent, tier = self.chance.choice(AGENTS), self.chance.choice([*Tier, Tier.EPISODIC])
+        whose = self.chance.choice([agent, agent, agent, AGENTS[0]]) if tier.has_owner else None
+        space = AgentSpace(tier=tier, agent=whose, namespace=self.chance.choice(NAMESPACES))
+        place = Place(space=space, key=self.chance.choice(KEYS))
+        draft = AgentDraft(
+            place=place, value=f'{{"n":{self.chance.random()}}}', handling=self._handled()
+        )
+        refusal, victim, gone = self._refused(agent, place)
+        if refusal is not None:
+            with pytest.raises(refusal):
+                await self.entries.create(OPERATOR, Eyes(agent=agent), draft)
+            return
+        made = (await self.entries.create(OPERATOR, Eyes(agent=agent), draft)).value
+        if gone is not None:
+            self.model.remove(gone, "memory.expired")
+        if victim is not None:
+            self._expire(agent)
+        if victim is not None:
+            self.model.remove(victim, "memory.evicted")
+            self.evicted += 1
+        assert (made.version, made.value, made.handling) == (1, draft.value, draft.handling)
+        self.model.made += 1
+        self.model.known[made.id] = Known(made, self.now, self.model.made)
+        self.model.note(made, "memory.created", agent)
+
+    def _refused(  # noqa: PLR0911 - a table of cases
+        self, agent: AgentId, place: Place
+    ) -> tuple[type[Exception] | None, AgentEntry | None, AgentEntry | None]:
+        """What a create is refused with, or what is evicted and what has expired at its place."""
+        model, space = self.model, place.space
+        if not model.may_write(agent, space):
+            return Denied, None, None
+        held = model.at(place)
+        if held is not None and held.is_there(self.now):
+            return Taken, None, None
+        if space.agent is None:
+            return None, None, held
+        others = model.of(space.tier, space.agent, self.now)
+        if space.tier is Tier.WORKING:
+            return (OverCapacity if len(others) >= CAPACITIES.working else None), None, held
+        if len(others) < CAPACITIES.episodic:
+            return None, None, held
+        free = [it for it in others if not it.entry.handling.is_pinned]
+        if not free:
+            return OverCapacity, None, None
+        first = min(
+            free,
+            key=lambda it: (
+                it.entry.handling.priority, it.accessed_at, it.entry.updated_at, it.order,
+            ),
+        )  # fmt: skip
+        return None, first.entry, held
+
+    async def get(self) -> None:
+        agent, entry = self.chance.choice(AGENTS), self._any()
+        if entry is None:
+            return
+        if not self._is_seen(agent, entry):
+            with pytest.raises(NotFound):
+                await self.entries.get(OPERATOR, Eyes(agent=agent), entry.id)
+            return
+        assert await self.entries.get(OPERATOR, Eyes(agent=agent), entry.id) == entry
+        self._accessed(agent, entry)
+
+    async def amend(self) -> None:
+        agent, entry = self.chance.choice(AGENTS), self._any()
+        if entry is None:
+            return
+        version = self.chance.choice([entry.version, entry.version, entry.version + 1])
+        handled = self._handled()
+        patch = AgentChange(
+            value='{"n":"new"}',
+            tags=handled.tags,
+            is_pinned=handled.is_pinned,
+            priority=handled.priority,
+            expires_at=handled.expires_at,
+        )
+        refusal = self._unchangeable(agent, entry) or (
+            Outdated if version != entry.version else None
+        )
+        if refusal is not None:
+            with pytest.raises(refusal):
+                await self.entries.amend(OPERATOR, Eyes(agent=agent), entry.id, patch, version)
+            return
+        written = await self.entries.amend(OPERATOR, Eyes(agent=agent), entry.id, patch, version)
+        after = written.value
+        assert after == replace(
+            entry, value='{"n":"new"}', handling=handled, version=version + 1, updated_at=self.now
+        )
+        known = self.model.known[entry.id]
+        known.entry, known.accessed_at = after, self.now
+        self.model.note(after, "memory.updated", agent)
+
+    async def delete(self) -> None:
+        agent, entry = self.chance.choice(AGENTS), self._any()
+        if entry is None:
+            return
+        refusal = self._unchangeable(agent, entry)
+        if refusal is not None:
+            with pytest.raises(refusal):
+                await self.entries.delete(OPERATOR, Eyes(agent=agent), entry.id)
+            return
+        await self.entries.delete(OPERATOR, Eyes(agent=agent), entry.id, entry.version)
+        self.model.remove(entry, "memory.deleted", agent)
+
+    async def permit(self) -> None:
+        levels = list(Access)
+        allow = {agent: self.chance.choice(levels) for agent in self.chance.sample(AGENTS, 2)}
+        permissions = Permissions(default=self.chance.choice(levels), allow=allow)
+        namespace = self.chance.choice(NAMESPACES)
+        change = PermissionsChange(default=permissions.default, allow=allow)
+        namespaces = Namespaces(engine=self.entries.engine, audit=lambda *_, **__: None)
+        await namespaces.permit(OPERATOR, ADMINISTRATOR, namespace, change)
+        self.model.permissions[namespace] = permissions
+
+    async def expire(self) -> None:
+        going = [it.entry for it in self.model.known.values() if not it.entry.is_there(self.now)]
+        sweep = RetentionSweep(engine=self.entries.engine)
+        assert await sweep.sweep(OPERATOR, {Kind.EXPIRED}) == {Kind.EXPIRED: len(going)}
+        self._remove_expired(going)
+
+    def _expire(self, agent: AgentId) -> None:
+        """What has expired of an agent goes before anything is evicted."""
+        every = [it.entry for it in self.model.known.values() if not it.entry.is_there(self.now)]
+        self._remove_expired([it for it in every if it.place.space.agent == agent])
+
+    def _remove_expired(self, going: list[AgentEntry]) -> None:
+        for entry in sorted(
+            going, key=lambda it: (it.handling.expires_at, self.model.known[it.id].order)
+        ):
+            self.model.remove(entry, "memory.expired")
+
+    async def compare(self) -> None:
+        agent = self.chance.choice(AGENTS)
+        filter_ = AgentFilter(
+            agent=self.chance.choice([None, None, *AGENTS]),
+            namespace=self.chance.choice([None, "notes", "notes_", "note"]),
+            is_prefix=self.chance.random() < 0.5,
+            key=self.chance.choice([None, None, "%", "a"]),
+            tier=self.chance.choice([None, None, *Tier]),
+            every_tag=tuple(self.chance.sample(TAGS, self.chance.choice([0, 0, 1, 2]))),
+            any_tag=tuple(self.chance.sample(TAGS, self.chance.choice([0, 0, 2]))),
+            is_pinned=self.chance.choice([None, None, True, False]),
+        )
+        expected = [
+            it.entry
+            for it in sorted(self.model.known.values(), key=lambda it: -it.order)
+            if self._is_seen(agent, it.entry) and _fits(filter_, it.entry)
+        ]
+        first, offset = self.chance.choice([1, 2, 100]), self.chance.choice([0, 0, 1])
+        total, entries = await listed(self.entries, Eyes(agent=agent), filter_, first, offset)
+        assert total == len(expected)
+        assert entries == expected[offset : offset + first]
+        for entry in entries:
+            self._accessed(agent, entry)
+        stream = await told(self.entries, agent, 1_000, after=0)
+        known = [(it.type, it.payload["entry_id"]) for it in stream]
+        assert known == self.model.events.get(agent, [])
+        newest = await told(self.entries, agent, 5)
+        assert newest == stream[::-1][:5]
+
+    def _unchangeable(self, agent: AgentId, entry: AgentEntry) -> type[Exception] | None:
+        if not self._is_seen(agent, entry):
+            return NotFound
+        return None if self.model.may_write(agent, entry.place.space) else Denied
+
+    def _is_seen(self, agent: AgentId, entry: AgentEntry) -> bool:
+        return self.model.sees(agent, entry.place.space) and entry.is_there(self.now)
+
+    def _accessed(self, agent: AgentId, entry: AgentEntry) -> None:
+        space = entry.place.space
+        if space.tier is Tier.EPISODIC and space.agent == agent:
+            self.model.known[entry.id].accessed_at = self.now
+
+    def _any(self) -> AgentEntry | None:
+        known = [it.entry for it in self.model.known.values()]
+        return self.chance.choice(known) if known else None
+
+    def _handled(self) -> Handling:
+        ends = self.chance.choice([None, None, None, self.now + timedelta(seconds=30)])
+        return Handling(
+            tags=tuple(self.chance.sample(TAGS, self.chance.choice([0, 1, 2]))),
+            is_pinned=self.chance.random() < 0.3,
+            priority=self.chance.choice(list(Priority)),
+            expires_at=ends,
+            is_own_expiry=ends is not None,
+        )
+
+
+def _fits(filter_: AgentFilter, entry: AgentEntry) -> bool:
+    space, tags = entry.place.space, set(entry.handling.tags)
+    namespace = filter_.namespace
+    is_named = namespace in (None, space.namespace) or (
+        filter_.is_prefix and space.namespace.startswith(namespace or "")
+    )
+    return (
+        is_named
+        and filter_.agent in (None, space.agent or entry.created_by)
+        and filter_.key in (None, entry.place.key)
+        and filter_.tier in (None, space.tier)
+        and tags.issuperset(filter_.every_tag)
+        and (not filter_.any_tag or bool(tags.intersection(filter_.any_tag)))
+        and filter_.is_pinned in (None, entry.handling.is_pinned)
+    )
+
+
+@pytest.mark.parametrize("seed", sampled(range(2), 2))
+def test_entries_are_as_a_model_says(tmp_path: Path, seed: int) -> None:
+    clock = Clock()
+
+    async def whole() -> None:
+        async with opened(tmp_path / "memory.db", clock=clock) as engine:
+            play = Play(AgentEntries(engine=engine, capacities=CAPACITIES), clock, seed)
+            for _ in range(STEPS):
+                await play.step()
+            assert play.evicted > 5
+
+    asyncio.run(whole())
+
+
+def test_racing_creates_at_one_place_make_one_entry(tmp_path: Path) -> None:
+    async def whole() -> None:
+        async with opened(tmp_path / "memory.db", clock=Clock()) as engine:
+            entries, eyes = AgentEntries(engine=engine), Eyes(agent=AGENTS[0])
+            space = AgentSpace(tier=Tier.WORKING, agent=AGENTS[0], namespace="notes")
+            place = Place(space=space, key="a")
+            drafts = [AgentDraft(place=place, value=f'{{"n":{it}}}') for it in range(16)]
+            made = await asyncio.gather(
+                *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
+            )
+            (entry,) = [it.value for it in made if isinstance(it, Written)]
+            taken = [it for it in made if isinstance(it, Taken)]
+            assert len(taken) == 15
+            assert all(it.current == entry for it in taken)
+            patches = [AgentChange(value=f'{{"p":{it}}}') for it in range(16)]
+            done = await asyncio.gather(
+                *(entries.amend(OPERATOR, eyes, entry.id, it, 1) for it in patches),
+                return_exceptions=True,
+            )
+            (after,) = [it.value for it in done if isinstance(it, Written)]
+            assert after.version == 2
+            outdated = [it for it in done if isinstance(it, Outdated)]
+            assert [it.current for it in outdated] == [after] * 15
+
+    asyncio.run(whole())
+
+
+def test_capacity_holds_under_racing_creates(tmp_path: Path) -> None:
+    async def whole() -> None:
+        async with opened(tmp_path / "memory.db", clock=Clock()) as engine:
+            entries = AgentEntries(engine=engine, capacities=CAPACITIES)
+            eyes, counts = Eyes(agent=AGENTS[0]), {}
+            for tier in (Tier.WORKING, Tier.EPISODIC):
+                space = AgentSpace(tier=tier, agent=AGENTS[0], namespace="notes")
+                drafts = [
+                    AgentDraft(place=Place(space=space, key=str(it)), value="{}")
+                    for it in range(16)
+                ]
+                made = await asyncio.gather(
+                    *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
+                )
+                _, found = await listed(entries, eyes, AgentFilter(tier=tier))
+                refused = sum(isinstance(it, OverCapacity) for it in made)
+                counts[tier] = len(found), refused
+            assert counts == {Tier.WORKING: (3, 13), Tier.EPISODIC: (4, 0)}
+            events = await told(entries, AGENTS[0], 100)
+            assert sum(it.type == "memory.evicted" for it in events) == 12
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("ttl", "seconds"),
+    [
+        ("duration:PT1S", 1),
+        ("duration:PT0.25S", 0.25),
+        ("duration:P1DT2H3M4S", 93_784),
+        ("duration:P1Y", 31_536_000),
+        ("duration:P2M", 5_184_000),
+        ("duration:P1W", 604_800),
+        ("duration:P100Y", 3_153_600_000),
+    ],
+)
+def test_a_lifetime_is_read(ttl: str, seconds: float) -> None:
+    assert lifetime(ttl) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "ttl",
+    ["", "P1D", "duration:", "duration:P", "duration:PT", "duration:P1", "duration:P0D",
+     "duration:-P1D", "duration:P101Y", "duration:P999999999Y", "duration:P1DT", "duration:p1d",
+     "duration:P1D ", "duration:PT1.1234567S", "duration:P٣D", "task_lifetime"],
+)  # fmt: skip
+def test_what_is_no_lifetime_is_refused(ttl: str) -> None:
+    with pytest.raises(Invalid):
+        lifetime(ttl)

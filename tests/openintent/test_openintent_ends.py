@@ -1,0 +1,160 @@
+"""The end of a task under faults, and a large one: nobody sees half of it, and nothing is lost."""
+
+import signal
+from pathlib import Path
+from threading import Event, Thread
+
+import httpx
+import pytest
+
+from ..support.engines import broken, rows
+from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
+from ..support.openintent_team import INTENTS, TASKS, report
+from ..support.process import served, until
+from ..support.requirements import requirement
+from ..support.service import serving
+
+LEAD, HAND = "lead", "ada"
+POLICY = {"max_entries": 10_000, "max_total_size_kb": 65_536}
+LARGE = {"MEMORY_WORKING_CAPACITY": "10000"}
+STEPS = ("INSERT ON events", "INSERT ON agent_events", "UPDATE ON tasks", "INSERT ON erasures",
+         "INSERT ON pending_archives", "DELETE ON memories")  # fmt: skip
+
+
+def task_with(lead: Agent, ada: Agent, count: int, size: int = 2000) -> Json:
+    """A task with so many working entries, each with a value of about this size."""
+    intent = ok(lead.ask("POST", INTENTS, {"title": "Large"}), 201)
+    body = {"intent_id": intent["id"], "name": "read", "assigned_agent": ada.id,
+            "memory_policy": POLICY}  # fmt: skip
+    task: Json = ok(lead.ask("POST", TASKS, body), 201)
+    fields = {"memory_type": "working", "scope": {"task_id": task["id"]}}
+    for first in range(0, count, 100):
+        keys = range(first, min(first + 100, count))
+        entries = [ada.body(key=str(it), value={"text": f"{it} " * (size // 4)}, **fields)
+                   for it in keys]  # fmt: skip
+        ok(ada.ask("POST", BATCH, {"entries": entries}))
+    return task
+
+
+def archived(lead: Agent, task: Json) -> list[str]:
+    """The keys in all archives of a task, each of which has its bounds."""
+    path = f"{INTENTS}/{task['intent_id']}/events"
+    asked = {"event_type": "memory.archived", "after": 0, "limit": 1000}
+    events = ok(lead.ask("GET", path, params=asked))
+    parts = [it["payload"] for it in events]
+    for number, part in enumerate(parts, start=1):
+        assert part["entries_archived"] == len(part["snapshot"]) <= 200
+        assert (part.get("part", 1), part.get("parts", 1)) == (number, len(parts))
+    return [entry["key"] for part in parts for entry in part["snapshot"]]
+
+
+@requirement("OI-93", "OI-34")
+@pytest.mark.parametrize("step", STEPS)
+def test_an_end_of_which_one_part_fails_leaves_the_task_as_it_was(
+    tmp_path: Path, step: str
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        lead, ada = Agent(service.http, LEAD), Agent(service.http, HAND)
+        task = task_with(lead, ada, 3)
+        before = ada.query(), ada.events(), ok(ada.ask("GET", f"{TASKS}/{task['id']}"))
+        with broken(path, *step.split(" ON ")):
+            assert report(ada, task, status="completed").is_error
+            after = ada.query(), ada.events(), ok(ada.ask("GET", f"{TASKS}/{task['id']}"))
+            assert after == before
+        ok(report(ada, task, status="completed"))
+        assert archived(lead, task) == ["0", "1", "2"]
+        assert ada.query()["total"] == 0
+
+
+@pytest.mark.slow
+@requirement("OI-93", "OI-35", "OI-34")
+def test_a_large_end_is_seen_whole_while_its_archives_are_moved(tmp_path: Path) -> None:
+    path, count = tmp_path / "memory.db", 450
+    with serving(path, MEMORY_SWEEP_EVERY="50ms", MEMORY_WORKING_CAPACITY="10000") as service:
+        lead, ada = Agent(service.http, LEAD), Agent(service.http, HAND)
+        task = task_with(lead, ada, count)
+        kept = ok(ada.ask("GET", f"{MEMORY}", params={"limit": 1}))["entries"][0]
+        with broken(path, "DELETE", "pending_archives", when="OLD.size > 0"):
+            refusal = report(ada, task, status="completed")
+            assert refusal.is_error  # what is small moves with the status, or not at all
+        ends = "(SELECT {}(id) FROM events WHERE type = 'memory.archived')"
+        between = f"OLD.event_id > {ends.format('min')} AND OLD.event_id < {ends.format('max')}"
+        with broken(path, "DELETE", "pending_archives", when=between):
+            ended = ok(report(ada, task, status="completed"))
+
+            assert rows(path, "SELECT count(*) > 1 FROM pending_archives") == [(1,)]
+            everything = [str(it) for it in range(count)]
+            assert archived(lead, task) == everything
+            assert (ada.query()["total"], ada.summary()["working"]["entry_count"]) == (0, 0)
+            assert refused(ada.get(kept)) == (404, "ENTRY_NOT_FOUND")
+            assert refused(ada.patch(kept)) == (404, "ENTRY_NOT_FOUND")
+            assert ok(ada.ask("DELETE", BATCH, params={"namespace": "notes"}))["deleted"] == 0
+            again = ada.make(memory_type="working", key=kept["key"])  # the key is free at once
+            assert archived(lead, task) == everything
+            assert ended["status"] == "completed"
+        until(lambda: rows(path, "SELECT count(*) FROM pending_archives") == [(0,)])
+        assert archived(lead, task) == everything
+        assert [it["id"] for it in ada.query()["entries"]] == [again["id"]]
+        assert rows(path, "SELECT count(*) FROM agent_memories") == [(1,)]
+
+
+@requirement("OI-32", "OI-89")
+def test_another_task_under_a_forgotten_id_ends_nothing_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        lead, ada, other = (Agent(service.http, it) for it in (LEAD, HAND, "other"))
+        task = task_with(lead, ada, 0)
+        ok(report(ada, task, status="completed"))
+        again = {"id": "again", "name": "n", "assigned_agent": HAND}
+        ok(lead.ask("POST", TASKS, again | {"intent_id": task["intent_id"]}), 201)
+        scope, end = {"task_id": "again"}, "2031-01-01T00:00:00Z"
+        entry = ada.make(scope=scope, ttl="task_lifetime", expires_at=end)
+        ok(report(ada, {"id": "again"}, status="completed"))
+        rows(path, "DELETE FROM tasks WHERE id = 'again'")  # as MEMORY_KEEP_LOG says
+        entry = ok(ada.patch(entry, expires_at=None))
+
+        intent = ok(other.ask("POST", INTENTS, {"title": "Other"}), 201)
+        ok(other.ask("POST", TASKS, again | {"intent_id": intent["id"]}), 201)
+        ok(report(other, {"id": "again"}, status="completed"))
+
+        assert ok(ada.get(entry)) == entry
+
+
+@pytest.mark.slow
+@requirement("OI-93")
+def test_kill_9_at_the_end_of_a_task_leaves_all_or_nothing(tmp_path: Path) -> None:
+    path, count, seen = tmp_path / "memory.db", 600, set[str]()
+    for wait in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4):
+        with served(path, **LARGE) as (program, http):
+            lead, ada = Agent(http, LEAD), Agent(http, HAND)
+            task = task_with(lead, ada, count)
+            begun = Event()
+
+            def end(ada: Agent = ada, task: Json = task, begun: Event = begun) -> None:
+                begun.set()
+                try:
+                    report(ada, task, 1, status="completed")
+                except httpx.TransportError:
+                    return
+
+            ending = Thread(target=end)
+            ending.start()
+            begun.wait()
+            Event().wait(wait)
+            program.send(signal.SIGKILL)
+            program.wait()
+            ending.join()
+        with served(path, MEMORY_SWEEP_EVERY="50ms", **LARGE) as (_, http):
+            lead, ada = Agent(http, LEAD), Agent(http, HAND)
+            now = ok(lead.ask("GET", f"{TASKS}/{task['id']}"))["status"]
+            total = ada.query(**{"scope.task_id": task["id"]})["total"]
+            kept = archived(lead, task)
+            whole = [str(it) for it in range(count)]
+            assert (total, kept) == ((count, []) if now == "pending" else (0, whole)), now
+            seen.add(now)
+            if now == "pending":
+                ok(report(ada, task, status="cancelled"))
+            until(lambda: rows(path, "SELECT count(*) FROM pending_archives") == [(0,)])
+            assert archived(lead, task) == whole
+    assert "completed" in seen

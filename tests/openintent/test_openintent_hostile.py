@@ -1,0 +1,325 @@
+"""What hostile and unlucky agents do: nothing is lost, leaked, or left behind."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Conflict, Unauthenticated
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.memory.model.agent_events import EventFilter
+from agentops_memory.memory.model.agent_memory import (
+    AgentDraft,
+    AgentEntryId,
+    AgentFilter,
+    AgentSpace,
+    Eyes,
+    Place,
+    Tier,
+)
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.erasure import ErasureId
+from agentops_memory.memory.model.intents import TaskDraft
+from agentops_memory.memory.model.retention import Capacities
+from agentops_memory.memory.sql.receipts import ReceiptTable
+from agentops_memory.openintent.rules.entries import AgentEntries
+from agentops_memory.openintent.rules.events import Events
+from agentops_memory.openintent.rules.intents import Intents
+from agentops_memory.openintent.rules.tasks import Tasks
+from agentops_memory.sqlite import SqliteEngine
+
+from ..support.callers import audit
+from ..support.engines import rows, storage_at
+from ..support.erasing import remains
+from ..support.openintent_agents import BATCH, MEMORY, NAMESPACES, Agent, Json, faults, ok, refused
+from ..support.process import until
+from ..support.requirements import requirement
+from ..support.service import Clock, Service, serving
+from ..support.terminal import Terminal
+
+TOKEN = "ghp_" + "a1B2" * 9
+ADA, BOB = Eyes(agent=AgentId("ada")), Eyes(agent=AgentId("bob"))
+
+
+@pytest.fixture
+def ada(service: Service) -> Agent:
+    return Agent(service.http)
+
+
+def draft(key: str, agent: Eyes = ADA, value: str = "{}") -> AgentDraft:
+    space = AgentSpace(tier=Tier.EPISODIC, agent=agent.agent, namespace="notes")
+    return AgentDraft(place=Place(space=space, key=key), value=value)
+
+
+@requirement("OI-83", "OI-84")
+def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scrub(
+    tmp_path: Path,
+) -> None:
+    async def whole() -> None:
+        async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
+            entries = AgentEntries(engine=engine)
+            for key in "abc":
+                made = await entries.create(OPERATOR, ADA, draft(key))
+                await entries.delete(OPERATOR, ADA, AgentEntryId(made.value.id))
+                if key == "a":
+                    known = await engine.read(OPERATOR, pending)
+
+            def settle(tx: Transaction) -> None:
+                tx[ReceiptTable].settle(known)
+
+            await engine.write(OPERATOR, settle)
+            assert len(await engine.read(OPERATOR, pending)) == 2
+
+    asyncio.run(whole())
+
+
+def pending(tx: Transaction) -> list[ErasureId]:
+    return list(tx[ReceiptTable].pending())
+
+
+@requirement("OI-84")
+def test_of_what_agents_remove_no_receipt_stays(service: Service, ada: Agent) -> None:
+    for _ in range(3):
+        ok(ada.delete(ada.make()))
+    until(lambda: rows(service.path, "SELECT * FROM erasures") == [])
+
+
+@requirement("OI-46", "OI-45")
+def test_what_is_refused_takes_no_access_from_what_evicts(tmp_path: Path) -> None:
+    async def whole() -> None:
+        clock = Clock()
+        async with SqliteEngine.opened(tmp_path / "memory.db", clock=clock) as engine:
+            entries = AgentEntries(engine=engine, capacities=Capacities(episodic=3))
+            await entries.create(OPERATOR, BOB, draft("taken", BOB))
+            made = []
+            for key in "abc":
+                made.append(await entries.create(OPERATOR, ADA, draft(key)))
+                clock.advance(seconds=1)
+            await entries.get(OPERATOR, ADA, made[0].value.id)
+            refusals = [entries.create(OPERATOR, BOB, draft("taken", BOB)) for _ in range(4)]
+            done = await asyncio.gather(
+                *refusals, entries.create(OPERATOR, ADA, draft("d")), return_exceptions=True
+            )
+            assert all(isinstance(it, Conflict) for it in done[:4])
+            listing = await entries.page(lambda: (OPERATOR, ADA), AgentFilter(), 9, 0)
+            kept = [it.place.key async for portion in listing.portions for it in portion]
+            assert kept == ["d", "c", "a"]
+
+    asyncio.run(whole())
+
+
+def once(eyes: Eyes) -> Callable[[], tuple[Caller, Eyes]]:
+    """Who asks by a key that is revoked once it was asked for."""
+    left = [(OPERATOR, eyes)]
+
+    def asking() -> tuple[Caller, Eyes]:
+        if not left:
+            raise Unauthenticated("It is revoked.")
+        return left.pop()
+
+    return asking
+
+
+@requirement("OI-5", "OI-63")
+def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(tmp_path: Path) -> None:
+    async def whole() -> None:
+        async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
+            entries = AgentEntries(engine=engine)
+            for number in range(30):
+                value = '{"text":"' + "x" * 60_000 + '"}'
+                await entries.create(OPERATOR, ADA, draft(str(number), value=value))
+            listing = await entries.page(once(ADA), AgentFilter(), 100, 0)
+            assert not listing.is_whole
+            first = await anext(listing.portions)
+            assert 0 < len(first) < 30
+            with pytest.raises(Unauthenticated):
+                await anext(listing.portions)
+
+    asyncio.run(whole())
+
+
+@requirement("OI-5", "OI-63")
+def test_so_it_is_in_a_list_of_tasks_and_in_a_log(tmp_path: Path) -> None:
+    async def whole() -> None:
+        async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
+            lead = replace(ADA, is_admin=True)
+            intent = (await Intents(engine=engine).create(OPERATOR, lead, "{}")).value.id
+            tasks, events = Tasks(engine=engine, audit=lambda *_, **__: None), Events(engine=engine)
+            long = '{"text":"' + "x" * 60_000 + '"}'
+            for _ in range(30):
+                await tasks.create(OPERATOR, lead, TaskDraft(intent=intent, details=long))
+                await events.log(OPERATOR, lead, intent, "comment", long)
+            filter_ = EventFilter(intent=intent)
+            for listing in (
+                await tasks.page(once(lead), intent, 100, 0),
+                await events.page(once(lead), filter_, 100),
+            ):
+                assert not listing.is_whole
+                assert 0 < len(await anext(listing.portions)) < listing.count
+                with pytest.raises(Unauthenticated):
+                    await anext(listing.portions)
+
+    asyncio.run(whole())
+
+
+@requirement("OI-12", "OI-57")
+def test_a_condition_has_a_hundred_tags_at_most(ada: Agent) -> None:
+    ada.make(tags=["t7"])
+    many = ",".join(f"t{number}" for number in range(100))
+    assert ada.found(tags_any=many) == ["apple"]
+    assert ada.found(tags=many) == []
+    for name in ("tags", "tags_any"):
+        asked = {name: many + ",more"}
+        assert faults(ada.ask("GET", MEMORY, params=asked)) == [name]
+        assert faults(ada.ask("DELETE", BATCH, params=asked)) == [name]
+
+
+@requirement("OI-15")
+def test_a_namespace_that_is_made_has_a_name_that_an_entry_could_have(ada: Agent) -> None:
+    for name in ("a*b", "a%00b", "a" * 201):
+        answer = ada.ask("PATCH", f"{NAMESPACES}/{name}", {"permissions": {}})
+        assert faults(answer) == ["namespace"]
+    assert ok(ada.ask("GET", NAMESPACES))["total"] == 0
+
+
+@requirement("OI-87")
+def test_no_agents_id_with_a_secret_is_stored(service: Service, ada: Agent) -> None:
+    entry = ada.make(memory_type="semantic")
+    allow = {"permissions": {"allow": [{"agent": TOKEN, "access": "write"}]}}
+    assert refused(ada.ask("PATCH", f"{NAMESPACES}/notes", allow)) == (400, "INVALID_REQUEST")
+    telling = Agent(service.http, TOKEN)
+    for answer in (
+        telling.post(), telling.patch(entry), telling.delete(entry),
+        telling.ask("DELETE", f"{BATCH}?namespace=notes"),
+        telling.ask("POST", BATCH, {"entries": [ada.body(memory_type="semantic", agent_id=TOKEN)]}),
+        telling.ask("PATCH", f"{NAMESPACES}/notes", {"permissions": {}}),
+    ):  # fmt: skip
+        assert refused(answer) == (400, "INVALID_REQUEST")
+    assert ada.found() == ["apple"]
+    assert not Path(f"{service.path}.audit").exists() or TOKEN not in str(audit(service.path))
+    assert remains(service.path.parent, TOKEN) == set()
+
+
+@requirement("OI-48", "OI-64")
+def test_a_capacity_that_was_lowered_is_reached_step_by_step(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        ada = Agent(service.http)
+        for start in (0, 100, 200):
+            many = [ada.body(key=str(number)) for number in range(start, start + 100)]
+            ok(ada.ask("POST", BATCH, {"entries": many}))
+    with serving(path, MEMORY_EPISODIC_CAPACITY="10") as service:
+        ada = Agent(service.http)
+        ok(ada.ask("POST", BATCH, {"entries": [ada.body(key=key) for key in "abc"]}))
+        assert ada.query()["total"] == 203
+        ada.make(key="d")
+        assert ada.query()["total"] == 104
+
+
+@requirement("OI-87", "OI-22")
+def test_a_value_without_its_secrets_keeps_its_members_and_its_limit(ada: Agent) -> None:
+    other = TOKEN.replace("a", "c")
+    entry = ada.make(value={TOKEN: 1, other: 2})
+    name = "[REDACTED:github-token]"
+    assert entry["value"] == {name: 1, f"{name} (2)": 2}
+    long = {f"password{number}": {"password": "hunter2x"} for number in range(1500)}
+    assert refused(ada.post(key="b", value=long)) == (400, "INVALID_REQUEST")
+    assert ada.found() == ["apple"]
+
+
+@requirement("OI-9", "OI-64")
+def test_faults_are_named_by_item_and_field(ada: Agent) -> None:
+    large = {"text": "x" * 70_000}
+    assert faults(ada.post(key="", value=large)) == ["key", "value"]
+    batch = {"entries": [ada.body(), ada.body(key="b", value=large)]}
+    assert faults(ada.ask("POST", BATCH, batch)) == ["entries[1].value"]
+    past = {"entries": [ada.body(), ada.body(key="b", expires_at="2020-01-01T00:00:00Z")]}
+    assert faults(ada.ask("POST", BATCH, past)) == ["entries[1].expires_at"]
+    foreign = ada.ask("POST", BATCH, {"entries": [ada.body(), ada.body(agent_id="bob")]})
+    assert refused(foreign) == (403, "ACCESS_DENIED")
+    assert foreign.json()["message"].startswith("entries[1]: ")
+
+
+@requirement("OI-16", "OI-28")
+def test_a_lifetime_of_a_task_needs_the_task(ada: Agent) -> None:
+    plain = ada.make()
+    bound = ada.make(key="b", scope={"task_id": "t1"})
+    assert faults(ada.patch(plain, ttl="task_lifetime")) == ["ttl"]
+    item = ada.body(key="b", version=1, ttl="task_lifetime")
+    assert ok(ada.ask("POST", BATCH, {"entries": [item]}))["entries"][0]["version"] == 2
+    other = ada.body(key="b", version=2, scope={"task_id": "t2"})
+    assert faults(ada.ask("POST", BATCH, {"entries": [other]})) == ["entries[0].scope"]
+    assert faults(ada.patch(bound, 2, version=True)) == ["version"]
+
+
+@requirement("OI-2", "OI-15")
+def test_an_escaped_slash_is_no_slash(ada: Agent) -> None:
+    entry = ada.make()
+    for path in ("/api/v1%2Fmemory", f"{MEMORY}%2f{entry['id']}", "/api/v1/agents/ada%2Fmemory"):
+        assert refused(ada.ask("GET", path)) == (404, "NOT_FOUND"), path
+    for name in (".", ".."):  # which clients fold
+        assert refused(Agent(ada.http, name).post(agent_id=name))[0] == 400
+
+
+@requirement("OI-88")
+def test_another_version_is_another_request(service: Service, ada: Agent) -> None:
+    once = Agent(service.http, "ada", {"Idempotency-Key": "k"})
+    entry = ada.make()
+    assert ok(once.patch(entry, pinned=True))["version"] == 2
+    assert ok(ada.patch(entry, 2, pinned=False))["version"] == 3
+    assert refused(once.patch(entry, 3, pinned=True)) == (409, "IDEMPOTENCY_KEY_REUSED")
+    assert ok(once.patch(entry, pinned=True))["pinned"] is False  # told as it is now
+
+
+@requirement("OI-12")
+@pytest.mark.parametrize("text", ['{"a":"\\ud800"}', "[" * 2_000, '{"a":' * 970 + "1" + "}" * 970])
+def test_one_damaged_row_breaks_no_list(service: Service, ada: Agent, text: str) -> None:
+    entry = ada.make()
+    rows(service.path, "UPDATE memories SET content = :text", text=text)
+    rows(service.path, "UPDATE events SET payload = :text", text=text)
+    shown: Json = ada.get(entry).json()
+    assert (shown["value"], shown["unreadable"]) == ({}, True)
+    assert ada.query()["entries"] == [shown]
+    assert ada.post().json()["current"] == shown
+    assert [it["payload"] for it in ada.events()] == [{}]
+
+
+@requirement("OI-87")
+def test_a_scan_takes_secrets_out_of_entries(service: Service, ada: Agent) -> None:
+    entry = ada.make()
+    rows(service.path, "UPDATE memories SET content = :text", text=f'{{"t":"{TOKEN}"}}')
+    assert "1 secret" in Terminal(storage_at(service.path)).say("scan", "--redact")
+    assert ada.get(entry).json()["value"] == {"t": "[REDACTED:github-token]"}
+
+
+@requirement("OI-2")
+def test_a_word_that_has_a_route_is_no_id(ada: Agent) -> None:
+    for method, name, allowed in [
+        ("DELETE", "namespaces", "GET, HEAD"), ("PATCH", "batch", "DELETE, POST"),
+        ("DELETE", "search", "GET, HEAD"),
+    ]:  # fmt: skip
+        answer = ada.ask(method, f"{MEMORY}/{name}", {})
+        assert refused(answer) == (405, "METHOD_NOT_ALLOWED")
+        assert answer.headers["allow"] == allowed
+    assert refused(ada.ask("GET", f"{MEMORY}/batches")) == (404, "ENTRY_NOT_FOUND")
+
+
+@requirement("OI-84", "OI-89")
+def test_names_of_what_is_gone_go_with_the_events(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_SWEEP_EVERY="50ms", MEMORY_KEEP_EVENTS="1d") as service:
+        ada = Agent(service.http)
+        kept = ada.make(key="kept")
+        ok(ada.delete(ada.make(namespace="xylographer", key="xylotomist", tags=["xylophagan"])))
+        service.clock.advance(days=2)
+        for _ in range(7):
+            service.clock.advance(minutes=1)
+            ok(service.http.get("/health"))
+        until(lambda: ada.events() == [])
+        until(lambda: rows(path, "SELECT namespace FROM agent_spaces") == [("notes",)])
+        until(lambda: not remains(tmp_path, "xylographer", "xylotomist", "xylophagan"))
+        assert ada.get(kept).json() == kept
+        assert ada.make(namespace="xylographer")["version"] == 1

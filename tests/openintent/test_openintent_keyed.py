@@ -1,0 +1,225 @@
+"""Episodic memory by namespace and key, as OpenIntent's TypeScript client asks for it."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ..support.openintent_agents import Agent, Json, faults, ok, refused
+from ..support.requirements import requirement
+from ..support.service import Clock, Service, serving
+
+OWN = "/api/v1/agents/ada/memory"
+APPLE = f"{OWN}/notes/apple"
+
+
+@pytest.fixture
+def ada(service: Service) -> Agent:
+    return Agent(service.http)
+
+
+def put(agent: Agent, value: object, path: str = APPLE, **more: Any) -> httpx.Response:
+    return agent.ask("PUT", path, {"value": value} | more)
+
+
+@requirement("OI-72")
+def test_what_is_put_is_an_episodic_entry_of_the_agent(ada: Agent) -> None:
+    answer = put(ada, {"colour": "red"}, ttl_seconds=90)
+    made = ok(answer, 201)
+
+    assert (made["agent_id"], made["namespace"], made["key"]) == ("ada", "notes", "apple")
+    assert (made["memory_type"], made["value"]) == ("episodic", {"colour": "red"})
+    assert (made["ttl"], made["expires_at"]) == (
+        "duration:PT90S", "2030-01-01T12:01:30.000000+00:00",
+    )  # fmt: skip
+    assert answer.headers["etag"] == '"1"'
+    assert ok(ada.ask("GET", APPLE)) == ok(ada.get(made)) == made
+    assert ada.told() == [("created", "apple")]
+
+
+@requirement("OI-72")
+def test_a_put_changes_the_value_and_the_ttl_and_leaves_the_rest(ada: Agent) -> None:
+    made = ada.make(
+        tags=["fruit"], pinned=True, priority="high", curated_by="bob", ttl="duration:P1D"
+    )
+    after = ok(put(ada, {"colour": "red"}))
+
+    same = made.keys() - {"value", "ttl", "expires_at", "version", "updated_at"}
+    assert {name: after[name] for name in same} == {name: made[name] for name in same}
+    assert (after["value"], after["version"]) == ({"colour": "red"}, 2)
+    assert (after["ttl"], after["expires_at"]) == (None, None)
+    assert [it["type"] for it in ada.events()] == ["memory.updated", "memory.created"]
+
+
+@pytest.mark.parametrize("value", ["text", 7, 1.5, True, None, [1, {"a": 2}], "", []])
+@requirement("OI-72")
+def test_a_value_that_is_no_object_is_stored_as_the_value_of_one(ada: Agent, value: object) -> None:
+    put(ada, value)
+
+    stored = ok(ada.ask("GET", APPLE))["value"]
+    assert stored == {"value": value}
+    assert type(stored["value"]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("body", "at_fault"),
+    [
+        ({}, "value"),
+        ({"value": "x" * 65_536}, "value"),
+        ({"value": 1, "ttl_seconds": 0}, "ttl_seconds"),
+        ({"value": 1, "ttl_seconds": 3_153_600_001}, "ttl_seconds"),
+        ({"value": 1, "ttl_seconds": "90"}, "ttl_seconds"),
+        ({"value": 1, "ttl_seconds": True}, "ttl_seconds"),
+    ],
+)
+@requirement("OI-72", "OI-15")
+def test_what_cannot_be_put_is_named_and_changes_nothing(
+    ada: Agent, body: Json, at_fault: str
+) -> None:
+    before = ada.make()
+
+    answer = ada.ask("PUT", APPLE, body)
+
+    assert faults(answer) == [at_fault]
+    torn = ada.ask("PUT", APPLE, content=b'{"value": "\\ud800"}')
+    assert refused(torn) == (400, "INVALID_REQUEST")
+    assert ok(ada.get(before)) == before
+
+
+@pytest.mark.parametrize("seconds", [1, 86_399, 86_400, 999_999_999, 3_153_600_000])
+@requirement("OI-72", "OI-81")
+def test_what_was_put_is_gone_after_its_seconds(ada: Agent, clock: Clock, seconds: int) -> None:
+    ok(put(ada, 1, ttl_seconds=seconds), 201)
+    if seconds > 10**8:  # no clock goes so far
+        return
+
+    clock.advance(seconds=seconds)
+
+    assert refused(ada.ask("GET", APPLE)) == (404, "ENTRY_NOT_FOUND")
+    assert ok(put(ada, 2), 201)["version"] == 1
+
+
+@requirement("OI-72")
+def test_names_may_have_what_a_path_must_escape(ada: Agent) -> None:
+    path = f"{OWN}/a%2Fb%3F/c%20%2F%C3%A9%23"
+
+    made = ok(put(ada, 1, path), 201)
+
+    assert (made["namespace"], made["key"]) == ("a/b?", "c /é#")
+    assert ok(ada.ask("GET", path)) == made
+    assert ok(ada.ask("GET", f"{OWN}/a%2Fb%3F")) == [made]
+    assert ok(ada.ask("GET", f"{OWN}/summary%2Fx")) == []
+    for other in (f"{OWN}/a/b%3F/c", f"{OWN}/a%2Fb%3F/", f"{OWN}//c", f"{OWN}/%FF/c"):
+        assert refused(ada.ask("GET", other)) == (404, "NOT_FOUND")
+        assert refused(put(ada, 1, other)) == (404, "NOT_FOUND")
+    assert refused(ada.ask("GET", "/api/v1/agents/ada%2Fmemory/notes/c")) == (404, "NOT_FOUND")
+    assert refused(ada.ask("GET", "/api/v1/agents/x%2Fmemory/memory/c")) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("path", "at_fault"),
+    [
+        ("a*/b", "namespace"),
+        ("a/%01", "key"),
+        (f"{'n' * 201}/b", "namespace"),
+        ("a/" + "k" * 201, "key"),
+    ],
+)
+@requirement("OI-72")
+def test_names_that_can_be_none_are_refused(ada: Agent, path: str, at_fault: str) -> None:
+    answer = put(ada, 1, f"{OWN}/{path}")
+
+    assert faults(answer) == [at_fault]
+    assert refused(ada.ask("GET", f"{OWN}/{path}")) == (404, "ENTRY_NOT_FOUND")
+
+
+@requirement("OI-72", "OI-62")
+def test_a_namespace_is_listed_as_all_are(ada: Agent) -> None:
+    for number in range(3):
+        put(ada, number, f"{OWN}/notes/{number}")
+    put(ada, 9, f"{OWN}/notes2/0")
+
+    answer = ada.ask("GET", f"{OWN}/notes", params={"limit": 2, "namespace": "other"})
+
+    assert [it["key"] for it in ok(answer)] == ["2", "1"]
+    assert answer.headers["x-total-count"] == "3"
+    assert ok(ada.ask("GET", f"{OWN}/note*")) == []
+    assert "entry_count" in ok(ada.ask("GET", f"{OWN}/summary"))["episodic"]
+
+
+@requirement("OI-72", "OI-29", "OI-43")
+def test_nobody_puts_or_gets_what_is_another_s(ada: Agent, service: Service) -> None:
+    put(ada, "mine")
+    bob = Agent(service.http, "bob")
+
+    assert refused(put(bob, "his")) == (403, "ACCESS_DENIED")
+    assert refused(bob.ask("GET", APPLE)) == (403, "ACCESS_DENIED")
+    assert refused(bob.ask("GET", f"{OWN}/notes/other")) == (403, "ACCESS_DENIED")
+    assert ok(bob.ask("GET", f"{OWN}/notes")) == []
+    assert ok(ada.ask("GET", APPLE))["value"] == {"value": "mine"}
+
+
+@requirement("OI-72")
+def test_other_tiers_at_the_key_are_not_touched(ada: Agent) -> None:
+    working = ada.make(memory_type="working")
+
+    assert refused(ada.ask("GET", APPLE)) == (404, "ENTRY_NOT_FOUND")
+    ok(put(ada, 1), 201)
+
+    assert ok(ada.get(working)) == working
+
+
+@requirement("OI-72", "OI-88")
+def test_a_put_is_done_once_under_its_key(ada: Agent) -> None:
+    def once(key: str, value: object) -> httpx.Response:
+        return ada.ask("PUT", APPLE, {"value": value}, headers={"Idempotency-Key": key})
+
+    first, changed = once("a", 1), once("b", 2)
+    again = once("a", 1)
+
+    assert (first.status_code, changed.status_code) == (201, 200)
+    assert (again.status_code, again.headers["idempotent-replayed"]) == (201, "true")
+    assert again.json() == changed.json()  # as it is now
+    assert once("b", 2).status_code == 200
+    assert refused(once("b", 3)) == (409, "IDEMPOTENCY_KEY_REUSED")
+
+
+@requirement("OI-72", "OI-87")
+def test_what_is_secret_is_taken_out_and_the_place_is_found_again(ada: Agent) -> None:
+    secret = "sk-ant-api03-" + "a1B2" * 12
+    path = f"{OWN}/notes/key {secret}"
+
+    answer = put(ada, secret, path)
+
+    assert secret not in answer.text
+    assert int(answer.headers["x-redacted"]) >= 2
+    assert ok(ada.ask("GET", path)) == answer.json()
+    assert ok(put(ada, "plain", path))["id"] == answer.json()["id"]
+
+
+@requirement("OI-72", "OI-46", "OI-44")
+def test_a_put_makes_room_and_a_get_is_an_access(tmp_path: Path, clock: Clock) -> None:
+    with serving(tmp_path / "memory.db", clock=clock, MEMORY_EPISODIC_CAPACITY="2") as service:
+        ada = Agent(service.http)
+        for number in (1, 2):
+            put(ada, number, f"{OWN}/notes/{number}")
+            clock.advance(seconds=1)
+        ok(ada.ask("GET", f"{OWN}/notes/1"))
+        clock.advance(seconds=1)
+
+        put(ada, 3, f"{OWN}/notes/3")
+
+        assert ada.found() == ["3", "1"]
+        assert ("evicted", "2") in ada.told()
+
+
+@requirement("OI-72")
+def test_racing_puts_make_one_entry_and_lose_no_version(ada: Agent) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = [*pool.map(lambda number: put(ada, number), range(24))]
+
+    assert sorted(it.json()["version"] for it in answers) == [*range(1, 25)]
+    assert sorted(it.status_code for it in answers) == [200] * 23 + [201]
+    assert ok(ada.ask("GET", APPLE))["version"] == 24

@@ -1,0 +1,186 @@
+"""The end of a large task, whose archives are settled step by step: no reader sees a half state."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.engine.engine import Engine, Transaction
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.agent_events import EventFilter
+from agentops_memory.memory.model.agent_memory import (
+    AgentDraft,
+    AgentEntry,
+    AgentFilter,
+    AgentSpace,
+    BatchItem,
+    Eyes,
+    Handling,
+    Labels,
+    Place,
+    Sensitivity,
+    Tier,
+)
+from agentops_memory.memory.model.agents import AgentId
+from agentops_memory.memory.model.intents import (
+    Intent,
+    MemoryPolicy,
+    Task,
+    TaskChange,
+    TaskDraft,
+    TaskStatus,
+)
+from agentops_memory.openintent.rules import archive
+from agentops_memory.openintent.rules.entries import AgentEntries
+from agentops_memory.openintent.rules.events import Events
+from agentops_memory.openintent.rules.intents import Intents
+from agentops_memory.openintent.rules.tasks import Tasks
+from agentops_memory.openintent.sql.events import AgentEventTable
+from agentops_memory.operations.files.seals import SealFile
+from agentops_memory.sqlite import SqliteEngine
+
+from ..support.requirements import requirement
+from ..support.service import Clock
+
+LEAD = Eyes(agent=AgentId("lead"))
+TEAM = [AgentId(name) for name in ("ada", "bob", "cyn")]
+COUNTS = dict(zip(TEAM, (210, 60, 30), strict=True))  # more than an archive holds, and less
+SIZE, MIB = 4_500, 1024 * 1024  # together more than the transaction of an end settles
+POLICY = MemoryPolicy(max_entries=10_000)
+
+
+class End:
+    """A task with entries of three agents, who had it one after the other."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.entries = AgentEntries(engine=engine)
+        self.tasks = Tasks(engine=engine, audit=lambda *_, **__: None)
+        self.made: list[AgentEntry] = []
+        self.intent: Intent
+        self.task: Task
+
+    async def begin(self) -> None:
+        intents = Intents(engine=self.engine)
+        self.intent = (await intents.create(OPERATOR, LEAD, "{}")).value
+        draft = TaskDraft(intent=self.intent.id, agent=TEAM[0], policy=POLICY)
+        self.task = (await self.tasks.create(OPERATOR, LEAD, draft)).value
+        for agent in TEAM:
+            await self.change(agent=agent)
+            items = [BatchItem(draft=self.draft(agent, it)) for it in range(COUNTS[agent])]
+            done = await self.entries.write_batch(OPERATOR, Eyes(agent=agent), items)
+            self.made += done.value
+
+    async def change(self, **said: Any) -> None:
+        version = self.task.version
+        change = TaskChange(**said)
+        done = await self.tasks.amend(OPERATOR, LEAD, self.task.id, change, version)
+        self.task = done.value
+
+    def draft(self, agent: AgentId, number: int) -> AgentDraft:
+        space = AgentSpace(tier=Tier.WORKING, agent=agent, namespace="notes")
+        word = "secret" if number % 50 == 0 else "plain"
+        return AgentDraft(
+            place=Place(space=space, key=f"{number}"),
+            value=json.dumps({"n": number, "word": word * (SIZE // len(word))}),
+            handling=Handling(sensitivity=Sensitivity.RESTRICTED if word == "secret" else None),
+            labels=Labels(task=self.task.id),
+        )
+
+    async def seen(self, agents: Sequence[AgentId] = (*TEAM, LEAD.agent)) -> dict[str, Any]:
+        """What everybody is shown: lists, totals, summaries, logs and streams."""
+        shown: dict[str, Any] = {"log": await self.told(LEAD, EventFilter(intent=self.intent.id))}
+        for agent in agents:
+            eyes = Eyes(agent=agent)
+            page = await self.entries.page(lambda eyes=eyes: (OPERATOR, eyes), AgentFilter(), 9, 0)  # type: ignore[misc]
+            found = [it async for portion in page.portions for it in portion]
+            summary = await self.entries.summary(OPERATOR, eyes, eyes.agent)
+            stream = await self.told(eyes, EventFilter(agent=agent))
+            shown[agent] = (page.total, found, summary, stream)
+            for entry in self.made[::50]:
+                with pytest.raises(NotFound):
+                    await self.entries.get(OPERATOR, eyes, entry.id)
+        return shown
+
+    async def told(self, eyes: Eyes, filter_: EventFilter) -> list[Any]:
+        events = Events(engine=self.engine)
+        page = await events.page(lambda: (OPERATOR, eyes), filter_, 10_000)
+        return [it async for portion in page.portions for it in portion]
+
+    async def settle(self) -> bool:
+        return await self.engine.write(OPERATOR, archive.settle_next)
+
+
+def past_events(tx: Transaction) -> list[int]:
+    """The events of logs that would go if nothing were kept."""
+    return tx[AgentEventTable].past(tx.now, 10_000, of_log=True)
+
+
+def value_of(entry: AgentEntry) -> Any:
+    """What an archive keeps of its value."""
+    return None if entry.handling.is_sealed else json.loads(entry.value)
+
+
+def ended(path: Path, status: TaskStatus, then: Any) -> None:
+    async def whole() -> None:
+        clock = Clock()
+        sealer = SealFile(path / "memory.seal", clock)
+        async with SqliteEngine.opened(path / "memory.db", clock=clock, sealer=sealer) as engine:
+            end = End(engine)
+            await end.begin()
+            await end.change(status=status)
+            await then(end)
+
+    asyncio.run(whole())
+
+
+@pytest.mark.slow
+@requirement("OI-34", "OI-35", "OI-36")
+def test_a_large_end_is_whole_for_every_reader_however_far_it_is_settled(tmp_path: Path) -> None:
+    async def then(end: End) -> None:
+        before, steps = await end.seen(), 0
+        pending = await end.engine.read(OPERATOR, past_events)
+        while await end.settle():
+            steps += 1
+            assert await end.seen() == before
+        everything = await end.engine.read(OPERATOR, past_events)
+        assert len(everything) - len(pending) == steps > 1  # what is pending is no old event yet
+        assert steps > 1
+        archived = [it for it in before["log"] if it.type == "memory.archived"]
+        kept = [
+            (it.agent, each["key"], each.get("value"))
+            for it in archived
+            for each in it.payload["snapshot"]
+        ]
+        due = [(it.place.space.agent, it.place.key, value_of(it)) for it in end.made]
+        assert sorted(kept, key=str) == sorted(due, key=str)
+        assert [before[agent][0] for agent in TEAM] == [0, 0, 0]
+        for event in archived:
+            snapshot = event.payload["snapshot"]
+            assert event.payload["entries_archived"] == len(snapshot) <= 200
+            assert sum(len(json.dumps(each.get("value"))) for each in snapshot) <= MIB
+
+    ended(tmp_path, TaskStatus.COMPLETED, then)
+
+
+@requirement("OI-34", "OI-80")
+def test_what_is_made_while_an_end_is_settled_is_left_alone(tmp_path: Path) -> None:
+    async def then(end: End) -> None:
+        archived = await end.told(LEAD, EventFilter(intent=end.intent.id))
+        await end.change(status=TaskStatus.READY, agent=TEAM[2])
+        assert (end.task.attempt, end.task.status) == (2, TaskStatus.READY)
+        eyes, again = Eyes(agent=TEAM[2]), [end.draft(TEAM[2], number) for number in (0, 1, 29)]
+        made = [(await end.entries.create(OPERATOR, eyes, it)).value for it in again]
+        while await end.settle():
+            assert [await end.entries.get(OPERATOR, eyes, it.id) for it in made] == made
+            log = await end.told(LEAD, EventFilter(intent=end.intent.id))
+            assert log[-len(archived) :] == archived
+        await end.change(status=TaskStatus.COMPLETED)
+        last = (await end.told(LEAD, EventFilter(intent=end.intent.id)))[0]
+        assert [it["key"] for it in last.payload["snapshot"]] == ["0", "1", "29"]
+
+    ended(tmp_path, TaskStatus.FAILED, then)

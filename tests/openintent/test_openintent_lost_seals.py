@@ -1,0 +1,180 @@
+"""Confidential values whose keys are lost: all else of their entries stays, and can be changed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.operations.files.seals import SealFile
+
+from ..secrets.test_redaction import GITHUB
+from ..support.archives import at
+from ..support.engines import rows
+from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
+from ..support.requirements import requirement
+from ..support.samples import sampled
+from ..support.service import START, serving
+from .test_openintent_seal_file import UNOPENED, seal_file, secret_keys
+from .test_openintent_sealing import KEYED, VALUE, confidential, seals
+
+
+def _remove(file: Path) -> None:
+    if file.is_dir():
+        file.rmdir()
+    else:
+        file.unlink(missing_ok=True)
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+def _exchange(file: Path) -> None:
+    _remove(file)
+    SealFile(file, lambda: START).rotate(lambda _: None)
+
+
+def _bury(file: Path) -> None:
+    _remove(file)
+    file.mkdir()
+
+
+LOSSES: dict[str, Callable[[Path], None]] = {
+    "it is gone": _remove,
+    "it is cut short": _cut,
+    "it is another one": _exchange,
+    "it is a folder": _bury,
+}
+KEYS_AWAY = ("it is gone", "it is another one")  # so that others can be made
+
+
+@requirement("OI-86")
+@pytest.mark.parametrize("loss", LOSSES)
+def test_without_its_key_an_entry_keeps_all_but_its_value(tmp_path: Path, loss: str) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        ada, once = Agent(service.http), {"Idempotency-Key": "one"}
+        body = ada.body(value=VALUE, sensitivity="confidential", tags=["a"])
+        entry = ok(ada.ask("POST", MEMORY, body, headers=once), 201)
+        plain = ada.make(key="plain")
+        kept, sealed, size = seal_file(path).read_bytes(), seals(path), _sizes(path)
+
+        LOSSES[loss](seal_file(path))
+
+        assert refused(ada.get(entry)) == UNOPENED
+        assert "seal file" in ada.get(entry).json()["message"]
+        assert refused(ada.ask("GET", KEYED)) == UNOPENED
+        lost = entry | {"value": {}, "unreadable": True}
+        assert ada.query(key="apple")["entries"] == [lost]
+        assert ok(ada.ask("POST", MEMORY, body, headers=once), 201) == lost
+        for taken in (ada.post(), ada.patch(entry, at=7, value={})):
+            assert refused(taken) == (409, "VERSION_MISMATCH")
+            assert (taken.json()["current_value"], taken.json()["current"]) == ({}, lost)
+        other = ok(ada.patch(entry, tags=["b"], sensitivity="restricted", pinned=True))
+        assert (other["value"], other["unreadable"], other["tags"]) == ({}, True, ["b"])
+        assert refused(ada.patch(other, sensitivity=None)) == UNOPENED
+        assert (seals(path), _sizes(path)) == (sealed, size)
+        ok(ada.patch(plain, tags=["b"]))
+        assert service.http.get("/health/ready").status_code == 200
+
+        _remove(seal_file(path))
+        seal_file(path).write_bytes(kept)
+        again = ok(ada.get(entry))
+        assert (again["value"], again["tags"], again["sensitivity"]) == (VALUE, ["b"], "restricted")
+
+
+def _sizes(path: Path) -> object:
+    return rows(path, "SELECT memory_id, size FROM agent_memories ORDER BY memory_id")
+
+
+NEW: Json = {"new": "xylem"}
+HEALINGS: dict[str, Callable[[Agent, Json], httpx.Response]] = {
+    "PATCH": lambda ada, held: ada.patch(held, value=NEW),
+    "PUT": lambda ada, _: ada.ask("PUT", KEYED, {"value": NEW}),
+    "batch": lambda ada, _: ada.ask("POST", BATCH, {"entries": [ada.body(value=NEW, version=1)]}),
+    "PATCH to public": lambda ada, held: ada.patch(held, value=NEW, sensitivity="public"),
+}
+
+
+@requirement("OI-86")
+@pytest.mark.parametrize("healing", HEALINGS)
+@pytest.mark.parametrize("loss", sampled(LOSSES, 2))
+def test_a_new_value_takes_the_place_of_one_that_is_lost(
+    tmp_path: Path, healing: str, loss: str
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        ada = Agent(service.http)
+        entry, gone = confidential(ada), confidential(ada, key="pear")
+        LOSSES[loss](seal_file(service.path))
+
+        answer = HEALINGS[healing](ada, entry)
+
+        if loss in KEYS_AWAY or healing == "PATCH to public":
+            ok(answer)
+            assert ok(ada.get(entry))["value"] == NEW
+        else:
+            assert refused(answer) == UNOPENED
+            assert ada.query(key="apple")["entries"][0]["version"] == 1
+        ok(ada.delete(gone))
+        assert ok(ada.ask("DELETE", BATCH, params={"namespace": "notes"}))["deleted"] == 1
+
+
+@requirement("OI-86")
+def test_the_commands_say_how_many_values_do_not_open_and_show_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        ada = Agent(service.http)
+        confidential(ada)
+        confidential(ada, key="pear", memory_type="semantic", sensitivity="restricted")
+        exported = at(path).run("agents", "export", "ada", "--to", "-")
+        assert (json.loads(exported.stdout)["value"], exported.stderr) == (VALUE, "")
+        well = at(path).json("doctor")
+        key = secret_keys(seal_file(path))[0]
+        away, kept = tmp_path / "away", seal_file(path).read_bytes()
+        seal_file(path).rename(away)
+        confidential(ada, key="new")
+
+        broken = at(path).json("doctor")
+        exported = at(path).run("agents", "export", "ada", "--to", "-")
+
+    lost = [json.loads(line) for line in exported.stdout.splitlines()]
+    assert [(it["key"], it["value"], it.get("unreadable")) for it in lost] == [
+        ("apple", {}, True), ("new", VALUE, None),
+    ]  # fmt: skip
+    assert exported.exit_code == 0
+    assert "1 confidential entry could not be opened" in exported.stderr
+    found = {it["code"]: (it["status"], it["sentence"]) for it in broken["findings"]}
+    assert found["seals"][0] == "warning"
+    assert found["seals"][1].startswith("2 of 3 confidential values do not open")
+    sound = {it["code"]: it["sentence"] for it in well["findings"]}
+    assert sound["seals"] == "All of it opens: 2 confidential values."
+    assert sound["seal"] == "It can be read, and has 1 keys."
+    assert key in kept.decode()
+    assert key not in repr((well, broken, exported))
+
+
+@requirement("OI-87", "OI-85")
+def test_a_scan_reads_what_is_sealed_and_seals_it_again(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    exceptions = tmp_path / "memory.db.redaction"
+    exceptions.write_text(json.dumps({"default": {"allow_kinds": ["github-token"]}}))
+    with serving(path) as service:
+        ada = Agent(service.http)
+        entry = confidential(ada, value={"of": GITHUB})
+        lost = confidential(ada, key="pear", tags=[GITHUB])
+        rows(path, f"UPDATE seals SET key = 'lost' WHERE memory_id = {seals(path)[1][0]}")
+        exceptions.unlink()
+
+        assert at(path).run("scan").exit_code == 1
+        assert at(path).run("scan", "--redact").exit_code == 0
+
+        clean = ok(ada.get(entry))
+        assert clean["value"] == {"of": "[REDACTED:github-token]"}
+        (found,) = ada.query(key="pear")["entries"]
+        assert found == lost | {
+            "tags": ["[REDACTED:github-token]"], "value": {}, "unreadable": True, "version": 2,
+            "updated_at": found["updated_at"],
+        }  # fmt: skip
+    assert len(seals(path)) == 2

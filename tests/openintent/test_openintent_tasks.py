@@ -1,0 +1,351 @@
+"""Working memory that is bound to tasks: who binds and reads it, its limits, its end."""
+
+import pytest
+
+from ..support.openintent_agents import MEMORY, Agent, Json, faults, ok, refused
+from ..support.openintent_team import COORDINATORS, INTENTS, TASKS, Team, report, team, working
+from ..support.requirements import requirement
+
+__all__ = ["team"]
+
+FINAL = ("completed", "failed", "cancelled", "skipped")
+
+
+@requirement("OI-32", "OI-33")
+def test_the_assigned_agent_alone_binds_working_memory(team: Team) -> None:
+    intent = team.intent()
+    task, other = team.task(intent), team.task(intent, "bob")
+    made = working(team.ada, task)
+    assert made["scope"] == {"task_id": task["id"], "intent_id": intent["id"]}
+
+    def scoped(agent: Agent, **scope: str) -> Json:
+        return agent.body(memory_type="working", key="planted", scope=scope)
+
+    planted = team.ada.ask("POST", MEMORY, scoped(team.ada, task_id=other["id"]))
+    assert refused(planted) == (403, "ACCESS_DENIED")
+    wrong = scoped(team.ada, task_id=task["id"], intent_id=team.intent()["id"])
+    assert faults(team.ada.ask("POST", MEMORY, wrong)) == ["scope.intent_id"]
+    cyn = team.agent("cyn")
+    answers = [
+        cyn.ask("POST", MEMORY, scoped(cyn, task_id=it) | {"key": it})
+        for it in (task["id"], "task_unknown")
+    ]
+    unseen, unknown = (ok(it, 201) for it in answers)
+    assert [unseen["scope"], unknown["scope"]] == [
+        {"task_id": task["id"]}, {"task_id": "task_unknown"},
+    ]  # fmt: skip
+    assert team.bob.query(**{"scope.task_id": task["id"]})["total"] == 0
+    ok(report(team.ada, task, status="completed"))
+    late = team.ada.ask("POST", MEMORY, scoped(team.ada, task_id=task["id"]))
+    assert refused(late) == (409, "TASK_FINISHED")
+    assert refused(team.ada.get(made)) == (404, "ENTRY_NOT_FOUND")
+    assert ok(cyn.get(unseen))["version"] == 1
+    # Other tiers are bound to what their agent may see; they outlive it.
+    assert team.ada.make(key="learnt", scope={"task_id": task["id"]})["scope"] == made["scope"]
+    lasting = team.ada.post(key="b", scope={"task_id": task["id"]}, ttl="task_lifetime")
+    assert refused(lasting) == (409, "TASK_FINISHED")
+
+
+@requirement("OI-42", "OI-56")
+def test_a_task_takes_no_entry_that_names_another_intent(team: Team) -> None:
+    intent = team.intent()
+    team.task(intent)
+    other = team.agent("cyn", coordinates=True)
+    foreign = ok(other.ask("POST", INTENTS, {"title": "Elsewhere"}), 201)
+    scope = {"task_id": "job-7", "intent_id": intent["id"]}
+    learnt = team.ada.make(key="learnt", scope=scope)
+    label = team.ada.make(key="label", scope={"task_id": "job-7", "intent_id": "unknown"})
+    free = team.ada.make(key="free", scope={"task_id": "job-7"})
+    made = {"intent_id": foreign["id"], "name": "n", "id": "job-7", "assigned_agent": "ada"}
+    ok(other.ask("POST", TASKS, made), 201)
+    assert [ok(team.ada.get(it))["scope"] for it in (learnt, label)] == [scope, label["scope"]]
+    assert ok(team.ada.get(free))["scope"]["intent_id"] == foreign["id"]
+    ok(team.ada.patch(learnt))
+    assert [it["type"] for it in team.log(intent)][-1] == "memory.updated"
+
+
+@requirement("OI-18")
+def test_what_has_outlived_its_task_by_an_instant_of_its_own_keeps_an_end(team: Team) -> None:
+    task = team.work()
+    until = "2031-01-01T00:00:00Z"
+    fields = {"ttl": "task_lifetime", "expires_at": until, "scope": {"task_id": task["id"]}}
+    entry = team.ada.make(**fields)
+    ok(report(team.ada, task, status="completed"))
+    assert refused(team.ada.patch(entry, expires_at=None)) == (409, "TASK_FINISHED")
+    assert ok(team.ada.get(entry)) == entry
+    freed = ok(team.ada.patch(entry, expires_at=None, ttl=None))
+    assert (freed["ttl"], freed["expires_at"]) == (None, None)
+
+
+@requirement("OI-34", "OI-35", "OI-36", "OI-75", "OI-18")
+@pytest.mark.parametrize("status", FINAL)
+def test_the_end_of_a_task_archives_and_clears_its_working_memory(team: Team, status: str) -> None:
+    task = team.work()
+    first = working(team.ada, task, tags=["batch"], value={"total": 47})
+    ok(team.ada.patch(first, value={"total": 48}))
+    working(team.ada, task, "secret", value={"word": "xylem"}, sensitivity="confidential")
+    short = team.ada.make(key="short", scope={"task_id": task["id"]}, ttl="task_lifetime")
+    kept = team.ada.make(key="learnt", scope={"task_id": task["id"]})
+    own = team.ada.make(memory_type="working", key="own")
+
+    ended = ok(report(team.ada, task, status=status, output={"ok": True}))
+
+    assert (ended["status"], ended["state"], ended["output"]) == (status, status, {"ok": True})
+    assert ended["completed_at"] is not None
+    assert sorted(team.ada.found()) == ["learnt", "own"]
+    for gone in (first, short):
+        assert refused(team.ada.get(gone)) == (404, "ENTRY_NOT_FOUND")
+    assert (ok(team.ada.get(kept)), ok(team.ada.get(own))) == (kept, own)
+    log = team.log(task)
+    assert [it["type"] for it in log] == [
+        "task.created", "agent_assigned", "memory.created", "memory.updated", "memory.created",
+        "memory.created", "memory.created", f"task.{status}", "memory.expired",
+        "memory.archived",
+    ]  # fmt: skip
+    archived = log[-1]
+    assert archived["payload"] == {
+        "entries_archived": 2,
+        "snapshot": [
+            {"namespace": "notes", "key": "progress", "tags": ["batch"], "version": 2,
+             "value": {"total": 48}},
+            {"namespace": "notes", "key": "secret", "tags": [], "version": 1, "redacted": True},
+        ],
+    }  # fmt: skip
+    assert (archived["agent_id"], archived["task_id"]) == ("ada", task["id"])
+    assert log[-2]["payload"]["reason"] == "task_ended"
+    stream = team.ada.events(after=0, limit=1000)
+    assert [it["sequence"] for it in stream if it["type"].startswith("memory.")] == [
+        it["sequence"] for it in stream
+    ]
+    assert archived in stream
+    assert working(team.ada, team.work(), "progress")["version"] == 1  # the key is free
+
+
+@requirement("OI-18", "OI-34", "OI-84")
+def test_many_entries_that_live_as_long_as_a_task_end_with_it_at_once(team: Team) -> None:
+    task = team.work()
+    team.root.permit("notes", "write")
+    fields = {"memory_type": "semantic", "ttl": "task_lifetime", "scope": {"task_id": task["id"]}}
+    for first in range(0, 300, 100):
+        entries = [team.ada.body(key=str(it), **fields) for it in range(first, first + 100)]
+        ok(team.ada.ask("POST", f"{MEMORY}/batch", {"entries": entries}))
+    ok(report(team.ada, task, status="completed"))
+
+    assert team.ada.query()["total"] == 0
+    assert ok(team.ada.ask("GET", f"{MEMORY}/search?q=green"))["entries"] == []
+    assert team.ada.make(memory_type="semantic", key="250")["version"] == 1
+    ends = [it["payload"] for it in team.log(task) if it["type"] == "memory.expired"]
+    assert (len(ends), {it["reason"] for it in ends}) == (201, {"task_ended"})
+
+
+@requirement("OI-35", "OI-41")
+def test_each_agent_has_an_archive_of_its_own_however_they_took_turns(team: Team) -> None:
+    task = team.work()
+    for agent, key in ((team.ada, "1"), (team.bob, "2"), (team.ada, "3"), (team.bob, "4")):
+        ok(report(team.lead, task, assigned_agent=agent.id))
+        working(agent, task, key)
+    ok(report(team.bob, task, status="completed"))
+
+    archives = [it for it in team.log(task) if it["type"] == "memory.archived"]
+    kept = {it["agent_id"]: [each["key"] for each in it["payload"]["snapshot"]] for it in archives}
+    assert kept == {"ada": ["1", "3"], "bob": ["2", "4"]}
+
+
+@requirement("OI-37")
+def test_without_an_archive_the_entries_leave_their_ends_alone(team: Team) -> None:
+    intent = team.intent()
+    policy = {"archive_on_completion": False}
+    task, other = (team.task(intent, memory_policy=policy) for _ in range(2))
+    assert task["memory_policy"] == {
+        "archive_on_completion": False, "inherit_from_parent": False, "max_entries": None,
+        "max_total_size_kb": None,
+    }  # fmt: skip
+    working(team.ada, task)
+    ok(report(team.ada, task, status="cancelled"))
+    ends = [it for it in team.log(task) if it["type"].startswith("memory.")]
+    assert [it["type"] for it in ends] == ["memory.created", "memory.expired"]
+    assert ends[1]["payload"]["reason"] == "task_ended"
+    assert "value" not in str(ends)
+
+    team.coordinate(intent, memory_archive_required=True)  # wins, where it was sent
+    working(team.ada, other)
+    ok(report(team.ada, other, status="completed"))
+    assert team.log(task)[-1]["payload"]["snapshot"][0]["key"] == "progress"
+
+
+@requirement("OI-30", "OI-31", "OI-43")
+def test_who_takes_part_reads_working_memory_until_the_end_of_its_task(team: Team) -> None:
+    intent = team.intent()
+    task = team.task(intent)
+    entry, learnt = working(team.ada, task), team.ada.make(key="learnt")
+    own = team.ada.make(memory_type="working", key="own")
+    lead, bob = team.lead, team.bob
+
+    def sees(agent: Agent) -> list[int]:
+        found = agent.query(agent_id="ada")
+        assert found["total"] == len(found["entries"])
+        assert found["total"] == len(agent.found())
+        return [agent.get(it).status_code for it in (entry, learnt, own)]
+
+    assert sees(lead) == [404, 404, 404]  # who made the intent coordinates nothing yet
+    assert sees(team.root) == [404, 404, 404]
+    coordinator = team.coordinate(intent)
+    assert sees(lead) == [200, 200, 404]
+    path = "/api/v1/agents/ada/memory/summary"
+    seen = ok(lead.ask("GET", path))
+    assert (seen["working"]["entry_count"], seen["episodic"]["entry_count"]) == (1, 1)
+    assert refused(bob.ask("GET", path)) == (403, "ACCESS_DENIED")
+    for change in (lead.patch(entry, value={}), lead.delete(entry), lead.patch(learnt)):
+        assert refused(change) == (403, "ACCESS_DENIED")
+    body = {"principal_id": "bob", "permission": "admin", "reason": "audit"}
+    acl = f"{INTENTS}/{intent['id']}/acl"
+    grant = ok(lead.ask("POST", f"{acl}/entries", body), 201)
+    assert sees(bob) == [200, 404, 404]
+    assert refused(bob.patch(entry, value={})) == (403, "ACCESS_DENIED")
+    ok(lead.ask("DELETE", f"{acl}/entries/{grant['id']}"))
+    assert sees(bob) == [404, 404, 404]
+    until = {"expires_at": "2030-01-01T12:00:05Z"}
+    ok(lead.ask("POST", f"{acl}/entries", body | until), 201)
+    assert sees(bob) == [200, 404, 404]
+    team.service.clock.advance(seconds=5)
+    assert sees(bob) == [404, 404, 404]
+    ok(report(team.ada, task, status="completed"))
+    assert sees(lead) == [404, 404, 404]
+    another = team.task(intent)
+    assert sees(lead) == [404, 200, 404]
+    ok(lead.ask("DELETE", f"{COORDINATORS}/{coordinator['id']}"))
+    assert sees(lead) == [404, 404, 404]
+    assert ok(lead.ask("GET", f"{TASKS}/{another['id']}"))["status"] == "pending"
+
+
+@requirement("OI-40", "OI-41")
+def test_a_reassigned_task_is_resumed_from_what_its_agent_left(team: Team) -> None:
+    task = team.work()
+    left = working(team.ada, task, value={"done": 12})
+    ok(report(team.lead, task, assigned_agent="bob"))
+
+    found = team.bob.query(**{"scope.task_id": task["id"]})["entries"]
+    assert found == [left]
+    assert ok(team.bob.get(left)) == left
+    assert refused(team.bob.patch(left, value={})) == (403, "ACCESS_DENIED")
+    assert refused(team.bob.delete(left)) == (403, "ACCESS_DENIED")
+    own = working(team.bob, task, value={"done": 13})
+    assert ok(team.ada.patch(left, value={"done": 99}))["version"] == 2
+    assert refused(team.ada.get(own)) == (404, "ENTRY_NOT_FOUND")
+    more = working(team.ada, task, "more")  # the task is none that it sees any more
+    assert more["scope"] == {"task_id": task["id"]}
+    assert refused(team.bob.get(more)) == (404, "ENTRY_NOT_FOUND")
+    ok(report(team.bob, task, status="completed"))
+    archives = [it for it in team.log(task) if it["type"] == "memory.archived"]
+    assert [(it["agent_id"], it["payload"]["snapshot"][0]["value"]) for it in archives] == [
+        ("ada", {"done": 99}), ("bob", {"done": 13}),
+    ]  # fmt: skip
+
+
+@requirement("OI-42", "OI-32")
+def test_a_task_that_is_mirrored_late_binds_what_its_agent_has_of_it(team: Team) -> None:
+    mine, theirs = (
+        agent.make(memory_type="working", key="progress", scope={"task_id": "their-task:1"})
+        for agent in (team.ada, team.bob)
+    )
+    task = team.work(None, id="their-task:1")
+    assert (task["id"], task["assigned_agent"]) == ("their-task:1", None)
+    ok(report(team.lead, task, assigned_agent="ada"))
+
+    bound = ok(team.ada.get(mine))
+    assert bound["scope"] == {"task_id": "their-task:1", "intent_id": task["intent_id"]}
+    assert bound["version"] == 1
+    assert ok(team.bob.get(theirs))["scope"] == {"task_id": "their-task:1"}
+    ok(report(team.ada, task, status="completed"))
+    assert refused(team.ada.get(mine)) == (404, "ENTRY_NOT_FOUND")
+    assert ok(team.bob.get(theirs)) == theirs
+    taken = {"intent_id": task["intent_id"], "name": "x", "id": "their-task:1"}
+    assert refused(team.lead.ask("POST", TASKS, taken)) == (409, "ALREADY_EXISTS")
+
+
+@requirement("OI-38")
+def test_a_sub_task_that_inherits_reads_its_parents_memory(team: Team) -> None:
+    intent = team.intent()
+    parent = team.task(intent)
+    entry = working(team.ada, parent)
+    heir = {"inherit_from_parent": True}
+    plain = team.task(intent, "bob", parent_task_id=parent["id"])
+    assert refused(team.bob.get(entry)) == (404, "ENTRY_NOT_FOUND")
+    child = team.task(intent, "bob", parent_task_id=parent["id"], memory_policy=heir)
+    grandchild = team.task(intent, "cyn", parent_task_id=child["id"], memory_policy=heir)
+
+    assert ok(team.bob.get(entry)) == entry
+    assert team.bob.found() == ["progress"]
+    assert refused(team.bob.patch(entry)) == (403, "ACCESS_DENIED")
+    assert refused(team.agent("cyn").get(entry)) == (404, "ENTRY_NOT_FOUND")
+    below = working(team.bob, child, "below")
+    assert refused(team.ada.get(below)) == (404, "ENTRY_NOT_FOUND")
+    assert ok(team.agent("cyn").get(below)) == below
+    ok(report(team.bob, child, status="skipped"))
+    assert refused(team.bob.get(entry)) == (404, "ENTRY_NOT_FOUND")
+    foreign = {"intent_id": intent["id"], "name": "x", "parent_task_id": team.work()["id"]}
+    assert faults(team.lead.ask("POST", TASKS, foreign)) == ["parent_task_id"]
+    assert {plain["status"], grandchild["status"]} == {"pending"}
+
+
+@requirement("OI-39", "OI-55")
+def test_working_memory_of_a_task_has_limits(team: Team) -> None:
+    intent = team.intent()
+    task = team.task(intent, memory_policy={"max_entries": 2, "max_total_size_kb": 1})
+    first = working(team.ada, task, "a")
+    working(team.ada, task, "b")
+    body = {"memory_type": "working", "key": "c", "scope": {"task_id": task["id"]}}
+    full = team.ada.post(**body)
+    assert refused(full) == (429, "CAPACITY_EXCEEDED")
+    figures = {name: full.json()[name] for name in ("limit", "current_count", "max_capacity")}
+    assert figures == {"limit": "max_entries", "current_count": 2, "max_capacity": 2}
+    assert "retry-after" not in full.headers
+    long = team.ada.patch(first, value={"text": "x" * 1000})
+    assert (refused(long)[0], long.json()["limit"], long.json()["max_capacity"]) == (
+        429, "max_total_size_kb", 1,
+    )  # fmt: skip
+    assert ok(team.ada.get(first)) == first
+    assert ok(team.ada.patch(first, value={"text": "x" * 900}))["version"] == 2
+    outside = team.ada.make(memory_type="working", key="c")  # of no task
+    other = team.task(team.intent())
+    assert working(team.ada, other, "d")["version"] == 1
+
+    team.coordinate(intent, max_working_memory_per_task=1)
+    more = team.ada.post(**body | {"key": "e"})
+    assert more.json()["limit"] == "max_working_memory_per_task"
+    assert working(team.ada, other, "e")["version"] == 1
+    entries = [team.ada.body(**body | {"key": str(it)}) for it in range(3)]
+    batch = team.ada.ask("POST", f"{MEMORY}/batch", {"entries": entries})
+    assert refused(batch) == (429, "CAPACITY_EXCEEDED")
+    assert outside["key"] in team.ada.found()
+
+
+@requirement("OI-80", "OI-10")
+def test_a_task_is_changed_at_its_version_until_it_is_final(team: Team) -> None:
+    task = team.work(max_attempts=5, metadata={"a": 1})
+    path = f"{TASKS}/{task['id']}"
+    assert refused(team.ada.ask("PATCH", path, {"status": "running"})) == (428, "VERSION_REQUIRED")
+    stale = report(team.ada, task, version=7, status="running")
+    assert (refused(stale), stale.json()["current_version"]) == ((409, "VERSION_MISMATCH"), 1)
+    assert "current" not in stale.json()
+    running = ok(report(team.ada, task, status="running"))
+    assert (running["version"], running["attempt"]) == (2, 1)
+    assert running["started_at"] is not None
+    working(team.ada, task)
+    failed = ok(report(team.ada, task, status="failed", error="no paper"))
+    for answer in (
+        report(team.ada, task, status="running"), report(team.ada, task, status="failed"),
+        report(team.lead, task, assigned_agent="bob"),
+    ):  # fmt: skip
+        assert refused(answer) == (409, "TASK_FINISHED")
+    again = ok(report(team.ada, task, status="ready", error=None))
+    assert (again["attempt"], again["error"], again["completed_at"]) == (2, None, None)
+    assert again["version"] == failed["version"] + 1
+    assert team.ada.found() == []  # it starts with nothing
+    assert working(team.ada, task)["version"] == 1
+    ok(report(team.ada, task, status="completed"))
+    assert refused(report(team.ada, task, status="ready")) == (409, "TASK_FINISHED")
+    assert [it["type"] for it in team.log(task) if it["type"].startswith("task.")] == [
+        "task.created", "task.started", "task.failed", "task.retrying", "task.completed",
+    ]  # fmt: skip
+    assert faults(report(team.lead, task, status="done", metadata=[])) == ["status", "metadata"]

@@ -1,0 +1,1 @@
+"""OpenWOP agent memory."""

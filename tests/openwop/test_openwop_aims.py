@@ -1,0 +1,86 @@
+"""What is measured of hosts' memory: every aim has a figure, and its command stands beside it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.openwop_refs import HALF, LARGE, SMALL, TWICE, Refs, refs_put
+from benchmarks.seeding import Size, seeded
+
+from ..support.openwop_hosts import Host, ok
+from ..support.requirements import requirement
+from ..support.service import serving
+
+ROOT = Path(__file__).parents[2]
+COMMAND = "python -m benchmarks.openwop"
+TINY = (
+    "--entries 200 --small 10 --total 500 --observations 20 --rounds 2 --repeating 60 --passes 1"
+).split()
+
+# Figures that have an aim: what each begins with, what it is against, and the bound.
+AIMS = {
+    "/context with 300 entries in refs against without": 1.1,
+    "/context with 200 more, half of them superseded, against without": 1.1,
+    "newest 100 of 200 against newest 100 of 10": 1.5,
+    "with a tag of one in a thousand against newest 100": 1.5,
+    "in a run, 100 put and 100 deleted since against newest 100": 1.5,
+    "of 200, half of them superseded against newest 100": 1.5,
+    "GET an entry against GET a store's entry": 1.2,
+    "put in a run with two tags against POST /observations": 1.3,
+    "put with 100 registered values against none": 2,
+    "put while 60 entries are consolidated against without": 3,
+}
+
+
+@requirement("OW-106")
+@pytest.mark.heavy
+def test_the_benchmark_measures_every_aim() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.openwop", *TINY],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+
+    figures = [line for line in done.stdout.splitlines() if "at most" in line]
+    bounds = [float(re.findall(r"at most ([\d.]+) x", line)[0]) for line in figures]
+    assert bounds == list(AIMS.values())
+    for line, name in zip(figures, AIMS, strict=True):
+        assert line.startswith(name)
+        assert re.search(r" \d+\.\d\d x ", line), line
+
+
+@requirement("OW-106")
+def test_the_command_of_the_benchmark_stands_beside_its_figures() -> None:
+    document = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    (section,) = (part for part in document.split("\n## ") if COMMAND in part)
+
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == len(AIMS)
+    for _, what, against, ratio, aim, _ in rows:
+        assert what.strip()
+        assert against.strip()
+        assert float(ratio) > 0
+        assert float(aim.split(",")[0]) in AIMS.values()
+        assert ("missed" in aim) is (float(ratio) > float(aim.split(",")[0]))
+    assert f"$(BIN)/{COMMAND}" in (ROOT / "Makefile").read_text("utf-8")
+
+
+@pytest.mark.sqlite_files
+@requirement("OW-106")
+def test_what_is_measured_is_as_the_service_puts_it(tmp_path: Path) -> None:
+    path, refs = tmp_path / "memory.db", Refs(large=30, small=10, total=75, repeating=6)
+    seeded(path, Size(rows=10, projects=10), 1)
+    for counts in (refs.live, refs.half, refs.twice):
+        refs_put(path, counts, 1)
+
+    with serving(path) as service:
+        host = Host(service.http)
+        held = {it["memoryRef"]: it["entries"] for it in ok(host.ask("GET", "/refs"))["refs"]}
+        assert held == {LARGE: 30, HALF: 30, SMALL: 10, TWICE: 6, "mem://other-0": 5}
+        assert len(Host(service.http, HALF).entries()) == 15
+        told = ok(Host(service.http, TWICE).consolidate())["event"]["payload"]
+        assert (told["inputCount"], told["outputCount"]) == (6, 3)
+        newest = Host(service.http, LARGE).entries()
+        assert [it["id"] for it in newest] == [f"note-{number}" for number in range(29, -1, -1)]
+        assert [it["id"] for it in newest if "decision" in it["tags"]] == ["note-0"]

@@ -1,0 +1,211 @@
+"""Archives: their ids and tags, how they are listed in the index, and where they do not show."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
+from ..support.openwop_looks import wire
+from ..support.openwop_passes import (
+    LINES,
+    about,
+    archive_id,
+    archived,
+    corpus,
+    digest,
+    events,
+    ids,
+    passed,
+)
+from ..support.openwop_tenants import anew, counted, keyed, page
+from ..support.requirements import requirement
+from ..support.service import Service
+
+NOW = "2030-01-01T12:00:00.000Z"
+EMPTY: Json = {"version": 1, "entryCount": 0, "archives": []}
+
+
+@pytest.fixture
+def host(service: Service) -> Host:
+    return Host(service.http)
+
+
+# Ids and tags
+
+
+@requirement("OW-73", "OW-66")
+def test_an_id_is_made_of_what_an_archive_says_and_of_what(service: Service, host: Host) -> None:
+    sources = ids(corpus(service, host))
+    content = "\n".join(LINES)
+
+    assert passed(host.distill())["outputId"] == archive_id(
+        REF, "extract-1", 100_000, sources, content
+    )
+    assert passed(host.distill(tokenBudget=777))["outputId"] == archive_id(
+        REF, "extract-1", 777, sources, content
+    )
+    assert passed(host.distill(content="b\u00e9", tokenBudget=777))["outputId"] == archive_id(
+        REF, "host", 777, sources, "b\u00e9"
+    )
+    assert passed(host.compact(keepSources=True))["outputId"] == archive_id(
+        REF, "extract-1", 1024, sources, content
+    )
+    assert passed(host.compact(content="b\u00e9"))["outputId"] == archive_id(
+        REF, "host", 1024, sources, "b\u00e9"
+    )
+
+
+@requirement("OW-73", "OW-83", "OW-32")
+def test_the_same_in_another_ref_or_tenant_is_another_archive(service: Service) -> None:
+    with keyed(service) as host, keyed(service, "writer", "acme") as acme:
+        found = list[str]()
+        for at in (host, replace(host, ref="other"), acme):
+            at.put("herons wade", id="a"), at.put("egrets fly", id="b")
+            found.append(passed(at.compact())["outputId"])
+
+        assert found[0] == found[2] != found[1]
+        assert {*counted(acme)} == {REF}
+        assert about(acme, found[2])["writtenBy"] != about(host, found[0])["writtenBy"]
+        ok(acme.delete(found[2]))
+        assert ids(host.entries()) == [found[0]]
+        assert ids(acme.entries()) == ["b", "a"]
+
+
+@requirement("OW-66", "OW-93")
+def test_the_subjects_of_its_sources_are_on_an_archive(host: Host) -> None:
+    host.put("likes tea", tags=["subject:ada", "x", "key:drink"])
+    host.put("likes ink", tags=["subject:bob", "source:mail"])
+    host.put("likes rain", tags=["subject:ada"])
+
+    for answer in (host.distill(), host.compact()):
+        tags = archived(host, answer)["tags"]
+        more = ["distilled"] if "archiveChecksum" in ok(answer) else []
+        expected = ["archive", f"compacted-from:{ok(answer)['runId']}", *more]
+        assert sorted(tags) == sorted([*expected, "subject:ada", "subject:bob"])
+        for tag in tags:
+            assert passed(answer)["outputId"] in ids(host.entries(tag=tag))
+
+
+@requirement("OW-67", "OW-36")
+def test_an_archive_is_an_entry_like_every_other_and_no_other_protocol_shows_it(
+    service: Service, host: Host
+) -> None:
+    corpus(service, host)
+    archive = archived(host, host.distill())
+
+    assert archive in host.search("pricing")
+    run = host.in_run("r1")
+    assert ok(run.get(archive["id"]))["entry"] == archive
+    assert refused(host.post("mine", id=archive["id"])) == (400, "validation_error")
+    assert refused(host.post("mine", id="archive_" + "0" * 32)) == (400, "validation_error")
+    for path in (
+        "/search?q=pricing", "/context?query=pricing", "/observations/recent", "/export", "/stats",
+        "/api/v1/memory/search?q=pricing", "/v1/memory_stores", "/review",
+    ):  # fmt: skip
+        told = service.http.get(path, headers={"X-Agent-ID": "ada"})
+        assert "pricing tiers" not in told.text
+        assert archive["id"] not in told.text
+    ok(host.delete(archive["id"]))
+    assert refused(host.get(archive["id"])) == (404, "not_found")
+
+
+# The index
+
+
+@requirement("OW-76")
+def test_the_index_lists_archives_newest_first_and_no_content(service: Service, host: Host) -> None:
+    corpus(service, host)
+    first = archived(host, host.compact())
+    service.clock.advance(seconds=90)
+    host.put("herons wade")
+    second = archived(host, host.distill())
+
+    index = host.index()
+
+    assert index == {
+        "version": 1, "archiveChecksum": digest(second["content"]), "entryCount": 2,
+        "updatedAt": second["createdAt"],
+        "archives": [
+            {"memoryRef": REF, "memoryId": second["id"], "entryCount": 1,
+             "archiveChecksum": digest(second["content"]), "from": "2030-01-01T12:01:30.000Z",
+             "to": "2030-01-01T12:01:30.000Z", "createdAt": "2030-01-01T12:01:30.000Z"},
+            {"memoryRef": REF, "memoryId": first["id"], "entryCount": 3,
+             "archiveChecksum": digest(first["content"]), "from": "2026-05-01T12:00:00.000Z",
+             "to": "2026-05-03T12:00:00.000Z", "createdAt": NOW},
+        ],
+    }  # fmt: skip
+    assert "proxy" not in str(index)
+
+
+@requirement("OW-76")
+def test_the_index_has_live_archives_alone(service: Service, host: Host) -> None:
+    host.put("herons wade"), host.put("egrets fly")
+    end = wire(service.clock.now + timedelta(seconds=60))
+    answers = [
+        host.distill(tokenBudget=100), host.distill(tokenBudget=200, expiresAt=end),
+        host.distill(tokenBudget=300), host.distill(tokenBudget=400),
+    ]  # fmt: skip
+    made = [passed(it)["outputId"] for it in answers]
+    assert [it["memoryId"] for it in host.index()["archives"]] == made[::-1]
+
+    ok(host.delete(made[0]))
+    ok(host.undo(ok(answers[3])["runId"]))
+    service.clock.advance(seconds=60)
+
+    index = host.index()
+    assert [it["memoryId"] for it in index["archives"]] == made[2:3]
+    assert (index["entryCount"], index["updatedAt"]) == (1, NOW)
+    ok(host.delete(made[2]))
+    assert host.index() == EMPTY
+
+
+@requirement("OW-76")
+def test_the_index_of_what_is_not_there_is_empty(host: Host) -> None:
+    held = counted(host)
+    for ref in ("never", "x" * 257, "..", "tenants/acme/x"):
+        assert replace(host, ref=ref).index() == EMPTY, ref
+    host.put()
+    assert host.index() == EMPTY
+    for params in ({}, {"memoryRef": ""}):
+        assert faults(host.ask("GET", "/index", params=params)) == ["memoryRef"]
+    assert {*counted(host)} - {*held} == {REF}
+
+
+@requirement("OW-76")
+def test_the_index_shows_the_newest_200(host: Host) -> None:
+    host.put("herons wade")
+    made = [passed(host.distill(tokenBudget=it))["outputId"] for it in range(1000, 1202)]
+
+    index = host.index()
+
+    assert [it["memoryId"] for it in index["archives"]] == made[:1:-1]
+    assert index["entryCount"] == 202
+
+
+@requirement("OW-76", "OW-32", "OW-83")
+def test_the_index_is_of_one_ref_of_one_tenant(service: Service) -> None:
+    with keyed(service) as host, keyed(service, "writer", "acme") as acme:
+        host.put("herons wade"), host.put("egrets fly")
+        host.compact()
+
+        for other in (acme, replace(host, ref=REF + "x"), anew(host)):
+            assert other.index() == EMPTY
+        with keyed(service, "reader") as reader:
+            assert reader.index() == host.index() != EMPTY
+
+
+@requirement("OW-56", "OW-58")
+def test_what_is_told_of_passes_holds_no_content(service: Service, host: Host) -> None:
+    corpus(service, host, tags=("xylotomist",))
+    host.distill(content="saffron")
+    host.consolidate({"ids": ids(host.entries()[-2:]), "content": "saffron too"})
+    host.put("xylophagan"), host.put("xylophagan")
+    ok(host.undo(ok(host.compact())["runId"]))
+
+    told = events(host)
+
+    for word in ("proxy", "pricing", "saffron", "xylotomist", "xylophagan"):
+        assert word not in str(told)
+    assert [it["sequence"] for it in told] == [0, 1, 2] * 4
+    assert page(host)["entries"]

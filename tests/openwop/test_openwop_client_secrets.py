@@ -1,0 +1,202 @@
+"""Secrets of runs through the Python client: given again where they are lost, shown nowhere."""
+
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory_client import (
+    Conflict,
+    Invalid,
+    MemoryClient,
+    MemoryServiceError,
+    Unreachable,
+)
+from agentops_memory_client.openwop.calls import register_secret
+
+from ..support.asking import KINDS, Happening, Road, answering, asking, over
+from ..support.openwop_hosts import REF, Host
+from ..support.requirements import requirement
+from ..support.service import Clock, Service, serving
+
+VALUE = "zanzibar-hunter2-quokka"
+MARK = "[REDACTED:stripe-key]"
+SECRETS = re.compile(r"/secrets$")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def client(kind: str, service: Service) -> Iterator[MemoryClient]:
+    with asking(kind, service.url) as client:
+        yield client
+
+
+def types(host: Host, run: str = "r1") -> list[str]:
+    """What a run tells of, by the last words of the types."""
+    return [event["type"].rpartition(".")[2] for event in host.told(run)]
+
+
+def whole(error: BaseException) -> str:
+    """Everything that is shown of an error."""
+    return "".join(traceback.format_exception(error)) + repr(error)
+
+
+@requirement("OW-104")
+def test_a_service_that_has_lost_the_secrets_is_given_them_again_once(
+    kind: str, tmp_path: Path, clock: Clock
+) -> None:
+    path = tmp_path / "memory.db"
+    services: list[Service] = []
+
+    def to_the_last(request: httpx.Request) -> httpx.Response:
+        return over(services[-1])(request)
+
+    road = Road([to_the_last])
+    with asking(kind, road=road) as client:
+        run = client.openwop.run("r1")
+        with serving(path, clock=clock) as first:
+            services.append(first)
+            run.open()
+            assert run.secret("stripe-key", VALUE) is True
+            assert run.secret("stripe-key", VALUE[::-1]) is True  # another value of the same
+            assert run.secret("other", "another value") is True
+            assert run.secret("short", "7 signs") is False
+        with serving(path, clock=clock) as second:
+            services.append(second)
+            road.requests.clear()
+            entry = run.put(REF, f"It is {VALUE}, {VALUE[::-1]}, another value.", node_id="n1")
+            assert [bool(SECRETS.search(it.url.path)) for it in road.requests] == [
+                False, True, True, True, True, False
+            ]  # fmt: skip
+            road.requests.clear()
+            run.put(REF, "and more")
+            assert len(road.requests) == 1
+            run.end()
+
+            assert entry.content == f"It is {MARK}, {MARK}, [REDACTED:other]."
+            assert types(Host(second.http)) == ["started", "written", "written", "completed"]
+
+
+@requirement("OW-104")
+def test_who_has_no_secrets_to_give_again_is_refused(
+    kind: str, tmp_path: Path, clock: Clock
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, clock=clock) as service, asking(kind, service.url) as client:
+        run = client.openwop.run("r1")
+        run.open()
+        run.secret("stripe-key", VALUE)
+    with serving(path, clock=clock) as service, asking(kind, service.url) as client:
+        anew = client.openwop.run("r1")
+        anew.open()
+        with pytest.raises(Conflict) as refusal:
+            anew.put(REF, f"It is {VALUE}.")
+        assert refusal.value.code == "run_secrets_lost"
+        anew.secret("stripe-key", VALUE)
+        assert anew.put(REF, f"It is {VALUE}.").content == f"It is {MARK}."
+
+
+def lost_secrets() -> Road:
+    """A service that loses secrets whenever it is given them."""
+    lost = answering(409, {"error": "run_secrets_lost", "message": "They are lost."})
+    registered = answering(200, {"secretId": "s", "registered": True})
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return (registered if SECRETS.search(request.url.path) else lost)(request)
+
+    return Road([answer])
+
+
+@requirement("OW-104")
+def test_secrets_are_given_again_no_more_than_once(kind: str) -> None:
+    road = lost_secrets()
+    with asking(kind, road=road) as client:
+        run = client.openwop.run("r1")
+        run.secret("s", VALUE)
+        with pytest.raises(Conflict, match="They are lost") as refusal:
+            run.put(REF, "text")
+
+    assert [it.url.path.rpartition("/")[2] for it in road.requests] == [
+        "secrets", "memory", "secrets", "memory"
+    ]  # fmt: skip
+    assert road.keys[1] == road.keys[3] != None  # noqa: E711 - the same request, sent again
+    assert road.keys[0] is road.keys[2] is None
+    assert VALUE not in whole(refusal.value)
+
+
+@requirement("OW-104")
+def test_another_conflict_gives_no_secrets_again(kind: str) -> None:
+    ended = answering(409, {"error": "run_terminal", "message": "The run has ended."})
+    road = Road([answering(200, {"secretId": "s", "registered": True}), ended])
+    with asking(kind, road=road) as client:
+        run = client.openwop.run("r1")
+        run.secret("s", VALUE)
+        with pytest.raises(Conflict, match="The run has ended"):
+            run.put(REF, "text")
+
+    assert len(road.requests) == 2
+
+
+@requirement("OW-104")
+def test_a_secret_that_cannot_be_one_is_not_given_again(kind: str) -> None:
+    refused = answering(400, {"error": "validation_error", "message": "No."})
+    lost = answering(409, {"error": "run_secrets_lost", "message": "They are lost."})
+    road = Road([refused, lost])
+    with asking(kind, road=road) as client:
+        run = client.openwop.run("r1")
+        with pytest.raises(Invalid):
+            run.secret("", VALUE)
+        with pytest.raises(Conflict):
+            run.put(REF, "text")
+
+    assert len(road.requests) == 2
+
+
+@requirement("OW-104")
+def test_a_secret_whose_answer_was_lost_is_given_again(kind: str) -> None:
+    lost = answering(409, {"error": "run_secrets_lost", "message": "They are lost."})
+    registered = answering(200, {"secretId": "s", "registered": True})
+    road = Road([httpx.ReadError("cut"), lost, registered, lost])
+    with asking(kind, road=road, retries=0) as client:
+        run = client.openwop.run("r1")
+        with pytest.raises(Unreachable):
+            run.secret("s", VALUE)
+        with pytest.raises(Conflict):
+            run.put(REF, "text")
+
+    assert road.requests[2].content == road.requests[0].content
+
+
+@requirement("OW-104", "OW-40")
+def test_a_value_is_in_no_repr_and_no_error(
+    kind: str, client: MemoryClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    with client.openwop.run("r1") as run:
+        run.secret("stripe-key", VALUE)
+        assert run.put(REF, f"It is {VALUE}.").content == f"It is {MARK}."
+        with pytest.raises(Invalid) as invalid:
+            run.secret("x" * 1000, VALUE)
+        shown = [repr(run), str(run), repr(client), repr(client.openwop), repr(run.memory)]
+        assert f"{'Async' * (kind == 'awaiting')}Run('r1')" in shown
+        shown += [whole(invalid.value), caplog.text]
+    shown.append(repr(register_secret("r1", "stripe-key", VALUE)))
+    happenings: tuple[Happening, ...] = (
+        httpx.ReadError("cut"), answering(200, html="<html>"), answering(200, {"registered": []}),
+        answering(503, {"error": "service_unavailable", "message": "Busy."}),
+    )  # fmt: skip
+    for happening in happenings:
+        with asking(kind, road=Road([happening]), retries=0) as nobody:
+            with pytest.raises(MemoryServiceError) as failure:
+                nobody.openwop.run("r1").secret("stripe-key", VALUE)
+            shown.append(whole(failure.value))
+
+    assert [text for text in shown if VALUE in text] == []

@@ -1,0 +1,280 @@
+"""However many commitments fire together, a transaction fires some, and steps the others."""
+
+import json
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.jobs import schedule
+
+from ..support.archives import at
+from ..support.engines import broken
+from ..support.erasing import remains
+from ..support.openwop_commitments import Intents, soon
+from ..support.openwop_hosts import Host, Json, ok, refused
+from ..support.openwop_seams import driven
+from ..support.openwop_storms import (
+    STEP,
+    arm_rows,
+    assert_fired_in_order,
+    firing_no_further,
+    numbers,
+    states,
+    until_fired,
+)
+from ..support.openwop_tenants import anew
+from ..support.process import until
+from ..support.requirements import requirement
+from ..support.service import Clock, Service, serving
+from .test_openwop_commitment_races import together
+
+STORM = STEP + 50
+GITHUB = "ghp" + "_" + "xylotomistA1b2C3d4E5f6G7h8I9j0K1l2M3"
+FULL = (409, "too_many_commitments")
+
+
+def _rain_from(first: int) -> str:
+    return f"NEW.state = 'fired' AND NEW.tag = 'rain' AND OLD.id >= {first}"
+
+
+@pytest.fixture(autouse=True)
+def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "LOOK_EVERY", timedelta(hours=1))
+
+
+@pytest.fixture
+def host(service: Service) -> Host:
+    return Host(service.http)
+
+
+@pytest.fixture
+def intents(host: Host) -> Intents:
+    return Intents(host)
+
+
+@requirement("OW-85", "OW-86", "OW-57")
+def test_a_put_fires_a_step_and_the_rest_fires_after_it_in_order(
+    service: Service, host: Host, intents: Intents
+) -> None:
+    source = host.put("plan")["id"]
+    arm_rows(service.path, source, STORM, tag="rain")
+    first, *_ = numbers(service.path, "armed")
+
+    with firing_no_further(service.path, first + STEP):
+        host.put("wet", tags=["rain"])
+        assert numbers(service.path, "fired") == [*range(first, first + STEP)]
+    until_fired(service.path)
+
+    assert states(service.path) == {"fired": STORM}
+    assert_fired_in_order(service.path, intents)
+
+
+@requirement("OW-85", "OW-87")
+def test_what_a_put_has_met_fires_although_the_entry_goes_and_nothing_else_does(
+    service: Service, host: Host, intents: Intents
+) -> None:
+    source, deleted, old, kept = (host.put(it)["id"] for it in ("plan", "gone", "old", "kept"))
+    short = host.put("short", ttlSeconds=60)["id"]
+    arm_rows(service.path, source, STEP, tag="rain")
+    gone = [intents.on(it, "rain")["id"] for it in (deleted, old, short, kept)]
+    arm_rows(service.path, source, 5, tag="rain")
+    first, *_ = numbers(service.path, "armed")
+
+    with firing_no_further(service.path, first + STEP):
+        wet = host.put("wet", tags=["rain", "when:rain"])["id"]
+        ok(host.delete(wet))
+        ok(host.delete(deleted))
+        host.put("new", supersedes=[old])
+        ok(intents.cancel(gone[3]))
+        later = intents.on(host.put("late")["id"], "rain")
+        service.clock.advance(minutes=1)
+    until_fired(service.path)
+
+    assert states(service.path) == {"fired": STEP + 5, "cancelled": 5, "armed": 1}
+    assert [ok(intents.get(it))["state"] for it in gone] == ["cancelled"] * 4
+    assert_fired_in_order(service.path, intents)
+    host.put("wet again", tags=["rain"])
+    assert ok(intents.get(later["id"]))["state"] == "fired"
+
+
+@requirement("OW-85")
+def test_a_put_fires_what_it_has_met_before_what_others_have_left(
+    service: Service, host: Host, intents: Intents
+) -> None:
+    source, cold = host.put("plan")["id"], host.put("cold", tags=["snow"])["id"]
+    arm_rows(service.path, source, STORM, tag="rain")
+    other, own = intents.on(source, "snow"), intents.on(cold, "snow")
+    first, *_ = numbers(service.path, "armed")
+
+    with broken(service.path, "UPDATE", "commitments", when=_rain_from(first + STEP)):
+        host.put("wet", tags=["rain"])
+        host.put("white", tags=["snow"])
+        assert ok(host.ask("GET", "/refs"))
+        fired = numbers(service.path, "fired")
+    until_fired(service.path)
+
+    # For the source no other entry has the tag; for all others `cold` had it before.
+    assert fired == [*range(first, first + STEP), first + STORM + 1]
+    assert ok(intents.get(own["id"]))["state"] == "fired"
+    assert ok(intents.get(other["id"]))["state"] == "armed"
+
+
+@requirement("OW-84", "OW-85", "OW-101")
+def test_a_restart_goes_on_with_what_was_met_and_what_was_due(tmp_path: Path) -> None:
+    path, clock = tmp_path / "memory.db", Clock()
+    with serving(path, clock=clock) as service:
+        host = Host(service.http)
+        source = host.put("plan")["id"]
+        arm_rows(path, source, STORM, tag="rain")
+        first, *_ = numbers(path, "armed")
+        with firing_no_further(path, first + STEP):
+            host.put("wet", tags=["rain"])
+        arm_rows(path, source, STORM, due=soon(service, hours=1))
+    left = states(path)["armed"]
+    clock.advance(hours=2)
+    with serving(path, clock=clock) as service:
+        intents = Intents(Host(service.http))
+        until_fired(path)
+        assert states(path) == {"fired": 2 * STORM}
+        assert_fired_in_order(path, intents)
+        figures = service.http.get("/metrics").text
+        rest = left - STORM
+        assert f'memory_commitments_fired_total{{condition="time"}} {STORM}.0' in figures
+        assert f'memory_commitments_fired_total{{condition="predicate"}} {rest}.0' in figures
+
+
+@requirement("OW-84")
+@pytest.mark.parametrize("read", ["/commitments?limit=1000", "/events?limit=1000"])
+def test_a_read_fires_one_step_and_answers_what_is_there(
+    service: Service, host: Host, intents: Intents, read: str
+) -> None:
+    source = host.put("plan")["id"]
+    arm_rows(service.path, source, STORM, due=soon(service, minutes=1))
+    first, *_ = numbers(service.path, "armed")
+    service.clock.advance(minutes=1)
+
+    with firing_no_further(service.path, first + STEP):
+        answer = ok(host.ask("GET", read))
+    told = [it["payload"] for it in answer.get("events", ()) if it["type"] == "commitment.fired"]
+    shown = [it for it in answer.get("commitments", ()) if it["state"] == "fired"]
+    assert len(told or shown) == STEP
+    until_fired(service.path)
+
+    assert states(service.path) == {"fired": STORM}
+    assert_fired_in_order(service.path, intents)
+
+
+@requirement("OW-84", "OW-85")
+def test_of_puts_reads_and_steps_that_race_each_fires_once(
+    service: Service, host: Host, intents: Intents
+) -> None:
+    source = host.put("plan")["id"]
+    arm_rows(service.path, source, STORM, tag="rain")
+    arm_rows(service.path, source, STORM, due=soon(service, minutes=1))
+    service.clock.advance(minutes=1)
+
+    answers = together(
+        [partial(host.post, "wet", tags=["rain"]), partial(host.ask, "GET", "/events?limit=9")] * 8
+    )
+    until_fired(service.path)
+
+    assert all(it.is_success for it in answers)
+    assert states(service.path) == {"fired": 2 * STORM}
+    told = [it["commitmentId"] for it in intents.fired()]
+    assert len(told) == len({*told}) == 2 * STORM
+
+
+@requirement("OW-85")
+def test_a_seed_and_a_merge_make_due_what_waits_as_a_put_does(tmp_path: Path) -> None:
+    with driven(tmp_path / "memory.db") as suite:
+        host, path = suite.host, suite.service.path
+        source = host.put("plan")["id"]
+        for tag in ("rain", "snow"):
+            arm_rows(path, source, STORM, tag=tag)
+        suite.seed({"id": "wet", "content": "wet", "tags": ["rain"]}, ref=host.ref)
+        until_fired(path)
+        assert states(path) == {"fired": STORM, "armed": STORM}
+
+        merged = [host.put(it)["id"] for it in ("one", "two")]
+        ok(host.consolidate({"ids": merged, "content": "both", "tags": ["snow"]}))
+        until_fired(path)
+        assert states(path) == {"fired": 2 * STORM}
+
+
+@requirement("OW-85", "OW-14")
+def test_a_ref_arms_a_thousand_of_a_tag_and_ten_thousand_in_all(
+    service: Service, host: Host, intents: Intents
+) -> None:
+    source = host.put("plan")["id"]
+    other, elsewhere = host.put("other")["id"], Intents(anew(host))
+    rain: Json = {"memoryId": other, "condition": "predicate", "tag": "rain"}
+    arm_rows(service.path, source, 999, tag="rain")
+    armed = intents.on(other, "rain")
+
+    for refusal in (
+        intents.post(**rain | {"memoryId": host.put("third")["id"]}),
+        host.post("x", tags=["when:rain"]),
+        host.post("x", tags=["when:dry", "when:rain"]),
+    ):
+        assert refused(refusal) == FULL
+        assert "rain" not in refusal.text
+    assert ok(intents.post(**rain)) == armed  # it has that one
+    assert host.contents() == ["third", "other", "plan"]
+    assert states(service.path) == {"armed": 1000}
+    elsewhere.host.put("theirs", tags=["when:rain"])
+    ok(intents.cancel(armed["id"]))
+    intents.on(other, "rain")
+
+    arm_rows(service.path, source, 8_999, due=soon(service, days=1))
+    host.put("the last", tags=["when:snow"])
+    due = f"due:{soon(service, days=2).isoformat()}"
+    for refusal in (
+        intents.post(**rain | {"tag": "sun"}),
+        intents.post(memoryId=source, condition="time", dueAt=due.removeprefix("due:")),
+        host.post("x", tags=[due]),
+    ):
+        assert refused(refusal) == FULL
+    host.put("it has come", tags=["snow"])
+    assert refused(host.post("x", tags=[due, "when:snow"])) == FULL  # one of them has room
+    host.put("as many as there may be", tags=[due])
+    elsewhere.host.put("theirs", tags=[due])
+
+
+@requirement("OW-85")
+def test_no_seed_and_no_merge_arms_more_than_a_ref_may_have(tmp_path: Path) -> None:
+    with driven(tmp_path / "memory.db") as suite:
+        host, path = suite.host, suite.service.path
+        source, *merged = (host.put(it)["id"] for it in ("plan", "one", "two"))
+        arm_rows(path, source, 1000, tag="rain")
+        seeds = [{"id": "x", "content": "x"}, {"id": "y", "content": "y", "tags": ["when:rain"]}]
+
+        seeded = suite.post("/test/memory/seed", {"memoryRef": host.ref, "entries": seeds})
+        done = host.consolidate({"ids": merged, "content": "both", "tags": ["when:rain"]})
+
+        assert (refused(seeded), refused(done)) == (FULL, FULL)
+        assert host.contents() == ["two", "one", "plan"]
+        assert states(path) == {"armed": 1000}
+
+
+@requirement("OW-37", "OW-103", "OW-85")
+def test_what_was_met_fires_although_its_tag_is_redacted_meanwhile(tmp_path: Path) -> None:
+    path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
+    exceptions.write_text(json.dumps({"default": {"allow_kinds": ["github-token"]}}))
+    with serving(path) as service:
+        host = Host(service.http)
+        source, kept = host.put("plan")["id"], host.put("kept")["id"]
+        for each in (source, kept):
+            arm_rows(path, each, STORM // 2, tag=f"a {GITHUB}")
+        first, *_ = numbers(path, "armed")
+        with firing_no_further(path, first + STEP):
+            host.put("wet", tags=[f"a {GITHUB}"])
+    exceptions.unlink()
+
+    assert at(path).run("scan", "--redact").exit_code == 0
+
+    with serving(path) as service:
+        until_fired(path)
+        assert states(path) == {"fired": STORM}
+        until(lambda: not remains(tmp_path, GITHUB))

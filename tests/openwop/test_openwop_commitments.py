@@ -1,0 +1,301 @@
+"""Commitments are armed, listed, read and cancelled by those who may."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ..support.openwop_commitments import FIELDS, Intents, firing
+from ..support.openwop_hosts import Host, Json, faults, ok, refused
+from ..support.openwop_tenants import NEVER, SECRET, anew, keyed
+from ..support.requirements import requirement
+from ..support.service import Service, serving
+
+NOBODYS = "cmt_" + "0" * 32
+UNKNOWN = (404, "not_found")
+
+
+@pytest.fixture
+def host(service: Service) -> Host:
+    return Host(service.http)
+
+
+@requirement("OW-84", "OW-85")
+def test_tags_of_a_put_arm_and_each_condition_is_one_commitment(host: Host) -> None:
+    due = "due:2030-01-01T13:00:00Z"
+    tags = [due, "due:2030-01-01T14:00:00+01:00", "when:rain", "when:snow", "undue:x"]
+
+    made = host.put("Take the umbrella.", tags=tags)
+
+    armed = Intents(host).listed()
+    assert made["tags"] == tags
+    assert [(it["condition"], it.get("dueAt"), it.get("tag")) for it in armed] == [
+        ("time", "2030-01-01T13:00:00.000Z", None), ("predicate", None, "rain"),
+        ("predicate", None, "snow"),
+    ]  # fmt: skip
+    for each in armed:
+        assert (each["memoryId"], each["memoryRef"]) == (made["id"], host.ref)
+        assert (each["state"], each["createdAt"]) == ("armed", made["createdAt"])
+        assert ok(Intents(host).get(each["id"])) == each
+
+
+@requirement("OW-12", "OW-14")
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "due:", "due:tomorrow", "due:2030-01-01", "due:2030-01-02T00:00:00",
+        "due:2030-13-01T00:00:00Z", "due:2030-01-01T12:00:00Z", "due:2030-01-01T12:00:00.000999Z",
+        "due:1999-01-01T00:00:00Z", "due: 2031-01-01T00:00:00Z", "due:2030-W05-1T00:00:00Z",
+        "due:2030-01-02T00:00:00 01:00", "when:",
+    ],
+)  # fmt: skip
+def test_a_tag_that_is_no_condition_to_come_is_refused_and_nothing_is_stored(
+    host: Host, tag: str
+) -> None:
+    answer = host.post("one", tags=["a", tag])
+
+    assert faults(answer) == ["tags"]
+    assert tag not in answer.text
+    assert (host.entries(), Intents(host).listed()) == ([], [])
+
+
+def test_a_put_that_is_repeated_arms_nothing_new(service: Service, host: Host) -> None:
+    once = replace(host, headers={"Idempotency-Key": "k1"})
+    fields: Json = {"tags": ["due:2030-01-01T13:00:00Z", "when:rain"], "id": "plan"}
+    first = once.put("one", **fields)
+    service.clock.advance(hours=2)
+    fired = Intents(host).listed()
+
+    assert ok(once.post("one", **fields), 201)["entry"] == first
+    assert ok(host.post("one", **fields))["entry"] == first  # its time is over by now
+
+    assert Intents(host).listed() == fired
+    assert [it["state"] for it in fired] == ["fired", "armed"]
+
+
+@requirement("OW-84", "OW-85")
+def test_a_condition_is_armed_for_an_entry_that_is_there(service: Service, host: Host) -> None:
+    made, intents = host.put("one", id="plan"), Intents(host)
+    service.clock.advance(seconds=1)
+
+    time = intents.at("plan", "2030-01-01T15:00:00.123999+02:00")
+    tag = intents.on("plan", "rain")
+
+    assert time == {
+        "id": time["id"], "memoryRef": host.ref, "memoryId": made["id"], "condition": "time",
+        "dueAt": "2030-01-01T13:00:00.123Z", "state": "armed",
+        "createdAt": "2030-01-01T12:00:01.000Z",
+    }  # fmt: skip
+    assert tag.keys() == FIELDS | {"tag"}
+    assert time["id"].startswith("cmt_")
+    assert len(time["id"]) == len(NOBODYS)
+    assert intents.listed() == [time, tag]
+
+
+def test_an_equal_condition_is_the_one_that_is_armed(host: Host) -> None:
+    intents, memory = Intents(host), host.put("one", tags=["when:rain"])["id"]
+    (armed,) = intents.listed()
+    wanted: Json = {"memoryId": memory, "condition": "predicate", "tag": "rain"}
+
+    assert ok(intents.post(**wanted)) == armed
+    other = host.put("two")["id"]
+    ok(intents.post(**wanted | {"memoryId": other}), 201)
+    ok(intents.cancel(armed["id"]))
+    again = ok(intents.post(**wanted), 201)
+
+    assert again["id"] != armed["id"]
+    assert intents.states() == ["cancelled", "armed", "armed"]
+
+
+@requirement("OW-12", "OW-14")
+def test_each_field_at_fault_is_named(host: Host) -> None:
+    memory, intents = host.put("one")["id"], Intents(host)
+    time: Json = {"memoryId": memory, "condition": "time", "dueAt": "2030-01-02T00:00:00Z"}
+    tag: Json = {"memoryId": memory, "condition": "predicate", "tag": "rain"}
+    cases: list[tuple[Json, list[str]]] = [
+        ({}, ["memoryId", "condition"]),
+        ({"memoryId": 1, "condition": "x", "tag": "x" * 257}, ["memoryId", "condition", "tag"]),
+        (time | {"dueAt": None}, ["dueAt"]), (time | {"tag": "rain"}, ["tag"]),
+        (time | {"dueAt": "tomorrow"}, ["dueAt"]),
+        (time | {"dueAt": "2030-01-02T00:00:00"}, ["dueAt"]),
+        (time | {"dueAt": "2030-01-01T12:00:00Z"}, ["dueAt"]),
+        (time | {"dueAt": "1999-01-01T00:00:00Z"}, ["dueAt"]),
+        (tag | {"tag": ""}, ["tag"]), (tag | {"tag": None}, ["tag"]),
+        (tag | {"dueAt": "2030-01-02T00:00:00Z"}, ["dueAt"]),
+        (tag | {"memoryRef": "a/../b"}, ["memoryRef"]),
+        (tag | {"memoryRef": SECRET}, ["memoryRef"]),
+    ]  # fmt: skip
+    for body, fields in cases:
+        assert faults(intents.post(**body)) == fields, body
+    for query in ({"state": "gone"}, {"limit": "x"}, {"limit": -1}, {"after": "cmt_1"}):
+        answer = host.ask("GET", "/commitments", params=query)
+        assert faults(answer) == [*query]
+    ok(intents.post(**tag, more=1, dueAt=None, state="fired"), 201)
+    assert intents.states() == ["armed"]
+
+
+@requirement("OW-31", "OW-87", "OW-33")
+def test_what_is_not_there_or_not_current_takes_no_commitment(service: Service, host: Host) -> None:
+    intents = Intents(host)
+    gone, short = host.put("gone")["id"], host.put("short", ttlSeconds=5)["id"]
+    old = host.put("old")["id"]
+    host.put("new", supersedes=[old])
+    ok(host.delete(gone))
+    service.clock.advance(seconds=5)
+    tag: Json = {"condition": "predicate", "tag": "rain"}
+
+    never = intents.post(memoryId=NEVER, **tag)
+    assert refused(never) == UNKNOWN
+    assert never.json()["message"] == "memory entry not found"
+    for memory in (gone, short, old):
+        assert intents.post(memoryId=memory, **tag).content == never.content
+    elsewhere = intents.post(memoryId=old, memoryRef="mem://nobodys", **tag)
+    assert elsewhere.content == never.content
+    foreign = intents.post(memoryId=old, memoryRef="tenants/acme/x", **tag)
+    assert refused(foreign) == (403, "forbidden")
+    for ref in ("tenants/acme/x", "a/../b", SECRET, "mem://nobodys"):
+        assert intents.listed(memoryRef=ref) == []
+    assert intents.listed() == []
+
+
+@requirement("OW-85", "OW-37")
+def test_a_tag_that_is_waited_for_is_screened_as_tags_are(host: Host) -> None:
+    intents, memory = Intents(host), host.put("one")["id"]
+    run = host.in_run("r1")
+    run.register("crm", "correct-horse")
+
+    answer = intents.post(memoryId=memory, condition="predicate", tag="has correct-horse")
+
+    armed = ok(answer, 201)
+    assert armed["tag"] == "has [REDACTED:crm]"
+    assert answer.headers["x-redacted"] == "1"
+    host.put("two", tags=["has correct-horse"])
+    assert intents.fired() == [firing(armed)]
+
+
+def test_commitments_are_listed_in_pages_by_ref_and_by_state(host: Host) -> None:
+    intents, other = Intents(host), Intents(anew(host))
+    memory, elsewhere = host.put("one")["id"], other.host.put("two")["id"]
+    made = [intents.on(memory, f"tag {number}") for number in range(5)]
+    theirs = other.on(elsewhere, "tag 0")
+    ok(intents.cancel(made[1]["id"]))
+    host.put("rain", tags=["tag 3"])
+
+    assert [it["id"] for it in intents.listed()] == [*(it["id"] for it in made), theirs["id"]]
+    assert intents.listed(memoryRef=other.host.ref) == [theirs]
+    by_state = {
+        state: [made.index(it) for it in made if it["id"] in _ids(intents, state)]
+        for state in ("armed", "fired", "cancelled")
+    }
+    assert by_state == {"armed": [0, 2, 4], "fired": [3], "cancelled": [1]}
+    found, after = list[Json](), ""
+    while True:
+        page = intents.page(limit=2, after=after, memoryRef=host.ref)
+        found += page["commitments"]
+        if "next" not in page:
+            break
+        assert page["next"] == found[-1]["id"]
+        after = page["next"]
+    assert [it["id"] for it in found] == [it["id"] for it in made]
+    assert intents.listed(limit=0) == intents.listed(limit=1001) == intents.listed()
+
+
+def _ids(intents: Intents, state: str) -> set[str]:
+    return {it["id"] for it in intents.listed(state=state)}
+
+
+def test_a_commitment_is_cancelled_again_and_again_and_a_fired_one_stays_so(host: Host) -> None:
+    intents, memory = Intents(host), host.put("one")["id"]
+    kept, fired = intents.on(memory, "rain"), intents.on(memory, "snow")
+    host.put("two", tags=["snow"])
+
+    cancelled = ok(intents.cancel(kept["id"]))
+
+    assert cancelled == kept | {"state": "cancelled"}
+    assert ok(intents.cancel(kept["id"])) == cancelled == ok(intents.get(kept["id"]))
+    assert ok(intents.cancel(fired["id"]))["state"] == "fired"
+    host.put("three", tags=["rain"])
+    assert intents.fired() == [firing(fired)]
+    for unknown in (NOBODYS, "cmt_x", kept["id"].upper(), memory):
+        for answer in (intents.get(unknown), intents.cancel(unknown)):
+            assert refused(answer) == UNKNOWN
+            assert answer.json()["message"] == "commitment not found"
+
+
+@requirement("OW-13")
+def test_a_request_under_an_idempotency_key_is_done_once(host: Host) -> None:
+    memory = host.put("one")["id"]
+    once = Intents(replace(host, headers={"Idempotency-Key": "k1"}))
+    body: Json = {"memoryId": memory, "condition": "predicate", "tag": "rain"}
+    first = once.post(**body)
+    host.put("two", tags=["rain"])
+
+    again = once.post(**body)
+
+    assert (again.status_code, again.content) == (201, first.content)
+    assert again.headers["openwop-idempotent-replay"] == "true"
+    mismatch = (409, "idempotency_key_mismatch")
+    assert refused(once.post(**body | {"tag": "snow"})) == mismatch
+    assert Intents(host).states() == ["fired"]
+    armed = Intents(host).on(memory, "snow")
+    cancelled = once.cancel(armed["id"])  # the key of another operation
+    assert ok(cancelled)["state"] == "cancelled"
+    repeated = once.cancel(armed["id"])
+    assert repeated.content == cancelled.content
+    assert repeated.headers["openwop-idempotent-replay"] == "true"
+    ok(host.delete(memory))
+    assert once.post(**body).content == first.content
+
+
+@requirement("OW-8", "OW-9")
+def test_readers_read_commitments_and_writers_make_and_cancel_them(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "memory.db") as closed,
+        keyed(closed, "reader") as reader,
+        keyed(closed, "writer") as writer,
+        keyed(closed, "admin", "default", "p-*") as one,
+    ):
+        memory = writer.put("one")["id"]
+        armed = Intents(writer).on(memory, "rain")
+        forbidden = (403, "forbidden")
+        body: Json = {"memoryId": memory, "condition": "predicate", "tag": "snow"}
+        for answer in (Intents(reader).post(**body), Intents(reader).cancel(armed["id"])):
+            assert refused(answer) == forbidden
+            assert "scopeRequired" in answer.json()["details"]
+        for path in ("", f"/{armed['id']}", f"/{NOBODYS}"):
+            assert refused(one.ask("GET", f"/commitments{path}")) == forbidden
+        assert Intents(reader).listed() == [armed]
+        assert ok(Intents(reader).get(armed["id"])) == armed
+
+
+@requirement("OW-32", "OW-33", "OW-34")
+def test_another_tenant_sees_its_own_commitments_alone(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "memory.db") as closed,
+        keyed(closed) as ada,
+        keyed(closed, "writer", "acme") as bob,
+    ):
+        for host in (ada, bob):
+            host.put("one", id="plan", tags=["when:rain"])
+        (mine,), (theirs,) = Intents(ada).listed(), Intents(bob).listed()
+
+        bob.put("two", tags=["rain"])
+
+        assert Intents(ada).listed() == [mine]
+        assert (Intents(ada).fired(), Intents(bob).fired()) == ([], [firing(theirs)])
+        never = Intents(ada).get(NOBODYS)
+        for answer in (Intents(ada).get(theirs["id"]), Intents(ada).cancel(theirs["id"])):
+            assert (answer.status_code, answer.content) == (404, never.content)
+        assert Intents(ada).listed(tenantId="acme") == [mine]
+
+
+@requirement("OW-36")
+def test_no_route_of_projects_shows_a_commitment_or_takes_one(service: Service) -> None:
+    saved = service.save("one", tags=["due:2030-01-01T13:00:00Z", "when:rain"])
+    service.save("two", tags=["rain"])
+    service.clock.advance(hours=2)
+
+    host = Host(service.http)
+    assert (Intents(host).listed(), Intents(host).fired()) == ([], [])
+    tag: Json = {"memoryId": f"{saved['id']}", "condition": "predicate", "tag": "rain"}
+    assert refused(Intents(host).post(**tag)) == UNKNOWN

@@ -1,0 +1,299 @@
+"""Compaction: many entries become one archive, which supersedes them; none of them is lost."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
+from ..support.openwop_looks import wire
+from ..support.openwop_passes import (
+    COMPACTED,
+    DIGESTS,
+    LINES,
+    about,
+    archived,
+    corpus,
+    digest,
+    events,
+    ids,
+    is_recorded,
+    of_type,
+    passed,
+    state,
+)
+from ..support.openwop_tenants import NEVER, SECRET, anew, counted
+from ..support.requirements import requirement
+from ..support.service import Service
+
+NOTHING = (409, "nothing_to_compact")
+VALUE = "Xylographer.77"
+
+
+@pytest.fixture
+def host(service: Service) -> Host:
+    return Host(service.http)
+
+
+@requirement("OW-66", "OW-67")
+def test_an_archive_takes_the_place_of_its_sources_which_can_still_be_read(
+    service: Service, host: Host
+) -> None:
+    made = corpus(service, host)
+
+    answer = host.compact()
+
+    payload, archive = passed(answer), archived(host, answer)
+    assert payload == {
+        "memoryRef": REF, "outputId": archive["id"], "sourceIds": ids(made), "sourceCount": 3,
+        "trigger": "host-managed", "byteSize": 230,
+    }  # fmt: skip
+    assert archive["content"].split("\n") == LINES
+    assert digest(archive["content"]) == DIGESTS[1024]
+    assert archive["createdAt"] == "2030-01-01T12:00:00.000Z"
+    assert archive.keys() == {"id", "content", "tags", "createdAt"}
+    assert sorted(archive["tags"]) == ["archive", f"compacted-from:{ok(answer)['runId']}"]
+    assert host.entries() == host.search("pricing") == host.entries(tag="archive") == [archive]
+    for it in made:
+        assert ok(host.get(it["id"]))["entry"] == it
+        assert about(host, it["id"])["supersededBy"] == [archive["id"]]
+    is_recorded(host, answer)
+
+
+@requirement("OW-66", "OW-67")
+def test_provenance_tells_of_what_an_archive_was_made_and_by_which_pass(
+    service: Service, host: Host
+) -> None:
+    made = corpus(service, host)
+    answer = host.compact()
+
+    told = about(host, passed(answer)["outputId"])
+
+    assert told["writtenBy"] == {"runId": ok(answer)["runId"]}
+    assert (told["method"], told["derivedFrom"]) == ("extract-1", ids(made))
+    assert "supersededBy" not in told
+
+
+@requirement("OW-66", "OW-29")
+def test_sources_that_are_kept_stay_in_the_list(service: Service, host: Host) -> None:
+    made = corpus(service, host)
+
+    first, second = host.compact(keepSources=True), host.compact(keepSources=True)
+
+    archive = archived(host, first)
+    assert archived(host, second) == archive
+    assert host.entries() == [archive, *made[::-1]]
+    assert about(host, archive["id"])["derivedFrom"] == ids(made)
+    assert "supersededBy" not in about(host, made[0]["id"])
+    size = sum(len(it["content"]) for it in host.entries())
+    assert counted(host) == {REF: (4, size)}
+
+
+@requirement("OW-68", "OW-69")
+def test_what_is_new_is_compacted_beside_archives_which_are_not(
+    service: Service, host: Host
+) -> None:
+    corpus(service, host)
+    first = archived(host, host.compact())
+    host.put("herons wade")
+    before = state(host)
+    assert refused(host.compact()) == NOTHING
+    assert state(host) == before
+
+    host.put("egrets fly")
+    second = archived(host, host.compact())
+
+    assert host.entries() == [second, first]
+    assert second["content"] == "- 2030-01-01: herons wade\n- 2030-01-01: egrets fly"
+
+
+KEEPERS: dict[str, Callable[[Host], Json]] = {
+    "pinned": lambda it: it.put("pinned stone", tags=["a", "pinned"]),
+    "due": lambda it: it.put("armed stone", tags=["due:2030-06-01T00:00:00Z"]),
+    "when": lambda it: it.put("armed stone", tags=["when:rain"]),
+}
+
+
+@pytest.mark.parametrize("name", KEEPERS)
+@requirement("OW-68")
+def test_what_is_pinned_or_armed_is_never_superseded(host: Host, name: str) -> None:
+    kept = KEEPERS[name](host)
+    made = [host.put(text) for text in ("herons wade", "egrets fly")]
+
+    payload = passed(host.compact())
+
+    assert payload["sourceIds"] == ids(made)
+    assert kept in host.entries()
+    assert "stone" not in ok(host.get(payload["outputId"]))["entry"]["content"]
+
+
+@requirement("OW-68")
+def test_the_source_of_a_commitment_that_is_over_is_an_input(host: Host) -> None:
+    made = [host.put("armed stone"), host.put("herons wade")]
+    body = {"memoryRef": REF, "memoryId": made[0]["id"], "condition": "predicate", "tag": "rain"}
+    armed = ok(host.ask("POST", "/commitments", body), 201)
+    assert refused(host.compact()) == NOTHING
+
+    ok(host.ask("DELETE", f"/commitments/{armed['id']}"))
+
+    assert passed(host.compact())["sourceIds"] == ids(made)
+
+
+EMPTY: dict[str, Callable[[Host], object]] = {
+    "nothing": lambda _: None,
+    "one": lambda it: it.put(),
+    "one and a pinned one": lambda it: [it.put(), it.put(tags=["pinned"])],
+    "no word": lambda it: [it.put("!?!"), it.put("-- ... --")],
+    "one and a deleted one": lambda it: [it.put(), it.delete(it.put()["id"])],
+    "one and a superseded one": lambda it: it.put(supersedes=[it.put()["id"]]),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+@requirement("OW-69", "OW-14")
+def test_fewer_than_two_inputs_or_no_word_is_refused_and_told_of_nowhere(
+    host: Host, name: str
+) -> None:
+    EMPTY[name](host)
+    before = state(host)
+
+    answer = host.compact()
+
+    assert refused(answer) == NOTHING
+    assert state(host) == before
+    assert "details" not in answer.json()
+
+
+@requirement("OW-70", "OW-42")
+def test_the_text_of_a_host_takes_the_place_of_the_extract_and_is_screened(
+    service: Service, host: Host
+) -> None:
+    made = corpus(service, host)
+
+    answer = host.compact(content=f"The provider is slow; {SECRET}. [BYOK:x]")
+
+    archive = archived(host, answer)
+    assert archive["content"] == "The provider is slow; [REDACTED:openai-key]. [REDACTED:byok]"
+    assert passed(answer)["byteSize"] == len(archive["content"])
+    told = about(host, archive["id"])
+    assert (told["method"], told["derivedFrom"]) == ("host", ids(made))
+    assert host.entries() == [archive]
+
+
+@pytest.mark.parametrize("content", ["", " \n\t", "x" * 65_537, "\u00e9" * 32_769, 7, ["a"]])
+@requirement("OW-70", "OW-12")
+def test_the_text_of_a_host_is_within_the_limits_of_a_put(host: Host, content: object) -> None:
+    host.put(), host.put()
+    before = state(host)
+
+    assert faults(host.compact(content=content)) == ["content"]
+
+    assert state(host) == before
+    assert passed(host.compact(content="\u00e9" * 32_768))["byteSize"] == 65_536
+
+
+@requirement("OW-42", "OW-40")
+def test_what_was_stored_before_it_was_secret_is_not_said_again(host: Host) -> None:
+    host.put(f"the lock opens with {VALUE} today"), host.put("herons wade")
+    run = host.in_run("r1")
+    run.register("lock", VALUE)
+
+    archive = archived(host, host.compact())
+
+    assert "[REDACTED:lock]" in archive["content"]
+    assert VALUE not in archive["content"] + str(events(host))
+    assert VALUE not in ok(host.get(archive["id"]))["entry"]["content"]
+
+
+@requirement("OW-66")
+def test_an_archive_is_no_larger_than_a_third_of_its_sources(host: Host) -> None:
+    words = "heron egret stork crane ibis bittern".split()
+    made = [
+        host.put(". ".join(f"{word} number {turn} flew {word}s{turn}" for word in words))
+        for turn in range(40)
+    ]
+    size = sum(len(it["content"]) for it in made)
+    assert size > 3 * 1024
+
+    payload = passed(host.compact())
+
+    assert 1024 < payload["byteSize"] <= -(-size // 3)
+    assert payload["sourceCount"] == 40
+
+
+@requirement("OW-66")
+@pytest.mark.parametrize("count", [100, 101])
+def test_of_many_sources_the_number_is_told_and_not_each(host: Host, count: int) -> None:
+    made = [host.put(f"heron {it}") for it in range(count)]
+
+    payload = passed(host.compact())
+
+    assert payload["sourceCount"] == count
+    assert payload.get("sourceIds") == (ids(made) if count == 100 else None)
+    assert about(host, payload["outputId"])["derivedFrom"] == ids(made)
+    assert ids(host.entries()) == [payload["outputId"]]
+
+
+@pytest.mark.slow
+@requirement("OW-66")
+def test_the_oldest_sources_up_to_4_mebibytes_are_taken(host: Host) -> None:
+    made = [host.put(f"heron{it:03}" + " stork" * 10_921 + "  ") for it in range(66)]
+    assert {len(it["content"]) for it in made} == {65_536}
+
+    payload = passed(host.compact())
+
+    assert payload["sourceIds"] == ids(made[:64])
+    assert ids(host.entries()) == [payload["outputId"], *ids(made[:63:-1])]
+
+
+@requirement("OW-66")
+def test_an_archive_ends_when_the_first_of_its_sources_does(service: Service, host: Host) -> None:
+    end = service.clock.now + timedelta(seconds=60)
+    kept = host.put("herons wade")
+    host.put("storks nest", ttlSeconds=600), host.put("egrets fly", expiresAt=wire(end))
+
+    archive = archived(host, host.compact())
+
+    assert archive["expiresAt"] == wire(end)
+    service.clock.now = end
+    assert kept in host.entries()
+    assert sorted(host.contents()) == ["herons wade", "storks nest"]
+    assert refused(host.get(archive["id"])) == (404, "not_found")
+
+
+@requirement("OW-83", "OW-66")
+def test_a_pass_is_of_one_ref_and_of_no_run(service: Service, host: Host) -> None:
+    other = replace(host, ref=f"{REF}/")
+    corpus(service, host), corpus(service, other)
+    before = other.entries()
+
+    payload = passed(host.compact(runId="no such run", limit=1, tags=["x"], content=None))
+
+    assert payload["memoryRef"] == REF
+    assert other.entries() == before
+    assert refused(other.get(payload["outputId"])) == (404, "not_found")
+    assert refused(anew(host).compact()) == NOTHING
+    assert len(of_type(host, COMPACTED)) == 1
+    assert counted(other)[other.ref][0] == 3
+
+
+@requirement("OW-71", "OW-29")
+@pytest.mark.parametrize("is_again", [False, True])
+def test_an_archive_that_is_deleted_gives_its_sources_back(
+    service: Service, host: Host, is_again: bool
+) -> None:
+    made = corpus(service, host)
+    before = host.entries()
+    archive = archived(host, host.compact())
+
+    ok(host.delete(archive["id"]))
+
+    assert host.entries() == before
+    assert counted(host)[REF][0] == 3
+    assert host.get(archive["id"]).content == host.get(NEVER).content
+    if is_again:
+        again = archived(host, host.compact())
+        assert (again["id"], again["content"]) == (archive["id"], archive["content"])
+        assert host.entries() == [again]
+        assert about(host, made[0]["id"])["supersededBy"] == [again["id"]]

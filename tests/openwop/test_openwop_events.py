@@ -1,0 +1,279 @@
+"""What is told of runs: every event once, in order, in the transaction of what it tells."""
+
+import re
+from pathlib import Path
+from threading import Barrier, Event
+
+import pytest
+
+from ..support.engines import broken
+from ..support.openwop_followers import Follower, Writers
+from ..support.openwop_hosts import H, Host, Json, faults, ok, refused
+from ..support.openwop_looks import wire
+from ..support.process import until
+from ..support.requirements import requirement
+from ..support.service import START, Service, serving
+
+EVENT = re.compile(r"evt_[0-9a-f]{32}")
+FIELDS = {"eventId", "runId", "type", "payload", "timestamp", "sequence"}
+OF_A_RUN = {
+    "agentId",
+    "workflowId",
+    "memoryRefs",
+    "status",
+    "kind",
+    "sourceRunId",
+    "fromSeq",
+    "mode",
+}
+PAYLOADS = {
+    "memory.written": {"memoryRef", "memoryId", "nodeId", "agentId", "tags"},
+    "agentops-memory.memory.deleted": {"memoryRef", "memoryId"},
+} | {f"run.{it}": OF_A_RUN for it in ("started", "completed", "failed", "cancelled")}
+
+
+@pytest.fixture
+def host(service: Service) -> Host:
+    return Host(service.http)
+
+
+def stream(host: Host, **query: object) -> Json:
+    """A part of the tenant's events."""
+    found: Json = ok(host.ask("GET", "/events", params=query))
+    return found
+
+
+@requirement("OW-55", "OW-56", "OW-57")
+def test_a_run_tells_what_was_written_and_deleted_in_it_and_nothing_it_says(
+    service: Service, host: Host
+) -> None:
+    run = host.in_run("r1", agentId="root")
+    service.clock.advance(seconds=1)
+    fields: Json = {"nodeId": "n1", "agentId": "ada", "tags": ["b", "a", "b"]}
+    one = run.put("hippopotamus", **fields)
+    two = run.put("rhinoceros", tags=None)
+    ok(run.delete(one["id"]))
+    run.end()
+
+    told = run.told()
+
+    later = wire(service.clock.now)
+    assert [(it["sequence"], it["type"], it["timestamp"], it.get("nodeId")) for it in told] == [
+        (0, "run.started", wire(START), None), (1, "memory.written", later, "n1"),
+        (2, "memory.written", later, None), (3, "agentops-memory.memory.deleted", later, None),
+        (4, "run.completed", later, None),
+    ]  # fmt: skip
+    about = {"memoryRef": host.ref, "memoryId": one["id"]}
+    assert told[1]["payload"] == about | {"nodeId": "n1", "agentId": "ada", "tags": ["b", "a"]}
+    assert told[2]["payload"].items() >= {"memoryId": two["id"], "tags": []}.items()
+    assert told[3]["payload"] == about
+    assert not re.search("hippopotamus|rhinoceros", repr(told))
+    for it in told:
+        assert it.keys() - {"nodeId"} == FIELDS
+        assert EVENT.fullmatch(it["eventId"])
+        assert it["payload"].keys() <= PAYLOADS[it["type"]]
+    assert len({it["eventId"] for it in told}) == len(told)
+    assert stream(host)["events"] == told
+
+
+@requirement("OW-55")
+def test_what_is_done_without_a_run_is_told_of_by_none(host: Host) -> None:
+    run = host.in_run("r1")
+    before = run.told()
+
+    ok(host.delete(host.put()["id"]))
+    assert faults(host.post(nodeId="n1")) == ["nodeId"]
+    assert faults(host.post(agentId="ada")) == ["agentId"]
+
+    assert run.told() == stream(host)["events"] == before
+
+
+BAD: dict[str, tuple[Json, int]] = {
+    "blank content": ({"content": " "}, 400),
+    "an end in the past": ({"expiresAt": "2020-01-01T00:00:00Z"}, 400),
+    "a long node": ({"nodeId": "n" * 129}, 400),
+    "a short agent": ({"agentId": "ab"}, 400),
+    "an id that is taken": ({"id": "taken"}, 409),
+    "an older one that is not there": ({"supersedes": ["mem_" + "0" * 32]}, 409),
+    "a ref of another tenant": ({"memoryRef": "tenants/acme/x"}, 403),
+    "a malformed ref": ({"memoryRef": "a/../b"}, 400),
+}
+
+
+@requirement("OW-55")
+@pytest.mark.parametrize("name", BAD)
+def test_a_put_that_is_refused_is_told_of_by_no_event(host: Host, name: str) -> None:
+    fields, status = BAD[name]
+    kept = host.put("taken", id="taken")
+    run = host.in_run("r1")
+
+    assert run.post("else", **fields).status_code == status
+    assert refused(run.delete("mem_" + "0" * 32)) == (404, "not_found")
+
+    assert [it["type"] for it in run.told()] == ["run.started"]
+    assert host.entries() == [kept]
+
+
+@requirement("OW-55")
+@pytest.mark.parametrize("table", ["run_events", "memories", "ref_tags", "ref_entries"])
+def test_a_put_of_which_one_part_fails_leaves_nothing_of_the_others(
+    tmp_path: Path, table: str
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        host = Host(service.http)
+        made, run = host.put(), host.in_run("r1")
+        before = host.entries(), run.told(), ok(host.ask("GET", "/refs"))
+
+        with broken(path, "INSERT", table):
+            assert run.post("lost", tags=["a"], nodeId="n1", supersedes=[made["id"]]).is_error
+            assert (host.entries(), run.told(), ok(host.ask("GET", "/refs"))) == before
+
+        again = run.put("again", tags=["a"], nodeId="n1", supersedes=[made["id"]])
+        assert host.entries() == [again]
+        assert [it["sequence"] for it in run.told()] == [0, 1]
+
+
+@requirement("OW-57")
+def test_the_events_of_a_run_are_read_in_parts(host: Host) -> None:
+    run = host.in_run("r1")
+    for number in range(4):
+        run.put(str(number))
+
+    def part(**query: object) -> tuple[list[int], bool]:
+        answer = ok(run.ask("GET", "/runs/r1/events", params=query))
+        assert answer.keys() == {"events", "isComplete"}
+        return [it["sequence"] for it in answer["events"]], answer["isComplete"]
+
+    assert part() == ([0, 1, 2, 3, 4], False)
+    assert part(after=4) == ([], False)
+    run.end()
+    assert part() == ([0, 1, 2, 3, 4, 5], True)
+    assert part(limit=2) == ([0, 1], False)
+    assert part(after=1, limit=2) == ([2, 3], False)
+    assert part(after=3, limit=2) == ([4, 5], True)
+    assert part(after=0) == ([1, 2, 3, 4, 5], True)
+    assert part(after=99) == ([], True)
+    for name, value in (("after", "x"), ("limit", "x"), ("limit", "-1")):
+        answer = run.ask("GET", "/runs/r1/events", params={name: value})
+        assert faults(answer) == [name], value
+
+
+@requirement("OW-58")
+def test_the_events_of_all_runs_are_followed_and_chosen_by_type(host: Host) -> None:
+    first, second = host.in_run("r1"), host.in_run("r2")
+    first.put("a")
+    at = stream(host)["next"]
+    second.put("b")
+    first.end()
+
+    every = stream(host)["events"]
+    assert [(it["runId"], it["sequence"]) for it in every] == [
+        ("r1", 0), ("r2", 0), ("r1", 1), ("r2", 1), ("r1", 2)
+    ]  # fmt: skip
+    later = stream(host, after=at)
+    assert later["events"] == every[3:]
+    end = stream(host, after=later["next"])
+    assert end["events"] == []
+    assert stream(host, after=end["next"])["events"] == []
+    written = stream(host, type="memory.written")
+    assert written["events"] == [every[2], every[3]]
+    assert stream(host, type="memory.written", after=written["next"])["events"] == []
+    second.put("c")
+    for before in (end, written):
+        assert [it["sequence"] for it in stream(host, after=before["next"])["events"]][-1:] == [2]
+    walked, cursor = list[Json](), dict[str, object]()
+    while (page := stream(host, limit=2, **cursor))["events"]:
+        assert len(page["events"]) <= 2
+        walked, cursor = walked + page["events"], {"after": page["next"]}
+    assert walked == stream(host)["events"]
+    for name, value in (("after", "no cursor"), ("limit", "x"), ("limit", "-1")):
+        assert faults(host.ask("GET", "/events", params={name: value})) == [name], value
+
+
+@requirement("OW-58")
+def test_a_cursor_goes_on_after_a_restart_and_none_is_needed_for_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        host = Host(service.http)
+        empty = stream(host)
+        assert empty["events"] == []
+        host.in_run("r1").put()
+        begun = stream(host, after=empty["next"])
+        assert len(begun["events"]) == 2
+    with serving(path) as service:
+        host = Host(service.http)
+        assert stream(host)["events"] == begun["events"]
+        Host(service.http, run="r1").end()
+        (ended,) = stream(host, after=begun["next"])["events"]
+        assert (ended["type"], ended["sequence"]) == ("run.completed", 2)
+
+
+@requirement("OW-58", "OW-57", "OW-55")
+def test_under_racing_writers_every_event_comes_once_in_the_order_of_commits(
+    service: Service, host: Host
+) -> None:
+    runs = [host.in_run(f"r{number}").run for number in range(4)]
+    start, is_over = Barrier(18), Event()
+    writers = Writers(service.url, runs * 4, start, puts=12)
+    readers = [Follower(service.url, start, is_over, limit=it) for it in (3, 100)]
+    for thread in (*writers.threads, *readers):
+        thread.start()
+    for thread in writers.threads:
+        thread.join(60)
+    is_over.set()
+    for reader in readers:
+        reader.join(60)
+
+    everything = stream(host, limit=1000)["events"]
+    assert len(writers.made) == 16 * 12
+    assert len({it["eventId"] for it in everything}) == len(everything) == 4 + 16 * 12
+    for reader in readers:
+        assert reader.events == everything
+    for run in runs:
+        told = host.told(run, limit=1000)
+        assert told == [it for it in everything if it["runId"] == run]
+        assert [it["sequence"] for it in told] == list(range(1 + 4 * 12))
+        assert {it["payload"]["memoryId"] for it in told[1:]} == {
+            id_ for id_, of in writers.made if of == run
+        }
+
+
+@requirement("OW-57", "OW-58")
+def test_of_racing_ends_and_puts_the_end_comes_last(service: Service, host: Host) -> None:
+    run = host.in_run("r1")
+    start = Barrier(9)
+    writers = Writers(service.url, ["r1"] * 8, start, puts=10)
+    for thread in writers.threads:
+        thread.start()
+    start.wait(30)
+    until(lambda: len(run.told(limit=1000)) >= 10)
+    run.end("cancelled")
+    for thread in writers.threads:
+        thread.join(60)
+
+    told = run.told(limit=1000)
+    assert [it["type"] for it in told] == [
+        "run.started", *["memory.written"] * len(writers.made), "run.cancelled"
+    ]  # fmt: skip
+    assert [it["sequence"] for it in told] == list(range(len(told)))
+    assert {it["payload"]["memoryId"] for it in told[1:-1]} == {it for it, _ in writers.made}
+    assert writers.refusals <= {(409, "run_terminal")}
+    refs = ok(host.ask("GET", "/refs"))["refs"]
+    assert sum(it["entries"] for it in refs) == len(writers.made)
+
+
+@requirement("OW-56", "OW-14")
+def test_no_event_and_no_refusal_says_what_a_memory_says(host: Host) -> None:
+    run = host.in_run("r1")
+    made = run.put("hippopotamus", id="fact", tags=["quill"])
+    answers = [
+        run.post("rhinoceros", id="fact"), run.post("rhinoceros", supersedes=["mem_x"]),
+        run.ask("POST", "/runs/r1/fork", {"mode": "hippopotamus"}),
+    ]  # fmt: skip
+    for answer in answers:
+        assert answer.is_error
+        assert not re.search("hippo|rhino|quill|mem://|fact", answer.json()["message"])
+    told = host.http.get(f"{H}/events").text
+    assert "hippopotamus" not in told
+    assert made["id"] in told

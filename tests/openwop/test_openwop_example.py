@@ -1,0 +1,137 @@
+"""The host of the examples loses nothing and does nothing twice, wherever it is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ..docs.test_docs import ROOT
+from ..support.forks import SOURCES
+from ..support.openwop_hosts import Host, Json, ok
+from ..support.process import Program
+from ..support.requirements import requirement
+from ..support.service import Service, serving
+
+EXAMPLE = ROOT / "docs" / "examples" / "workflow.py"
+REF = "mem://reviews"
+VALUE = "zanzibar-hunter2-quokka"
+LOG = f"fine\nerror: no disk\nerror: {VALUE} is wrong\n"
+JUDGED = "log has 2 errors; known before: nothing"
+STEPS = ("recall", "read", "judge")
+
+
+@contextmanager
+def running(service: Service, folder: Path, run: str = "r1") -> Iterator[Program]:
+    variables = {"MEMORY_URL": service.url, "PYTHONPATH": SOURCES, "REVIEW_TOKEN": VALUE}
+    process = subprocess.Popen(
+        [sys.executable, str(EXAMPLE), run, "log"],
+        cwd=folder,
+        env=os.environ | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    program = Program(process)
+    try:
+        yield program
+    finally:
+        program.end()
+
+
+def state(service: Service, run: str = "r1") -> str:
+    found: Json = ok(Host(service.http).ask("GET", f"/runs/{run}"))
+    return str(found["status"])
+
+
+def assert_done_once(service: Service, run: str = "r1") -> None:
+    """Each node has put one entry, and the run tells of each once, and of one end."""
+    host = Host(service.http, ref=REF)
+    events = host.told(run)
+    assert [it["type"] for it in events] == [
+        "run.started", *["memory.written"] * 3, "run.completed"
+    ]  # fmt: skip
+    assert [it["nodeId"] for it in events[1:-1]] == [*STEPS]
+    ids = [it["id"] for it in host.entries() if it["id"].startswith(f"{run}/")]
+    assert ids[::-1] == [f"{run}/{node}" for node in STEPS]
+
+
+@pytest.mark.slow
+@requirement("OW-104")
+def test_a_host_that_is_killed_while_a_node_works_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    with serving(tmp_path / "memory.db") as service:
+        with running(service, tmp_path) as program:
+            program.line("read begins")
+            with (tmp_path / "log").open("w"):  # waits for the node to read
+                program.send(signal.SIGKILL)
+                program.wait()
+        assert state(service) == "running"
+        Host(service.http, ref=REF).put("judged meanwhile", tags=["node:judge"])
+
+        with running(service, tmp_path) as program:
+            program.line("read begins")
+            (tmp_path / "log").write_text(LOG)
+            assert program.wait() == 0, program.errors
+        assert program.lines == [
+            "recall is done: nothing",
+            "read begins",
+            "read is done: error: no disk",
+            "error: [REDACTED:review-token] is wrong",
+            "judge begins",
+            f"judge is done: {JUDGED}",
+            "run r1 is completed",
+        ]
+
+        assert_done_once(service)
+        (tmp_path / "log").unlink()
+        (tmp_path / "log").write_text("fine")
+        with running(service, tmp_path, "r2") as program:
+            assert program.wait() == 0, program.errors
+        assert f"recall is done: {JUDGED}; judged meanwhile" in program.lines
+        assert_done_once(service, "r2")
+
+
+@pytest.mark.slow
+@requirement("OW-104")
+def test_a_host_that_is_killed_after_every_line_completes(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(LOG)
+    with serving(tmp_path / "memory.db") as service:
+        for line in (
+            f"{node} {what}" for node in STEPS for what in ("(begins|is done)", "is done")
+        ):
+            with running(service, tmp_path) as program:
+                program.line(line)
+                program.send(signal.SIGKILL)
+                program.wait()
+            if state(service) != "running":
+                break  # it was quicker
+        with running(service, tmp_path) as program:
+            assert program.wait() == 0, program.errors
+        assert program.lines[-1] in ("run r1 is completed", "run r1 has ended already")
+
+        assert state(service) == "completed"
+        assert_done_once(service)
+        assert Host(service.http, ref=REF).contents()[0] == JUDGED
+
+
+@requirement("OW-104")
+def test_a_host_whose_node_fails_ends_its_run_failed(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        with running(service, tmp_path) as program:
+            assert program.wait() == 1
+        assert "FileNotFoundError" in program.errors
+        assert state(service) == "failed"
+
+        with running(service, tmp_path) as program:
+            assert program.wait() == 0, program.errors
+        assert program.lines == ["run r1 has ended already"]
+        assert VALUE not in program.errors
+
+
+def test_the_example_is_what_the_guide_links() -> None:
+    assert f"examples/{EXAMPLE.name}" in (ROOT / "docs" / "client.md").read_text("utf-8")

@@ -1,0 +1,222 @@
+"""What a consolidation supersedes: a model of the rule, and its laws."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.openwop.model.entries import RefEntry, RefEntryId
+from agentops_memory.openwop.model.passes import Link
+from agentops_memory.openwop.rules.passes.merging import plan
+from agentops_memory.openwop.rules.passes.units import units
+
+from ..support.requirements import requirement
+
+START = datetime(2026, 5, 1, tzinfo=UTC)
+INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
+SENTENCES = ["Heron.", "heron", "Stork!", "Owl, rook.", "owl rook", "Rook owl.", "...", "-"]
+TAGS = ["a", "b", "key:", "key:x", "key:y", "subject:ada", "subject:bob", "source:1", "node:2"]
+SAID = st.tuples(
+    st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=4).map(" \n".join),
+    st.one_of(st.just([]), st.lists(st.sampled_from(TAGS), unique=True, max_size=3)).map(tuple),
+)
+EXAMPLES = settings(max_examples=150, deadline=None)
+
+
+def entries(*said: tuple[str, tuple[str, ...]]) -> list[RefEntry]:
+    """Entries, oldest first; the ids do not follow their age."""
+    return [
+        RefEntry(
+            id=RefEntryId(f"e{at}"),
+            memory=MemoryId(100 + (at * 7) % 97),
+            uid=f"uid-{at}",
+            content=content,
+            tags=tags,
+            created_at=START + timedelta(seconds=at),
+            expires_at=None,
+        )
+        for at, (content, tags) in enumerate(said)
+    ]
+
+
+ENTRIES = st.lists(SAID, max_size=9).map(lambda said: entries(*said))
+
+
+def places(those: Sequence[RefEntry]) -> list[tuple[int, int]]:
+    """The plan's links by the entries' places: what stays, what goes."""
+    at = {entry.memory: place for place, entry in enumerate(those)}
+    return [(at[link.newer], at[link.older]) for link in plan(those)]
+
+
+def said_by(entry: RefEntry) -> set[tuple[str, ...]]:
+    return {unit.words for unit in units(entry.content)}
+
+
+def keys(entry: RefEntry) -> set[str]:
+    return {tag for tag in entry.tags if tag.startswith("key:") and tag != "key:"}
+
+
+def subjects(entry: RefEntry) -> set[str]:
+    return {tag for tag in entry.tags if tag.startswith("subject:")}
+
+
+def telling(entry: RefEntry) -> set[str]:
+    return {tag for tag in entry.tags if not tag.startswith(INCIDENTAL)}
+
+
+def newer_holders(those: Sequence[RefEntry], at: int, key: str) -> list[int]:
+    about = subjects(those[at])
+    later = range(at + 1, len(those))
+    return [it for it in later if key in keys(those[it]) and subjects(those[it]) == about]
+
+
+def model(those: Sequence[RefEntry]) -> list[tuple[int, int]]:
+    """The rule as it is written, in quadratic time."""
+    links = dict[int, int]()
+    for at, entry in enumerate(those):
+        holders = [newer_holders(those, at, key) for key in keys(entry)]
+        if holders and all(holders):
+            links[at] = max(map(max, holders))
+    current = [at for at in range(len(those)) if at not in links]
+    for at in current:
+        supersets = [
+            (len(said_by(those[it])), it)
+            for it in current
+            if telling(those[it]) == telling(those[at]) and said_by(those[at]) <= said_by(those[it])
+        ]
+        if said_by(those[at]) and max(supersets)[1] != at:
+            links[at] = max(supersets)[1]
+    return [(links[at], at) for at in sorted(links)]
+
+
+@EXAMPLES
+@given(ENTRIES)
+@requirement("OW-78")
+def test_a_plan_is_what_the_rule_says(those: list[RefEntry]) -> None:
+    assert places(those) == model(those)
+
+
+@EXAMPLES
+@given(ENTRIES)
+@requirement("OW-78")
+def test_no_word_goes_that_is_not_said_elsewhere_but_those_of_a_stale_key(
+    those: list[RefEntry],
+) -> None:
+    for stays, goes in places(those):
+        new, old = those[stays], those[goes]
+        is_said = telling(new) == telling(old) and said_by(old) <= said_by(new)
+        is_stale = stays > goes and keys(new) & keys(old)
+        assert is_said or is_stale
+        if not is_said:
+            assert all(newer_holders(those, goes, key) for key in keys(old))
+
+
+@EXAMPLES
+@given(ENTRIES)
+@requirement("OW-79")
+def test_entries_of_different_subjects_are_never_linked(those: list[RefEntry]) -> None:
+    assert all(subjects(those[stays]) == subjects(those[goes]) for stays, goes in places(those))
+
+
+@EXAMPLES
+@given(ENTRIES, st.data())
+@requirement("OW-78")
+def test_what_is_left_of_a_plan_is_the_plan_for_what_is_left(
+    those: list[RefEntry], data: st.DataObject
+) -> None:
+    links = plan(those)
+    older = [link.older for link in links]
+    assert len({*older}) == len(older)
+    assert {link.newer for link in links}.isdisjoint(older)
+
+    done = data.draw(st.sets(st.sampled_from(older)) if older else st.just(set[MemoryId]()))
+    left = [entry for entry in those if entry.memory not in done]
+    assert plan(left) == [link for link in links if link.older not in done]
+    assert plan([entry for entry in those if entry.memory not in older]) == []
+
+
+@requirement("OW-78")
+def test_the_newest_entry_with_a_key_stays() -> None:
+    those = entries(
+        ("Lives in Rome.", ("key:home",)),
+        ("Likes tea.", ("key:drink",)),
+        ("Lives in Oslo.", ("key:home",)),
+        ("Lives in Bonn.", ("home", "key:home")),
+    )
+
+    assert plan(those) == [
+        Link(those[3].memory, those[0].memory),
+        Link(those[3].memory, those[2].memory),
+    ]
+
+
+@requirement("OW-78")
+def test_an_entry_with_several_keys_goes_when_it_is_older_for_each() -> None:
+    both = ("Rome, tea.", ("key:home", "key:drink"))
+    home, drink = ("Oslo.", ("key:home",)), ("Coffee.", ("key:drink",))
+
+    assert places(entries(both, home)) == []
+    assert places(entries(home, both)) == [(1, 0)]
+    assert places(entries(both, drink, home)) == [(2, 0)]
+    assert places(entries(both, home, both)) == [(2, 0), (2, 1)]
+
+
+@requirement("OW-79")
+def test_a_key_is_one_fact_of_one_set_of_subjects() -> None:
+    assert places(
+        entries(
+            ("Rome.", ("key:home", "subject:ada")),
+            ("Oslo.", ("key:home", "subject:bob")),
+            ("Bonn.", ("key:home",)),
+            ("Kyiv.", ("subject:bob", "key:home", "subject:ada")),
+            ("Lund.", ("key:home", "subject:ada", "subject:bob")),
+            ("Rome.", ("subject:ada",)),
+            ("Rome.", ("subject:bob",)),
+        )
+    ) == [(4, 3)]
+
+
+@requirement("OW-78")
+def test_the_largest_entry_that_says_all_stays_and_of_equal_ones_the_newest() -> None:
+    assert places(
+        entries(
+            ("Heron. Stork. Owl.", ()),
+            ("heron", ()),
+            ("Stork? Heron! Heron.", ()),
+            ("Heron.\nJay.\nRook.", ()),
+            ("Jay. Owl.", ()),
+            ("owl... stork... HERON...", ()),
+        )
+    ) == [(5, 0), (5, 1), (5, 2)]
+
+
+@requirement("OW-78")
+def test_parts_of_units_other_orders_and_other_tags_are_not_the_same() -> None:
+    assert (
+        places(
+            entries(
+                ("The heron flies.", ()),
+                ("The heron flies far.", ()),
+                ("Far flies the heron.", ()),
+                ("The heron flies far.", ("bird",)),
+                ("...", ()),
+                ("...", ()),
+                ("key less", ("key:",)),
+                ("key lost", ("key:",)),
+            )
+        )
+        == []
+    )
+
+
+@requirement("OW-78")
+def test_tags_that_tell_the_origin_do_not_hold_entries_apart() -> None:
+    assert places(
+        entries(
+            ("Heron.", ("a", "b", "source:x", "node:1")),
+            ("Heron. Stork.", ("run-id:r", "b", "a", "workflow:w")),
+            ("Heron.", ("b", "sources:x")),
+        )
+    ) == [(1, 0)]

@@ -1,0 +1,226 @@
+"""kill -9 in the midst of a pass: all of it is there or nothing, and the next one goes on."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ..support.database import assert_index_is_whole
+from ..support.engines import rows
+from ..support.openwop_hosts import REF, Host, Json, ok
+from ..support.openwop_passes import (
+    COMPACTED,
+    CONSOLIDATED,
+    UNDONE,
+    about,
+    events,
+    ids,
+    of_type,
+    passed,
+)
+from ..support.openwop_tenants import counted
+from ..support.process import DEADLINE, Program, served, until
+from ..support.requirements import requirement
+from ..support.service import PLAIN
+
+pytestmark = pytest.mark.slow
+
+STEP = 200  # links that a consolidation makes at once
+TEXTS, TIMES = 70, 12
+LINKS = TEXTS * (TIMES - 1)
+SUBJECT = "subject:ada"
+Work = Callable[[Host], httpx.Response]
+
+
+def filled(host: Host, *tags: str) -> list[Json]:
+    return [
+        host.put(f"heron number {text}", tags=list(tags))
+        for _ in range(TIMES)
+        for text in range(TEXTS)
+    ]
+
+
+def listed(host: Host) -> list[Json]:
+    """Every entry of the ref."""
+    found, query = list[Json](), dict[str, object]({"memoryRef": host.ref, "limit": 500})
+    while True:
+        page = ok(host.ask("GET", "/memory", params=query))
+        found += page["entries"]
+        if "next" not in page:
+            return found
+        query["before"] = page["next"]
+
+
+def killed(program: Program, http: httpx.Client, work: Work, due: Callable[[], object]) -> bool:
+    """Kill the program when it is due, while it does the work; whether that was answered."""
+    answers, begun = list[httpx.Response](), threading.Event()
+
+    def ask() -> None:
+        with (
+            suppress(httpx.TransportError),
+            httpx.Client(base_url=http.base_url, timeout=DEADLINE, verify=PLAIN) as own,
+        ):
+            begun.set()
+            answers.append(work(Host(own)))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert begun.wait(DEADLINE)
+    until(lambda: answers or due())
+    program.send(signal.SIGKILL)
+    asking.join(DEADLINE)
+    program.wait()
+    return bool(answers)
+
+
+def linked(path: Path) -> int:
+    found: int = rows(path, "SELECT count(*) FROM ref_supersessions")[0][0]
+    return found
+
+
+def is_whole(path: Path) -> None:
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert rows(path, "PRAGMA foreign_key_check") == []
+    assert_index_is_whole(path)
+
+
+def runs_are_whole(host: Host, broken_off: int = 0) -> None:
+    """Every run of a pass tells of it and is over, but for so many that were broken off."""
+    every, broken = events(host), 0
+    for run in {it["runId"] for it in every}:
+        told = [it["type"] for it in every if it["runId"] == run]
+        assert [it["sequence"] for it in every if it["runId"] == run] == [*range(len(told))]
+        assert told[0] == "run.started"
+        broken += len(told) < 3
+    assert broken <= broken_off
+
+
+@pytest.mark.parametrize("step", range(LINKS // STEP + 1))
+@requirement("OW-77", "OW-78", "OW-80", "OW-29", "OW-82")
+def test_kill_9_at_a_step_of_a_consolidation_and_the_next_pass_goes_on(
+    tmp_path: Path, step: int
+) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        made = filled(Host(http))
+        killed(program, http, Host.consolidate, lambda: linked(path) > step * STEP)
+    wanted = {it["content"] for it in made}
+    with served(path) as (_, http):
+        host = Host(http)
+        assert {it["content"] for it in listed(host)} == wanted
+        assert counted(host)[REF][0] == len(made)
+        runs_are_whole(host, 1)
+        left = len(listed(host))
+        payload = passed(host.consolidate(), CONSOLIDATED)
+        assert (payload["inputCount"], payload["outputCount"]) == (left, TEXTS)
+        assert ids(listed(host)) == ids(made[: -TEXTS - 1 : -1])
+        assert sum(about(host, it)["seen"] for it in ids(listed(host))) == len(made)
+        again = passed(host.consolidate(), CONSOLIDATED)
+        assert (again["inputCount"], again["outputCount"]) == (TEXTS, TEXTS)
+        runs_are_whole(host, 1)
+        for run in {it["runId"] for it in events(host)}:
+            assert ok(host.ask("GET", f"/runs/{run}"))["status"] != "running"
+    is_whole(path)
+
+
+# What is done in one transaction: killed after a part of the time that it takes.
+PARTS = [0.1, 0.4, 0.7, 0.95]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@requirement("OW-66", "OW-82", "OW-29")
+def test_kill_9_in_a_compaction_leaves_all_or_nothing(tmp_path: Path, part: float) -> None:
+    path, began = tmp_path / "memory.db", 0.0
+    with served(path) as (program, http):
+        host = Host(http)
+        sources = filled(host)[:500]
+        time_taken = _took(lambda: ok(Host(http, "other").distill(recursive=False)), host)
+
+        def is_due() -> bool:
+            return time.monotonic() - began > part * time_taken
+
+        began = time.monotonic()
+        killed(program, http, Host.compact, is_due)
+    with served(path) as (_, http):
+        host = Host(http)
+        runs_are_whole(host)
+        told = [it for it in of_type(host, COMPACTED) if it["memoryRef"] == REF]
+        found = [it for it in listed(host) if "archive" in it["tags"]]
+        assert [it["outputId"] for it in told] == ids(found)
+        assert len(listed(host)) == TEXTS * TIMES - (499 if found else 0)
+        assert counted(host)[REF][0] == TEXTS * TIMES + len(found)
+        for it in sources[::50]:
+            taken = about(host, it["id"]).get("supersededBy", [])
+            assert taken == ids(found)
+        if found:
+            run = about(host, found[0]["id"])["writtenBy"]["runId"]
+            assert ok(host.undo(run))["restored"] == 500
+            assert len(listed(host)) == TEXTS * TIMES
+    is_whole(path)
+
+
+def _took(work: Callable[[], object], host: Host) -> float:
+    """The seconds that a pass of so many entries takes."""
+    filled(Host(host.http, "other"))
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("part", PARTS)
+@requirement("OW-71", "OW-29")
+def test_kill_9_in_an_undo_leaves_what_can_be_undone(tmp_path: Path, part: float) -> None:
+    path, began = tmp_path / "memory.db", 0.0
+    with served(path) as (program, http):
+        host = Host(http)
+        filled(host)
+        first, taken = ok(host.consolidate())["runId"], time.monotonic()
+        ok(host.undo(first))
+        taken = time.monotonic() - taken
+        run = ok(host.consolidate())["runId"]
+        began = time.monotonic()
+        killed(
+            program, http, lambda it: it.undo(run), lambda: time.monotonic() - began > part * taken
+        )
+    with served(path) as (_, http):
+        host = Host(http)
+        runs_are_whole(host)
+        assert {it["content"] for it in listed(host)} == {
+            f"heron number {text}" for text in range(TEXTS)
+        }
+        if {"runId": run} not in of_type(host, UNDONE):
+            assert len(listed(host)) == TEXTS
+            ok(host.undo(run))
+        assert len(listed(host)) == counted(host)[REF][0] == TEXTS * TIMES
+        assert all(about(host, it)["seen"] == 1 for it in ids(listed(host))[::40])
+    is_whole(path)
+
+
+@pytest.mark.parametrize("step", range(1, LINKS // STEP + 1))
+@requirement("OW-93", "OW-94", "OW-29")
+def test_kill_9_in_a_forgetting_and_the_next_one_goes_on(tmp_path: Path, step: int) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        host = Host(http)
+        kept = host.put("storks nest")
+        made = filled(host, SUBJECT)
+        ok(host.compact())
+
+        def is_due() -> bool:
+            (held,) = rows(path, "SELECT count(*) FROM memories")[0]
+            return bool(held <= len(made) + 2 - step * STEP)
+
+        killed(program, http, lambda it: it.forget("ada"), is_due)
+    with served(path) as (_, http):
+        host = Host(http)
+        ok(host.forget("ada"))
+        assert host.forget("ada").json()["entries"] == 0
+        assert listed(host) == [kept]
+        assert counted(host)[REF] == (1, len("storks nest"))
+        runs_are_whole(host)
+    is_whole(path)

@@ -1,0 +1,269 @@
+"""Proposals of odd content: at their bounds, beyond them, and with secrets in every place."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ..support.erasing import remains
+from ..support.openwop_hosts import H, Host, Json, faults, ok, refused
+from ..support.openwop_proposals import (
+    applied,
+    artifact,
+    got,
+    handed_in,
+    listed,
+    proposed,
+    revised,
+    told_of,
+)
+from ..support.openwop_tenants import SECRET
+from ..support.requirements import requirement
+from ..support.service import Service
+
+VALUE = "Xylographer.77"
+MOST = 262_144
+SIGNS = ("x", "\u00e9", "\u4f1a", "\U0001f332")
+START, END = '{"kind":"agent-pack","provenance":{"sourceRunIds":[]},"artifact":', "}"
+
+
+@pytest.fixture
+def host(service: Service) -> Host:
+    return Host(service.http)
+
+
+def sent(service: Service, artifact: str) -> httpx.Response:
+    """The answer to a proposal whose artifact is sent as it stands."""
+    return service.http.post(f"{H}/proposals", content=(START + artifact + END).encode())
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"kind": "rule"}, ["kind"]),
+        ({"kind": None}, ["kind"]),
+        ({"kind": "Agent-Pack"}, ["kind"]),
+        ({"artifact": None}, ["artifact"]),
+        ({"artifact": []}, ["artifact"]),
+        ({"artifact": "{}"}, ["artifact"]),
+        ({"artifact": {"a": "x" * MOST}}, ["artifact"]),
+        ({"artifact": {"a": "\x00"}}, ["artifact"]),
+        ({"artifact": {"a": ["x", {"b\x00": 1}]}}, ["artifact"]),
+        ({"title": "t" * 257}, ["title"]),
+        ({"title": 7}, ["title"]),
+        ({"title": "a\x00"}, ["title"]),
+        ({"rationale": "r" * 10_001}, ["rationale"]),
+        ({"provenance": None}, ["provenance"]),
+        ({"provenance": []}, ["provenance"]),
+        ({"provenance": {}}, ["provenance.sourceRunIds"]),
+        ({"provenance": {"sourceRunIds": None}}, ["provenance.sourceRunIds"]),
+        ({"provenance": {"sourceRunIds": ["r"] * 101}}, ["provenance.sourceRunIds"]),
+        ({"provenance": {"sourceRunIds": ["r", "a/b", 7, "x" * 129, ""]}},
+         [f"provenance.sourceRunIds[{it}]" for it in (1, 2, 3, 4)]),
+        ({"provenance": {"sourceRunIds": [], "synthesizerModel": "m" * 257}},
+         ["provenance.synthesizerModel"]),
+        ({"kind": 1, "artifact": 1, "title": 1, "rationale": 1, "provenance": 1},
+         ["kind", "artifact", "title", "rationale", "provenance"]),
+    ],
+)  # fmt: skip
+@requirement("OW-12", "OW-90", "OW-14")
+def test_every_fault_of_a_proposal_is_named_and_nothing_is_stored(
+    host: Host, fields: Json, named: list[str]
+) -> None:
+    answer = handed_in(host, **fields)
+
+    assert faults(answer) == named
+    assert len(answer.content) < 2000
+    assert listed(host) == told_of(host, "proposal.created") == []
+    made = proposed(host)
+    parts = {it: value for it, value in fields.items() if it in ("title", "rationale", "artifact")}
+    if parts and None not in parts.values():
+        assert {it.partition(".")[0] for it in faults(revised(host, made["id"], **parts))} == {
+            *parts
+        }
+    assert got(host, made["id"]) == made
+
+
+@pytest.mark.parametrize(
+    ("artifact", "kept"),
+    [
+        ('{"b":1,"a":2,"b":3}', '{"b":3,"a":2}'),  # the last of equal names counts
+        ('{ "a" : [ 1 , 2 ] }', '{"a":[1,2]}'),
+        ('{"a":null,"":{"":[]}}', '{"a":null,"":{"":[]}}'),
+        ('{"n":12345678901234567890,"m":-0,"f":1e5,"g":0.1}',
+         '{"n":12345678901234567890,"m":0,"f":100000.0,"g":0.1}'),
+        ('{"s":"\\u00e9\\ud83c\\udf32\\u2028\\\\u0000"}',
+         '{"s":"\u00e9\U0001f332\u2028\\\\u0000"}'),
+        ('{"s":"\\u0001\\n\\"/"}', '{"s":"\\u0001\\n\\"/"}'),
+        ('{"__proto__":{"a":1},"constructor":true}', '{"__proto__":{"a":1},"constructor":true}'),
+        ('{"a":' + "[" * 97 + "1" + "]" * 97 + "}", '{"a":' + "[" * 97 + "1" + "]" * 97 + "}"),
+    ],
+)  # fmt: skip
+@requirement("OW-89", "OW-11")
+def test_json_is_kept_as_it_was_read(
+    service: Service, host: Host, artifact: str, kept: str
+) -> None:
+    made = ok(sent(service, artifact), 201)
+
+    answer = host.ask("GET", f"/proposals/{made['id']}")
+    assert f'"artifact":{kept},"provenance"' in answer.text
+    assert json.loads(answer.text) == made
+    assert f'"artifact":{kept},"provenance"' in host.ask("GET", "/proposals").text
+
+
+@pytest.mark.parametrize(
+    "artifact",
+    [
+        '{"a":NaN}', '{"a":Infinity}', '{"a":1e400}', '{"a":-1e400}', '{"a":123456789012345678901}',
+        '{"a":"\\ud800"}', '{"\\udfff":1}', '{"a":"\\u0000"}', '{"a\\u0000":1}', "{", "[", '{"a"}',
+        '{"a":' + "[" * 100 + "]" * 100 + "}", '{"a":' * 9999 + "1" + "}" * 9999,
+        '{"a":' * 50_000,
+    ],
+    ids=range(15),
+)  # fmt: skip
+@requirement("OW-11", "OW-14")
+def test_what_is_no_exact_json_is_refused(service: Service, host: Host, artifact: str) -> None:
+    answer = sent(service, artifact)
+
+    assert refused(answer) == (400, "validation_error")
+    assert listed(host) == []
+
+
+@requirement("OW-11")
+def test_bytes_that_are_no_text_and_bodies_that_are_too_long_are_refused(service: Service) -> None:
+    for content, status in (
+        (START.encode() + b'{"a":"\xff"}}', 400),
+        (START.encode() + b'{"a":"' + b"x" * 1024 * 1024 + b'"}}', 413),
+    ):
+        assert service.http.post(f"{H}/proposals", content=content).status_code == status
+    id_ = proposed(Host(service.http))["id"]
+    for path, body in (("apply", b"{"), ("reject", b"[]"), ("apply", b"x" * 1024 * 1025)):
+        answer = service.http.post(f"{H}/proposals/{id_}/{path}", content=body)
+        assert answer.status_code in (400, 413)
+    assert service.http.post(f"{H}/proposals/{id_}/reject").status_code == 200
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@requirement("OW-89")
+def test_an_artifact_has_262144_bytes(host: Host, sign: str) -> None:
+    room = MOST - len('{"name":"","version":"1"}')
+    name = sign * (room // len(sign.encode())) + "x" * (room % len(sign.encode()))
+
+    made = proposed(host, {"name": name, "version": "1"})
+    ref = applied(host, made["id"])
+
+    assert len(artifact(host, ref).content) == MOST
+    assert ok(artifact(host, ref))["name"] == name
+    assert faults(handed_in(host, {"name": name + "x", "version": "1"})) == ["artifact"]
+
+
+@requirement("OW-21", "OW-12")
+def test_an_answer_stays_under_2_mib_and_says_where_to_go_on(host: Host) -> None:
+    made = [
+        proposed(host, {"a": f"{n}" + "\x01" * 43_000}, rationale="\x01" * 10_000, title="t" * 256,
+                 provenance={"sourceRunIds": ["\U0001f332" * 127 + "r"] * 100})["id"]
+        for n in range(12)
+    ]  # fmt: skip
+    found, query = [], {"limit": 1000}
+    while True:
+        answer = host.ask("GET", "/proposals", params=query)
+        assert len(answer.content) <= 2 * 1024 * 1024
+        found += [it["id"] for it in answer.json()["proposals"]]
+        if "next" not in answer.json():
+            break
+        query["after"] = answer.json()["next"]
+    assert found == made
+
+
+@requirement("OW-37", "OW-40", "OW-41")
+def test_secrets_leave_every_text_of_a_proposal(host: Host, tmp_path: Path) -> None:
+    run = host.in_run("r1")
+    run.register("db", VALUE)
+    given = {
+        "name": f"a {VALUE}", "version": "[BYOK:x]", VALUE: {f"of {VALUE}": [[SECRET], VALUE]},
+        "<REDACTED:k>": True, f"x{VALUE}": 1, "password": "Zq7xy9lograph2", "n": 7,
+        "escaped": f'"\\{VALUE}\n',
+    }  # fmt: skip
+    answer = handed_in(host, given, title=f"t {VALUE}", rationale=f"[BYOK:k] {VALUE}")
+
+    made = ok(answer, 201)
+    assert made["artifact"] == {
+        "name": "a [REDACTED:db]", "version": "[REDACTED:byok]",
+        "[REDACTED:db]": {"of [REDACTED:db]": [["[REDACTED:openai-key]"], "[REDACTED:db]"]},
+        "[REDACTED:k]": True, "x[REDACTED:db]": 1, "password": "[REDACTED:password]", "n": 7,
+        "escaped": '"\\[REDACTED:db]\n',
+    }  # fmt: skip
+    assert (made["title"], made["rationale"]) == (
+        "t [REDACTED:db]",
+        "[REDACTED:byok] [REDACTED:db]",
+    )
+    assert int(answer.headers["x-redacted"]) == 13
+    after = revised(host, made["id"], title=VALUE, artifact={VALUE: 1, f"{VALUE}": 2, "k": VALUE})
+    assert ok(after)["artifact"] == {"[REDACTED:db]": 2, "k": "[REDACTED:db]"}
+    assert ok(after)["title"] == "[REDACTED:db]"
+    assert not remains(tmp_path, VALUE, "Zq7xy")
+
+
+@requirement("OW-37")
+def test_names_that_are_the_same_without_their_secrets_are_both_kept(host: Host) -> None:
+    run = host.in_run("r1")
+    run.register("db", VALUE)
+    run.register("db", f"{VALUE}.old")
+
+    made = proposed(host, {VALUE: 1, f"{VALUE}.old": 2, "[REDACTED:db] (2)": 3})
+
+    assert made["artifact"] == {
+        "[REDACTED:db]": 1, "[REDACTED:db] (2)": 2, "[REDACTED:db] (2) (2)": 3,
+    }  # fmt: skip
+
+
+@requirement("OW-37", "OW-14")
+def test_a_name_with_a_secret_is_refused_and_not_told(host: Host) -> None:
+    host.in_run("r1").register("db", VALUE)
+
+    answer = handed_in(
+        host, provenance={"sourceRunIds": ["r", VALUE], "synthesizerModel": f"m {VALUE}"}
+    )
+
+    assert faults(answer) == ["provenance.sourceRunIds[1]", "provenance.synthesizerModel"]
+    assert VALUE not in answer.text
+    assert listed(host) == []
+
+
+@pytest.mark.slow
+@requirement("OW-37")
+def test_an_artifact_that_is_too_long_without_its_secrets_is_refused(host: Host) -> None:
+    host.in_run("r1").register("i" * 64, "12345678")
+    made = proposed(host)
+    long = {"a": ["12345678"] * 20_000}
+
+    assert faults(handed_in(host, long)) == faults(revised(host, made["id"], artifact=long)) == [
+        "artifact"
+    ]  # fmt: skip
+    title = proposed(host, title="12345678" * 32, rationale="12345678 " * 1_111)
+    assert (len(title["title"]), len(title["rationale"])) == (256, 10_000)
+
+
+@requirement("OW-39")
+def test_what_is_written_once_a_value_is_registered_is_without_it(host: Host) -> None:
+    run = host.in_run("r1")
+
+    def hand_in(number: int) -> Json:
+        made = proposed(host, {"n": number, "a": [VALUE] * 500})
+        after: Json = ok(revised(host, made["id"], artifact={"b": f"{VALUE} " * 500}))
+        return after
+
+    with ThreadPoolExecutor(6) as pool:
+        sent = [pool.submit(hand_in, number) for number in range(40)]
+        run.register("db", VALUE)
+        after = ok(host.ask("GET", "/events", params={"limit": 1000}))["next"]
+        ids = {it.result()["id"] for it in sent}
+    events = ok(host.ask("GET", "/events", params={"after": after, "limit": 1000}))["events"]
+    later = {it["payload"]["proposalId"] for it in events if it["type"] == "proposal.created"}
+
+    assert later
+    assert later <= ids
+    for id_ in later:
+        assert VALUE not in host.ask("GET", f"/proposals/{id_}").text

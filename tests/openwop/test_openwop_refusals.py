@@ -1,0 +1,199 @@
+"""Refusals: their one shape, what they name, what they never quote, and that nothing is a 500."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..support.engines import filler, quota
+from ..support.openwop_hosts import REF, H, Host, faults, ok, refused
+from ..support.openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted
+from ..support.requirements import requirement
+from ..support.service import Service, serving
+
+pytestmark = pytest.mark.usefixtures("nothing_fails")
+
+MIB = 1 << 20
+MISSING = (404, "not_found")
+INVALID = (400, "validation_error")
+
+
+@pytest.fixture
+def host(service: Service) -> Host:
+    return Host(service.http)
+
+
+def sent(host: Host, body: bytes, **headers: str) -> httpx.Response:
+    return host.http.post(f"{H}/memory", content=body, headers=headers)
+
+
+@requirement("OW-6", "OW-22")
+def test_what_is_no_route_is_refused_in_the_protocols_shape(host: Host) -> None:
+    for method, path in [
+        ("GET", "/v1/"), ("GET", "/v1/nothing"), ("POST", "/v1/nothing"),
+        ("GET", H), ("GET", f"{H}/"), ("GET", f"{H}/nothing"), ("GET", f"{H}/memory/"),
+        ("GET", f"{H}/memory/a/b"), ("GET", "/v1/host/other/memory"), ("DELETE", "/v1/x/y"),
+        ("GET", f"{H}/MEMORY"), ("GET", f"{H}/provenance"),
+    ]:  # fmt: skip
+        answer = host.http.request(method, path, params={"memoryRef": REF})
+        assert refused(answer) == MISSING, path
+        assert answer.headers["content-type"].startswith("application/json")
+    for method, path, allowed in [
+        ("PUT", "/memory", "GET, HEAD, POST"), ("DELETE", "/memory", "GET, HEAD, POST"),
+        ("POST", "/search", "GET, HEAD"), ("DELETE", "/refs", "GET, HEAD"),
+        ("PATCH", "/memory/a", "DELETE, GET, HEAD"), ("POST", "/provenance/a", "GET, HEAD"),
+    ]:  # fmt: skip
+        answer = host.ask(method, path, {})
+        assert refused(answer) == (405, "method_not_allowed"), path
+        assert answer.headers["allow"] == allowed
+    assert host.http.request("HEAD", f"{H}/memory").status_code == 200
+
+
+@requirement("OW-22", "OW-6")
+def test_a_missing_entry_is_told_in_one_sentence(host: Host) -> None:
+    host.put()
+    for at in (host, anew(host)):
+        for memory in (NEVER, "nothing", "x" * 300, "a%2Fb"):
+            answer = at.get(memory)
+            assert refused(answer) == MISSING
+            assert answer.json().keys() == {"error", "message"}
+            assert answer.json()["message"].rstrip(".") == "memory entry not found"
+
+
+@requirement("OW-11")
+def test_a_body_has_a_mebibyte(host: Host) -> None:
+    frame = json.dumps({"memoryRef": REF, "content": "apple", "more": ""}).encode()
+    for over, wanted in ((0, (201, "")), (1, (413, "payload_too_large"))):
+        body = frame[:-2] + b"x" * (MIB - len(frame) + over) + frame[-2:]
+        answer = sent(host, body)
+        assert (answer.status_code, answer.json().get("error", "")) == wanted
+    assert host.contents() == ["apple"]
+
+
+PUT = b'{"memoryRef":"mem://notes","content":"VALUE"}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b"7", b'"a"', b"nul", b"\0", PUT + b"}", PUT[:-1], PUT + b",",
+     PUT.replace(b"VALUE", b"\xff"), PUT.replace(b"VALUE", b"\xed\xa0\x80"),
+     PUT.replace(b"VALUE", rb"\ud800"), PUT.replace(b"VALUE", rb"a\u0000b"),
+     PUT.replace(b"VALUE", rb"\udc00x"), PUT.replace(b'"VALUE"', b"NaN"),
+     PUT.replace(b"notes", rb"\ud800"), PUT.replace(b"notes", rb"\u0000"),
+     PUT.replace(b"notes", b"\xff"), PUT[:-1] + rb',"tags":["\ud800"]}',
+     PUT[:-1] + rb',"tags":["a\u0000"]}', PUT[:-1] + rb',"id":"\ud800"}',
+     PUT.decode().encode("utf-16"), PUT.replace(b'"VALUE"', b"[" * 9_000)],
+)  # fmt: skip
+@requirement("OW-11")
+def test_what_is_no_exact_json_is_refused_and_never_mended(host: Host, body: bytes) -> None:
+    for kind in ("application/json", "text/plain"):
+        assert refused(sent(host, body, **{"content-type": kind})) == INVALID
+    assert counted(host) == {}
+
+
+@requirement("OW-11")
+def test_json_is_read_whatever_the_content_type_says_and_pairs_are_one_sign(host: Host) -> None:
+    for kind in ("text/plain", "application/xml", ""):
+        answer = sent(host, PUT.replace(b"VALUE", rb"\ud83c\udf32"), **{"content-type": kind})
+        assert ok(answer, 201)["entry"]["content"] == "\U0001f332"
+
+
+@requirement("OW-11")
+def test_parameters_and_paths_that_are_no_text_are_refused(host: Host) -> None:
+    for query in ("memoryRef=%FF", "memoryRef=a&tag=%FF", "memoryRef=a&tag=%ED%A0%80"):
+        assert refused(host.http.get(f"{H}/memory?{query}")) == INVALID, query
+    assert refused(host.http.get(f"{H}/search?memoryRef=a&q=%FF")) == INVALID
+    for method in ("GET", "DELETE"):
+        assert host.http.request(method, f"{H}/memory/%FF").status_code in (400, 404)
+        assert host.http.request(method, f"{H}/memory/%00").status_code in (400, 404)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.text(max_size=6)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from([REF, "..", "2031-01-01T00:00:00Z", "tenant:acme", NEVER]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)  # fmt: skip
+FIELDS = st.sampled_from(
+    "memoryRef content tags expiresAt ttlSeconds supersedes id runId nodeId agentId other".split()
+)
+
+
+@EXAMPLES
+@given(fields=st.dictionaries(FIELDS, ANY, max_size=5), is_whole=st.booleans())
+@requirement("OW-11", "OW-6", "OW-12")
+def test_whatever_is_put_is_stored_or_refused_with_its_fields(
+    service: Service, fields: dict[str, Any], is_whole: bool
+) -> None:
+    host = anew(Host(service.http))
+    body = ({"memoryRef": host.ref, "content": "apple"} if is_whole else {}) | fields
+
+    answer = sent(host, json.dumps(body).encode())
+
+    if answer.status_code not in (200, 201):
+        status, code = refused(answer)
+        assert (status, code) in (
+            INVALID, MISSING, (403, "forbidden"), (409, "memory_changed"),
+            (409, "memory_id_conflict"),
+        )  # fmt: skip
+        named = answer.json().get("details", {}).get("fields", [])
+        assert {it["field"].split("[")[0] for it in named} <= {*body, "memoryRef", "content"}
+        assert all(it.keys() == {"field", "problem"} for it in named)
+        assert host.entries() == []
+
+
+@requirement("OW-12")
+def test_every_field_at_fault_is_named_at_once(host: Host) -> None:
+    answer = host.post(
+        content=" ", tags=["a", 7], id="", ttlSeconds=0, supersedes=[7], memoryRef="a/.."
+    )
+    named = {it.split("[")[0] for it in faults(answer)}
+    assert named == {"memoryRef", "content", "tags", "id", "ttlSeconds", "supersedes"}
+    assert all(it["problem"] for it in answer.json()["details"]["fields"])
+
+
+@requirement("OW-14", "OW-6")
+def test_no_refusal_quotes_what_was_sent_or_stored(host: Host) -> None:
+    ref, memory, tag, text = "xylographer", "xylotomist", "xylophagan", "xylomarimba"
+    host = Host(host.http, f"mem://{ref}")
+    host.put(text, id=memory, tags=[tag])
+    answers = [
+        host.post(text + "!", id=memory, tags=[tag]),
+        host.post(text, id=f"{memory}\n", tags=[tag, "archive"]),
+        host.post(text, tags=[tag, tag * 99]), host.post(text * 9_999),
+        host.post(text, supersedes=[memory, f"{memory}2"]), host.post(text, runId=memory),
+        host.post(text, memoryRef=f"{ref}/.."), host.post(text, memoryRef=f"tenants/{ref}/a"),
+        host.post(text, memoryRef=SECRET), host.post(text, id=SECRET), host.post(text, nodeId=tag),
+        host.get(f"{memory}2"), host.delete(f"{memory}2"),
+        host.ask("GET", "/memory", params={"memoryRef": host.ref, "before": f"{memory}2"}),
+        host.ask("GET", "/memory", params={"memoryRef": host.ref, "limit": text}),
+        host.ask("GET", "/memory", params={"memoryRef": host.ref, "tag": tag * 99}),
+        host.ask("GET", f"/{memory}"), host.ask("PUT", f"/memory/{memory}", {"content": text}),
+        host.http.get(f"/v1/{ref}"), sent(host, f'{{"content":"{text}"'.encode()),
+        sent(host, f'{{"{tag}":"\\ud800","content":"{text}"}}'.encode()),
+    ]  # fmt: skip
+
+    for answer in answers:
+        assert answer.is_client_error
+        refused(answer)
+        for word in ("xylo", SECRET, "SQL", "sqlite"):
+            assert word not in answer.text, answer.text
+
+
+@requirement("OW-6", "OW-24")
+def test_a_tenant_that_is_full_is_refused_more_and_reads_and_deletes(tmp_path: Path) -> None:
+    with serving(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+    ) as service:
+        host = Host(service.http)
+        answers = [host.post(filler(60_000)) for _ in range(30)]
+        assert {it.status_code for it in answers} == {201, 507}
+        assert refused(answers[-1]) == (507, "quota_exceeded")
+        entries = host.entries()
+        assert len(entries) == [it.status_code for it in answers].count(201)
+        ok(host.delete(entries[0]["id"]))

@@ -1,0 +1,145 @@
+"""Fixtures over a memory that does one thing wrong: each says which, and none lets it pass."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.model.access import Caller
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.memory.model.stores import Written
+from agentops_memory.openwop.model.entries import RefDraft, RefEntry, RefEntryId, RefPage, RefQuery
+from agentops_memory.openwop.model.runs import RunId
+from agentops_memory.openwop.rules.paging import fitting
+from agentops_memory.openwop.rules.seeding import Seed
+from agentops_memory.openwop.seams.fixtures import ACROSS, OWN
+from agentops_memory.openwop.seams.stage import FixtureFailed, Stage
+
+from ..support.openwop_hosts import Json
+from ..support.requirements import requirement
+from ..support.service import START
+
+VALUE = "0123456789abcdef" * 2
+PREFIX = "conformance-agent-memory-"
+FIXTURES = {**OWN, **ACROSS}
+
+
+@dataclass(slots=True)
+class Wrong:
+    """Memory in a list, with the faults that it is told to have."""
+
+    faults: tuple[str, ...]
+    held: list[tuple[str, RefDraft, RefEntry]] = field(default_factory=list)
+
+    async def put(self, caller: Caller, draft: RefDraft) -> Written[RefEntry]:
+        return Written(value=self._added(caller, draft, has_ended=False))
+
+    async def seed(self, caller: Caller, seeds: list[Seed]) -> None:
+        for each in seeds:
+            self._added(caller, each.draft, has_ended=True)
+
+    async def get(self, caller: Caller, ref: MemoryRef, id_: RefEntryId) -> RefEntry:
+        for entry in self._seen(caller, ref):
+            if entry.id == id_ and "forgets" not in self.faults:
+                return entry
+        raise NotFound("none")
+
+    async def list(self, caller: Caller, ref: MemoryRef, query: RefQuery) -> RefPage:
+        found = [it for it in self._seen(caller, ref) if query.tag in it.tags]
+        hides = "lists nothing" in self.faults or f"hides {caller.tenant}" in self.faults
+        budget = None if "has no budget" in self.faults else query.budget
+        if "keeps one" in self.faults and len(found) == 1:
+            budget = None
+        shown, _ = fitting(
+            [] if hides else reversed(found),
+            limit=query.limit,
+            budget=budget,
+            size=lambda it: len(it.content),
+            length=lambda it: 1 if "counts wrong" in self.faults else len(it.content),
+        )
+        return RefPage(entries=shown)
+
+    async def register(self, *_: object) -> bool:
+        return "registers nothing" not in self.faults
+
+    async def forget(self, caller: Caller, _: str) -> None:
+        self.held = [it for it in self.held if it[0] != caller.tenant]
+
+    def _seen(self, caller: Caller, ref: MemoryRef) -> Sequence[RefEntry]:
+        return [
+            entry
+            for tenant, draft, entry in self.held
+            if draft.ref == ref
+            and (tenant == caller.tenant or "has no tenants" in self.faults)
+            and (entry.expires_at is None or "has no ends" in self.faults)
+        ]
+
+    def _added(self, caller: Caller, draft: RefDraft, *, has_ended: bool) -> RefEntry:
+        marker = "" if "strips" in self.faults else "[REDACTED:conformance-test-secret]"
+        number = len(self.held)
+        entry = RefEntry(
+            id=draft.id or RefEntryId(f"e{number}"),
+            memory=MemoryId(number),
+            uid=str(number),
+            content=draft.content.replace(VALUE, VALUE if "tells" in self.faults else marker),
+            tags=draft.tags,
+            created_at=START,
+            expires_at=START - timedelta(minutes=1) if has_ended else None,
+        )
+        self.held.append((caller.tenant, draft, entry))
+        return entry
+
+
+def done(workflow: str, *faults: str) -> Json:
+    """What a fixture finds of such a memory."""
+    memory = cast("Any", Wrong(faults))
+    stage = Stage(
+        entries=memory, runs=memory, forgetting=memory, seeding=memory, clock=lambda: START,
+        new_secret=lambda: VALUE, caller=Caller(), run=RunId("r1"), workflow=workflow,
+    )  # fmt: skip
+    return asyncio.run(FIXTURES[workflow](stage))  # type: ignore[arg-type]
+
+
+@requirement("OW-100")
+@pytest.mark.parametrize("workflow", FIXTURES)
+def test_a_memory_without_faults_passes(workflow: str) -> None:
+    found = done(workflow)
+
+    assert "" not in found.values()
+    assert None not in found.values()
+
+
+@requirement("OW-100")
+@pytest.mark.parametrize(
+    ("workflow", "fault", "code"),
+    [
+        ("roundtrip", "forgets", "memory_readback_failed"),
+        ("redaction", "forgets", "memory_readback_failed"),
+        ("redaction", "tells", "sr1_redaction_failed"),
+        ("redaction", "strips", "sr1_marker_missing"),
+        ("redaction", "registers nothing", "secret_not_registered"),
+        ("ttl", "has no ends", "ttl_expired_entry_surfaced"),
+        ("ttl", "lists nothing", "ttl_fresh_entry_missing"),
+        ("injection-budget", "has no budget", "injection_budget_exceeded"),
+        ("injection-budget", "lists nothing", "injection_budget_exceeded"),
+        ("injection-budget", "counts wrong", "injection_budget_exceeded"),
+        ("injection-budget", "keeps one", "injection_budget_giant_kept"),
+        ("injection-budget", "tells", "sr1_redaction_failed"),
+        ("injection-budget", "has no tenants", "cti1_cross_tenant_leak"),
+        ("injection-budget", "hides conformance-other", "cti1_seed_not_visible_to_owner"),
+        ("cross-tenant", "lists nothing", "cti1_owner_entry_not_readable"),
+        ("cross-tenant", "hides conformance-other", "cti1_seed_not_visible_to_owner"),
+        ("cross-tenant", "has no tenants", "cti1_cross_tenant_leak"),
+    ],
+)
+def test_a_fault_fails_the_fixture_that_looks_for_it(workflow: str, fault: str, code: str) -> None:
+    with pytest.raises(FixtureFailed) as failure:
+        done(PREFIX + workflow, fault)
+
+    assert failure.value.code == code
+    assert str(failure.value).endswith(".")

@@ -1,0 +1,223 @@
+"""What the second half of OpenWOP withstands: secrets that stand alone, and races of what is told.
+
+A secret that is known by where its line begins or ends is one also inside of JSON; what is audited
+is done, and once; a fixture that is asked for twice at a time is done once, and answered alike.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ..support.callers import audit
+from ..support.engines import quota
+from ..support.openwop_commitments import Intents
+from ..support.openwop_hosts import Host, Json, ok
+from ..support.openwop_proposals import artifact, got, moved, proposed, revised
+from ..support.openwop_seams import FIXTURES, REF, Suite, driven, let_in
+from ..support.openwop_tenants import anew
+from ..support.requirements import requirement
+
+ALONE = (  # secrets that only a line of their own tells from words
+    ("password: hunter22", "password: [REDACTED:password]"),
+    ("pwd=correcthorse", "pwd=[REDACTED:password]"),
+    ("password=letmein99,user=bob", "password=[REDACTED:password],user=bob"),
+    ("passwd:zebra-horse-42", "passwd:[REDACTED:password]"),
+)
+TOGETHER: tuple[tuple[Json, Json], ...] = (  # secrets that only several strings tell
+    (
+        {"env": [{"name": "DB_PASSWORD", "value": "hunter22x9Q"}]},
+        {"env": [{"name": "DB_PASSWORD", "value": "[REDACTED:password]"}]},
+    ),
+    (
+        {"args": ["--password", "hunter22x9Q"], "b": '"'},
+        {"args": ["--password", "[REDACTED:password]"], "b": '"'},
+    ),
+    (
+        {"keys": [{"kty": "oct", "k": "abcDEF123abcDEF123abcDEF123"}]},
+        {"keys": [{"kty": "oct", "k": "[REDACTED:private-key]"}]},
+    ),
+    (
+        {"password": "hunter22x9Q [BYOK:x]", "a": "<private>", "b": "of b", "c": "</private>"},
+        {"password": "[REDACTED:password]", "a": "[REDACTED:private]", "b": "of b",
+         "c": "</private>"},
+    ),
+)  # fmt: skip
+AT_ONCE = 8
+GONE = "2020-01-01T00:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with driven(tmp_path_factory.mktemp("hostile") / "memory.db") as driving:
+        yield driving
+
+
+@pytest.fixture(scope="module")
+def admin(suite: Suite) -> Iterator[Host]:
+    with let_in(suite) as operator:
+        yield operator.host
+
+
+@requirement("OW-41", "OW-89")
+@pytest.mark.parametrize(("secret", "clean"), ALONE)
+def test_a_secret_that_stands_alone_in_a_string_leaves_an_artifact(
+    admin: Host, secret: str, clean: str
+) -> None:
+    given = {"workflowId": "w", "note": secret, "steps": ["x", secret, {"then": [secret]}]}
+    stored = {"workflowId": "w", "note": clean, "steps": ["x", clean, {"then": [clean]}]}
+
+    made = proposed(admin, given, kind="automation", title=secret)
+    assert made["title"] == clean
+    assert made["artifact"] == stored
+    assert ok(revised(admin, made["id"], artifact={secret: 1, **given}))["artifact"] == {
+        clean: 1, **stored,
+    }  # fmt: skip
+    ref = ok(moved(admin, made["id"], "apply"))["installedArtifactRef"]
+    assert secret not in artifact(admin, ref).text
+
+
+@requirement("OW-41", "OW-89")
+@pytest.mark.parametrize(("given", "stored"), TOGETHER)
+def test_a_secret_that_several_strings_tell_leaves_an_artifact(
+    admin: Host, given: Json, stored: Json
+) -> None:
+    made = proposed(admin, given)
+
+    assert made["artifact"] == stored
+    assert ok(revised(admin, made["id"], artifact=stored))["artifact"] == stored
+
+
+@requirement("OW-89", "OW-101")
+def test_of_racing_moves_what_is_audited_was_done_and_once(suite: Suite, admin: Host) -> None:
+    for first in ("apply", "reject") * 3:
+        id_ = proposed(admin)["id"]
+        asked = [first] + ["apply"] * 5 + ["reject", "revise"] * 2
+        at_once(*(partial(_moved, admin, id_, move) for move in asked))
+
+        state = got(admin, id_)["state"]
+        told = [it["action"] for it in audit(suite.service.path) if it.get("proposal") == id_]
+        assert told == (["proposal.applied"] if state == "applied" else [])
+
+
+@requirement("OW-101")
+def test_what_is_withdrawn_undone_or_forgotten_is_audited_once_with_its_tenant(
+    suite: Suite, admin: Host
+) -> None:
+    host = anew(admin)
+    for text in ("The proxy waits.", "The checkout works."):
+        host.put(text, tags=["subject:ada"])
+    run, id_ = ok(host.compact())["runId"], proposed(host)["id"]
+    ok(moved(host, id_, "apply"))
+    before = len(audit(suite.service.path))
+
+    at_once(*[lambda: host.undo(run), lambda: moved(host, id_, "archive")] * 4)
+    at_once(*[lambda: host.forget("ada")] * 4)
+
+    told = audit(suite.service.path)[before:]
+    actions = ["memory.forgotten", "pass.undone", "proposal.withdrawn"]
+    assert sorted(str(it["action"]) for it in told) == actions
+    assert {it["tenant"] for it in told} == {"default"}
+
+
+@requirement("OW-85")
+def test_each_that_waits_fires_with_the_first_live_entry_that_is_not_itself(
+    suite: Suite, admin: Host
+) -> None:
+    host = anew(admin)
+    gone = [
+        {"id": f"e{it}", "content": "x", "tags": ["come"], "expiresAt": GONE} for it in range(9)
+    ]
+    assert suite.seed(*gone, ref=host.ref) == len(gone)
+    waits = {
+        name: host.put(name, id=name, tags=tags)["id"]
+        for name, tags in {
+            "only": ["when:come"],
+            "both": ["when:come", "come", "when:other"],  # which fires what waited before it
+            "late": ["when:come", "when:come too"],
+        }.items()
+    }
+
+    assert _states(host, "come") == ["fired", "armed", "armed"]
+    host.put("it is there", tags=["come too", "come"])
+    assert _states(host, "come") == ["fired", "fired", "armed"]  # the last had one before it
+    assert (_states(host, "come too"), _states(host, "other")) == (["fired"], ["armed"])
+    ok(host.delete(waits["both"]))
+    host.put("it is there again", tags=["come", "other"])
+    assert _states(host, "come") == ["fired", "fired", "armed"]
+    assert _states(host, "other") == ["cancelled"]
+
+
+@requirement("OW-13", "OW-100")
+@pytest.mark.parametrize("workflow", FIXTURES)
+def test_a_fixture_that_is_asked_for_twice_at_a_time_is_done_when_it_is_answered(
+    suite: Suite, workflow: str
+) -> None:
+    body, key = {"workflowId": workflow}, {"Idempotency-Key": workflow}
+
+    answers = at_once(*[lambda: suite.post("/runs", body, headers=key)] * AT_ONCE)
+
+    (run,) = {ok(it, 201)["runId"] for it in answers}
+    assert {it.json()["status"] for it in answers} == {"completed"}
+    found: Json = ok(suite.get(f"/runs/{run}"))
+    assert found["status"] == "completed"
+    assert "variables" in found
+
+
+@requirement("OW-99")
+def test_those_who_look_for_a_draft_at_a_time_find_one(suite: Suite) -> None:
+    drafts = "/host/sample/proposals?state=draft"
+    for each in ok(suite.get("/host/sample/proposals", state="draft"))["proposals"]:
+        ok(suite.http.delete(f"/v1/host/sample/proposals/{each['id']}"))
+
+    answers = at_once(*[lambda: suite.http.get(f"/v1{drafts}")] * AT_ONCE)
+
+    assert {len(ok(it)["proposals"]) for it in answers} == {1}
+
+
+@requirement("OW-99")
+def test_a_full_tenant_lists_proposals_and_what_is_armed_is_answered_again(tmp_path: Path) -> None:
+    with driven(
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1200)
+    ) as suite:
+        host = suite.host
+        intents, source = Intents(host), host.put(tags=["when:come"])["id"]
+        while (answer := host.post("x" * 60_000)).is_success:
+            pass
+        assert answer.status_code == 507
+
+        asked = {"memoryId": source, "condition": "predicate"}
+        assert ok(intents.post(**asked, tag="come"))["state"] == "armed"
+        assert intents.post(**asked, tag="go").status_code == 507
+        assert ok(suite.get("/host/sample/proposals"))["proposals"] == []
+
+
+@requirement("OW-99")
+def test_what_a_seam_takes_out_of_its_sources_is_counted(suite: Suite) -> None:
+    body = {"memoryRef": REF, "sources": ["The key is [BYOK:a]. It works.", "It waits [BYOK:b]."]}
+
+    first, again = (suite.post("/host/sample/memory/distill", body) for _ in range(2))
+
+    assert first.headers["X-Redacted"] == "2"
+    assert "X-Redacted" not in again.headers
+    assert ok(first)["archiveChecksum"] == ok(again)["archiveChecksum"]
+
+
+def at_once(*asked: Callable[[], httpx.Response]) -> list[httpx.Response]:
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return [it.result() for it in [pool.submit(each) for each in asked]]
+
+
+def _moved(host: Host, id_: str, move: str) -> httpx.Response:
+    if move == "revise":
+        return revised(host, id_, artifact={"name": "other", "version": "2", "more": [1] * 1000})
+    return moved(host, id_, move)
+
+
+def _states(host: Host, tag: str) -> list[str]:
+    """What has become of all that waited for a tag, in the order in which it was armed."""
+    listed = Intents(host).listed(memoryRef=host.ref)
+    return [it["state"] for it in listed if it.get("tag") == tag]

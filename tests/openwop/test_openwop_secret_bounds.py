@@ -1,0 +1,216 @@
+"""How much memory the values take that a tenant's runs have registered, and what makes room."""
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.errors import OverQuota, TooMany
+from agentops_memory.memory.model.access import DEFAULT_TENANT, Caller
+from agentops_memory.memory.redactor import Redaction, Registry, RunKey, default_rules
+
+from ..support.engines import rows
+from ..support.openwop_hosts import Host, faults, ok, refused
+from ..support.openwop_tenants import keyed
+from ..support.pods import pods
+from ..support.requirements import requirement
+from ..support.service import Service, serving
+
+BOUND = 32 * 1024  # bytes
+FULL = (429, "rate_limited")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with serving(tmp_path / "memory.db", MEMORY_MAX_RUN_SECRETS=str(BOUND)) as running:
+        yield running
+
+
+@pytest.fixture
+def host(service: Service) -> Host:
+    return Host(service.http)
+
+
+def value(number: int) -> str:
+    return f"zanzibar-{number:05d}"
+
+
+def asked(run: Host, number: int, **fields: object) -> httpx.Response:
+    body = {"secretId": f"s{number:05d}", "value": value(number), **fields}
+    return run.ask("POST", f"/runs/{run.run}/secrets", body)
+
+
+def filled(run: Host) -> int:
+    """How many values a run registers until one is refused."""
+    answers = (asked(run, number) for number in range(256))
+    return next(number for number, it in enumerate(answers) if it.status_code == 429)
+
+
+@requirement("OW-107", "OW-10")
+def test_values_beyond_the_bound_are_429_and_those_before_stay_secret(host: Host) -> None:
+    run = host.in_run("r1")
+    fit = filled(run)
+
+    answer = asked(run, fit)
+
+    assert refused(answer) == FULL
+    assert "take 32,768 bytes of memory" in answer.json()["message"]
+    assert answer.headers["retry-after"] == "5"
+    assert answer.json()["details"] == {"retryAfterMs": 5000, "scope": "tenant"}
+    assert value(fit) not in answer.text
+    assert host.put(f"{value(0)} {value(fit - 1)} {value(fit)}")["content"] == (
+        f"[REDACTED:s00000] [REDACTED:s{fit - 1:05d}] {value(fit)}"
+    )
+    assert run.put("the run goes on")["content"] == "the run goes on"  # no value of it is lost
+
+
+@requirement("OW-107")
+def test_the_same_value_again_takes_no_more_and_is_answered_when_all_is_full(host: Host) -> None:
+    run = host.in_run("r1")
+    for _ in range(100):
+        assert asked(run, 0).status_code == 200
+    filled(run)
+
+    assert ok(asked(run, 0)) == {"secretId": "s00000", "registered": True}
+
+
+@requirement("OW-107")
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
+def test_the_end_of_a_run_makes_its_room_free(host: Host, status: str) -> None:
+    kept, second = host.in_run("kept"), host.in_run("r2")
+    assert asked(kept, 0).status_code == 200
+    fit = filled(host.in_run("r1"))
+    assert asked(second, 0).status_code == 429
+
+    Host(host.http, run="r1").end(status)
+
+    assert filled(second) == fit
+    assert host.put(value(0))["content"] == "[REDACTED:s00000]"
+
+
+@requirement("OW-107", "OW-64")
+def test_room_of_a_run_that_ended_elsewhere_or_is_unknown_is_free(
+    service: Service, host: Host
+) -> None:
+    for gone in (
+        "UPDATE runs SET status = 'completed', ended_at = started_at WHERE name = 'r1'",
+        "DELETE FROM runs WHERE name = 'r1'",
+    ):
+        fit = filled(host.in_run("r1"))
+        rows(service.path, gone)  # as another process does it
+
+        run = host.in_run("r2")
+        assert filled(run) == fit
+        run.end()
+        rows(service.path, "DELETE FROM run_events")
+        rows(service.path, "DELETE FROM runs")
+
+
+@requirement("OW-107")
+def test_each_tenant_has_a_bound_of_its_own(service: Service) -> None:
+    with keyed(service) as ours, keyed(service, "writer", "acme") as theirs:
+        fit = filled(ours.in_run("r1"))
+
+        assert filled(theirs.in_run("r1")) == fit
+        assert asked(ours.in_run("r2"), 0).status_code == 429
+
+
+@requirement("OW-107")
+def test_after_a_restart_all_of_it_is_free_and_fits_again(tmp_path: Path) -> None:
+    fits = []
+    for opened in (lambda host: host.in_run("r1"), lambda host: Host(host.http, run="r1")):
+        with serving(tmp_path / "memory.db", MEMORY_MAX_RUN_SECRETS=str(BOUND)) as service:
+            fits.append(filled(opened(Host(service.http))))
+            assert Host(service.http, run="r1").put(value(0))["content"] == "[REDACTED:s00000]"
+    assert fits[0] == fits[1]
+
+
+@requirement("OW-107")
+def test_racing_registrations_stay_within_the_bound(host: Host) -> None:
+    run = host.in_run("r1")
+    fit = filled(run)
+    run.end()
+    runs = [host.in_run("r2")] * 4
+
+    with ThreadPoolExecutor(len(runs)) as threads:
+        answers = [*threads.map(lambda it: asked(runs[it % 4], it), range(fit + 40))]
+
+    statuses = [it.status_code for it in answers]
+    assert (statuses.count(200), statuses.count(429)) == (fit, 40)
+
+
+@requirement("OW-107")
+def test_a_value_that_alone_is_larger_than_the_bound_is_400(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_MAX_RUN_SECRETS="4KiB") as service:
+        run = Host(service.http).in_run("r1")
+        for large in ("x" * 8192, "\U0001f332" * 1000):  # four bytes a character
+            answer = asked(run, 0, value=large)
+            assert faults(answer) == ["value"]
+            assert large not in answer.text
+        assert ok(asked(run, 0))["registered"] is True
+        assert run.put("plain")["content"] == "plain"
+
+
+@requirement("OW-107")
+def test_each_pod_has_its_own_bound_and_a_run_that_another_ended_makes_room(
+    tmp_path: Path, blank_database: str
+) -> None:
+    with pods(tmp_path / "memory.db", blank_database, MEMORY_MAX_RUN_SECRETS=str(BOUND)) as two:
+        first, second = (Host(it.http) for it in two.services)
+        fit = filled(first.in_run("r1"))
+        assert filled(Host(second.http, run="r1")) == fit
+        second.in_run("r2")
+        assert asked(Host(first.http, run="r2"), 0).status_code == 429
+
+        Host(second.http, run="r1").end()
+
+        assert filled(Host(first.http, run="r2")) == fit
+
+
+NAMES: dict[str, Callable[[int], tuple[str, str, str]]] = {  # run, id and value, by a number
+    "short ones of one run": lambda it: ("r", f"{it}", f"x{it:07d}"),
+    "one of each run": lambda it: (f"{it:0128d}", "s", f"x{it:07d}"),
+    "long names": lambda it: (f"{it:0128d}", f"{it:08d}" + "\U0001f332" * 248, f"x{it:07d}"),
+    "wide ones": lambda it: ("r", "s" * 256, f"{it:08d}" + "\U0001f332" * 2000),
+}
+
+
+@requirement("OW-107")
+@pytest.mark.parametrize("kind", NAMES)
+def test_what_is_counted_is_at_least_what_is_held_and_what_is_forgotten_is_gone(kind: str) -> None:
+    names, bound, caller = NAMES[kind], 256 * 1024, Caller(tenant=DEFAULT_TENANT)
+    redaction = Redaction(exceptions=lambda _: default_rules(caller), registry=Registry(bound))
+    registry = redaction.registry
+    # What the interpreter makes once and keeps is not counted.
+    registry.register(RunKey(tenant=DEFAULT_TENANT, run="r"), "s", "x" * 8)
+    redaction.rules(caller).redacted("x" * 9)
+    registry.forget(RunKey(tenant=DEFAULT_TENANT, run="r"))
+
+    def fill() -> int:
+        """Bytes that are held when no more is taken, and each value was looked for and found."""
+        for number in count():
+            run, id_, text = names(number)
+            try:
+                registry.register(RunKey(tenant=DEFAULT_TENANT, run=run), id_, text)
+            except (TooMany, OverQuota):
+                break
+        rules = redaction.rules(caller)
+        for _, text in rules.values:
+            rules.redacted(f"{text}!")
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        for _ in range(3):  # nothing of what was there before is kept
+            assert bound // 16 < fill() <= bound
+            for run in registry.runs(DEFAULT_TENANT):
+                registry.forget(run)
+        del run
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < bound // 16

@@ -1,0 +1,1 @@
+"""Keys, tenants, backups, diagnosis, and faults."""

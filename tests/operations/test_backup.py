@@ -1,0 +1,382 @@
+"""`backup`: one archive of all tenants, made while the service runs, and read over once."""
+
+import io
+import json
+import os
+import random
+import shutil
+import stat
+import threading
+import zipfile
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.memory.model.access import TenantId
+from agentops_memory.operations.backup.archive import ArchiveRefused
+from agentops_memory.operations.backup.backup import Scope, make_archive
+from agentops_memory.operations.files import atomic
+from agentops_memory.operations.files import keys as key_file
+from agentops_memory.operations.files.audit import record
+from agentops_memory.settings.settings import settings
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.tenants import tenant_file
+
+from ..support.archives import all_rows, at, backed_up
+from ..support.callers import calling, made_key
+from ..support.damaged_values import NO_TEXT, fill
+from ..support.damaged_values import damage as let_hold
+from ..support.database import assert_index_is_whole
+from ..support.erasing import erased, gone
+from ..support.files import old_texts
+from ..support.losses import Losses
+from ..support.original import filled
+from ..support.process import Load, served, stored
+from ..support.service import Service, serving
+from ..support.stores import delete, entry, entry_at, store, update, version_at, versions
+
+
+def names(archive: Path) -> list[str]:
+    with zipfile.ZipFile(archive) as file:
+        return file.namelist()
+
+
+def test_every_tenant_is_in_it_while_the_service_runs_and_goes_on_saving(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    token = made_key(path, tenant="acme")
+    (tmp_path / "memory.db.redaction").write_text('{"acme": {"allow": ["x"]}}')
+    with serving(path, MEMORY_AUTH="keys") as service, calling(service, token) as http:
+        body = {"session_id": "s", "type": "note", "title": "A", "content": "a", "project": "p"}
+        assert http.post("/observations", json=body).status_code == 201
+        with closing(connect(path)) as other:
+            other.execute("BEGIN IMMEDIATE")  # no lock of a writer is needed
+            printed = at(path).json("backup", "--to", tmp_path)
+
+    archive = Path(printed["archive"])
+    assert archive.parent == tmp_path
+    assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+    assert names(archive) == [
+        "audit.jsonl", "redaction.json", "default.db", "tenants/acme.db", "manifest.json",
+    ]  # fmt: skip
+    counts = {part["tenant"]: part["counts"]["observations"] for part in printed["tenants"]}
+    assert counts == {"default": 0, "acme": 1}
+    assert printed["bytes"] == archive.stat().st_size
+
+
+def test_keys_are_in_it_when_they_are_asked_for_and_only_of_the_tenants_meant(
+    service: Service, tmp_path: Path
+) -> None:
+    acme, other = (made_key(service.path, tenant=tenant) for tenant in ("acme", "other"))
+    for tenant in ("acme", "other"):
+        at(service.path).say("tenants", "create", tenant)
+    (tmp_path / "memory.db.redaction").write_text('{"acme": {}, "other": {}}')
+
+    archive = backed_up(service.path, tmp_path / "a.zip", "--tenant", "acme", "--keys")
+
+    with zipfile.ZipFile(archive) as file:
+        told = {name: file.read(name).decode() for name in file.namelist() if "db" not in name}
+    assert "tenants/acme.db" in names(archive)
+    assert len(names(archive)) == 5
+    assert [key["id"] for key in json.loads(told["keys.json"])["keys"]] == [acme.split("_")[1]]
+    assert not any("other" in text for text in told.values())
+    assert other not in str(told)
+    assert "keys.json" not in names(backed_up(service.path, tmp_path / "b.zip"))
+
+
+def test_what_was_erased_is_not_in_it(service: Service, tmp_path: Path) -> None:
+    for number in range(30):
+        service.save(f"{number} a word and the other, unmistakable " * 30)
+    receipts = [erased(service.http, number) for number in range(1, 31)]
+    for receipt in receipts:
+        gone(service.http, receipt)
+
+    archive = backed_up(service.path, tmp_path / "a.zip")
+
+    with zipfile.ZipFile(archive) as file:
+        assert b"unmistakable" not in file.read("default.db")
+
+
+def test_a_file_that_is_there_stays_unless_it_is_forced(service: Service, tmp_path: Path) -> None:
+    target, terminal = tmp_path / "a.zip", at(service.path)
+    target.write_text("mine")
+
+    refused = terminal.run("backup", "--to", target)
+
+    assert (refused.exit_code, target.read_text()) == (1, "mine")
+    assert "is there already" in refused.stderr
+    assert "--force" in refused.stderr
+    assert terminal.run("backup", "--to", target, "--force").exit_code == 0
+    assert "manifest.json" in names(target)
+
+
+def test_it_goes_through_standard_output_and_leaves_nothing_beside(
+    service: Service, tmp_path: Path
+) -> None:
+    before = set(tmp_path.iterdir())
+
+    done = at(service.path).run("backup", "--to", "-")
+
+    with zipfile.ZipFile(io.BytesIO(done.stdout_bytes)) as file:
+        assert "default.db" in file.namelist()
+    assert "Saved 1 tenant with" in done.stderr
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_wrong_use_is_told_in_a_sentence(service: Service, tmp_path: Path) -> None:
+    terminal = at(service.path)
+    other = tmp_path / "other.db"
+    with closing(connect(other)) as database:
+        database.execute("CREATE TABLE recipes (id INTEGER PRIMARY KEY)")
+
+    for sentence, *arguments in (
+        ("There is no tenant nobody", "--to", tmp_path, "--tenant", "nobody"),
+        ("There is no folder", "--to", tmp_path / "none" / "a.zip"),
+        ("a file of the service itself", "--to", service.path),
+        ("neither a file nor a folder", "--to", "/dev/null"),
+        ("There is no database at", "--to", tmp_path, "--db", tmp_path / "none.db"),
+        ("of another program", "--to", tmp_path, "--db", other),
+    ):
+        done = terminal.run("backup", *arguments)
+        assert (done.exit_code, sentence in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "none.db").exists()
+    assert not list(tmp_path.glob(".agentops*"))
+
+
+def test_a_damaged_database_gives_no_archive(service: Service, tmp_path: Path) -> None:
+    at(service.path).say("tenants", "create", "acme")
+    acme = tenant_file(service.path, "acme")  # type: ignore[arg-type]
+    for damage in (_with_bad_pages(acme), b"no database at all" * 500):
+        acme.write_bytes(damage)
+        done = at(service.path).run("backup", "--to", tmp_path)
+
+        assert done.exit_code == 1
+        assert f"{acme} is damaged" in done.stderr
+        assert not list(tmp_path.glob("*.zip"))
+
+
+def _with_bad_pages(path: Path) -> bytes:
+    data = path.read_bytes()
+    return data[:4096] + b"\xff" * (len(data) - 4096)
+
+
+def test_leftovers_of_a_killed_backup_go_and_those_of_a_living_one_stay(
+    service: Service, tmp_path: Path
+) -> None:
+    left = tmp_path / f"{atomic.PREFIX}left{atomic.SUFFIX}"
+    left.mkdir()
+    (left / "snapshot.db").write_text("half of it")
+    with atomic.drafts(tmp_path) as living:
+        backed_up(service.path, tmp_path)
+
+        assert (left.exists(), living.exists()) == (False, True)
+    assert not living.exists()
+
+
+def test_too_little_space_is_told_before_anything_is_written(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+    done = at(service.path).run("backup", "--to", tmp_path)
+
+    assert done.exit_code == 1
+    assert "bytes free in" in done.stderr
+
+
+def test_a_database_of_the_original_is_archived_as_it_is(tmp_path: Path) -> None:
+    path = filled(tmp_path / "memory.db", rows=20)
+    texts = old_texts(path)
+
+    archive = backed_up(path, tmp_path)
+
+    at(tmp_path / "new.db").say("restore", archive)
+    assert old_texts(tmp_path / "new.db") == texts
+    assert old_texts(path) == texts
+
+
+def test_a_thread_of_the_service_can_make_one_and_hears_how_far_it_is(
+    service: Service, tmp_path: Path
+) -> None:
+    service.save("apple")
+    heard: list[tuple[int, int]] = []
+    place = settings({"MEMORY_DB_PATH": str(service.path)})
+    now = datetime(2026, 11, 22, 4, 20, tzinfo=UTC)
+
+    def make() -> None:
+        make_archive(place, tmp_path, Scope(), now=now, progress=lambda *it: heard.append(it))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+
+    assert (tmp_path / "memory-20261122T042000Z.zip").is_file()
+    assert heard[-1][0] == heard[-1][1]
+    assert heard == sorted(heard)
+    assert service.save("pear")["id"] == 2
+
+
+def test_keys_are_taken_after_every_change_that_the_audit_in_it_tells_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, to = tmp_path / "memory.db", tmp_path / "a.zip"
+    at(path).say("save", "Queue", "Orders", "--project", "shop")
+    of_old = made_key(path).split("_")[1]
+    place, now = settings({"MEMORY_DB_PATH": str(path)}), datetime(2026, 11, 22, tzinfo=UTC)
+    backup = threading.Thread(
+        target=lambda: make_archive(place, to, Scope(with_keys=True), now=now), daemon=True
+    )
+
+    def told_but_not_done(*arguments: Any, **fields: Any) -> None:
+        record(*arguments, **fields)
+        backup.start()
+        backup.join(0.3)
+
+    monkeypatch.setattr(key_file, "record", told_but_not_done)
+    at(path).say("keys", "rotate", of_old)
+    backup.join()
+
+    with zipfile.ZipFile(to) as file:
+        taken, told = json.loads(file.read("keys.json")), file.read("audit.jsonl")
+    assert b"key.rotated" in told
+    assert taken == json.loads(Path(f"{path}.keys").read_bytes())
+
+
+def test_a_name_that_is_no_utf8_is_one_as_well(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    path = folder / "memory.db"
+    at(path).say("save", "Queue", "Orders", "--project", "shop")
+
+    at(path).say("backup", "--to", folder / "a.zip")
+    at(path).say("restore", folder / "a.zip", "--force")
+
+    assert len(stored(path)) == 1
+
+
+def test_a_tenant_that_is_erased_meanwhile_is_left_out_and_a_line_half_written_as_well(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    for tenant in ("acme", "zeta"):
+        at(path).say("tenants", "create", tenant)
+    with Path(f"{path}.audit").open("ab") as file:
+        file.write(b'{"at": "2026-')
+    place, now = settings({"MEMORY_DB_PATH": str(path)}), datetime(2026, 11, 22, tzinfo=UTC)
+
+    def erase(_: int, __: int) -> None:
+        if tenant_file(path, TenantId("zeta")).exists():
+            at(path).say("tenants", "erase", "zeta", "--yes")
+
+    made = make_archive(place, tmp_path / "a.zip", Scope(), now=now, progress=erase)
+
+    with zipfile.ZipFile(made.path) as archive:
+        assert archive.namelist() == ["audit.jsonl", "tenants/acme.db", "manifest.json"]
+        assert archive.read("audit.jsonl").count(b"\n") == 2
+        assert archive.read("audit.jsonl").endswith(b"\n")
+
+
+def test_an_archive_that_the_disk_has_spoiled_gets_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    at(path).say("tenants", "create", "acme")
+    noise = random.Random(1).randbytes(20_000).hex()  # noqa: S311
+    words = " ".join(noise[at : at + 9] for at in range(0, len(noise), 9))
+    at(path).say("save", "Short", "text", "--project", "p")
+    at(path).say("save", "Long", "-", "--project", "p", "--tenant", "acme", given=words)
+    place, now = settings({"MEMORY_DB_PATH": str(path)}), datetime(2026, 11, 22, tzinfo=UTC)
+
+    def spoil(_: int, __: int) -> None:
+        (draft,) = tmp_path.glob(f"{atomic.PREFIX}*/archive.zip")
+        if zipfile.is_zipfile(draft):  # it is ready, and one database was read
+            with draft.open("r+b") as file:
+                file.seek(draft.stat().st_size // 2)
+                file.write(bytes(8))
+
+    with pytest.raises(ArchiveRefused, match="cannot be used"):
+        make_archive(place, tmp_path / "a.zip", Scope(), now=now, progress=spoil)
+
+    assert not (tmp_path / "a.zip").exists()
+
+
+def test_any_history_is_restored_row_by_row(tmp_path: Path) -> None:
+    for seed in range(2):
+        path, chance = tmp_path / str(seed) / "memory.db", random.Random(seed)  # noqa: S311
+        path.parent.mkdir()
+        with serving(path) as service:
+            _deeds(service, chance)
+
+        archive = backed_up(path, path.parent)
+        at(path.parent / "new.db").say("restore", archive)
+
+        assert all_rows(path.parent / "new.db") == all_rows(path)
+        assert_index_is_whole(path.parent / "new.db")
+
+
+def _deeds(service: Service, chance: random.Random) -> None:
+    http, notes = service.http, store(service.http)
+    entries = [entry(http, notes, f"a/{number}") for number in range(3)]
+    for number in range(25):
+        at_key = {"topic_key": f"k{chance.randrange(3)}"} if chance.random() < 0.4 else {}
+        project, session = chance.choice("pq"), chance.choice("st")
+        fields = {"project": project, "session_id": f"{session}{project}", **at_key}
+        id_ = service.save(f"What {number} says, {chance.random()}", **fields)["id"]
+        match chance.randrange(6):
+            case 0:
+                assert http.patch(f"/observations/{id_}", json={"content": "x"}).is_success
+            case 1:
+                assert http.delete(f"/observations/{id_}").is_success
+            case 2:
+                erased(http, id_)
+            case 3:
+                update(http, notes, chance.choice(entries), f"Text {number}")
+            case 4:
+                oldest = version_at(notes, versions(http, notes)[-1])
+                assert http.post(f"{oldest}/redact").status_code in (200, 409)
+            case _:
+                service.clock.advance(minutes=20)
+    delete(http, entry_at(notes, entries[0]))
+
+
+@pytest.mark.slow
+def test_a_backup_taken_under_load_is_restored_row_by_row(tmp_path: Path, lost: Losses) -> None:
+    path, restored = tmp_path / "memory.db", tmp_path / "restored.db"
+    with served(path) as (_, http):
+        load = Load(str(http.base_url), saves=4000).start()
+        load.reach(400)
+        before = dict(load.acknowledged)
+        archive = backed_up(path, tmp_path)
+        during = len(load.acknowledged) - len(before)
+        load.join()
+    assert load.refused == {}
+
+    at(restored).say("restore", archive)
+
+    found, now = all_rows(restored), all_rows(path)
+    for table in ("memories", "revisions"):
+        assert set(found[table]) <= set(now[table]), table
+    assert_index_is_whole(restored)
+    lost(
+        "a backup under load, restored",
+        acknowledged=before.items(),
+        found=stored(restored).items(),
+        remark=f"{during} saves acknowledged meanwhile",
+    )
+
+
+def test_a_backup_names_what_is_damaged_and_so_does_the_plan_of_its_restore(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    fill(path)
+    let_hold(path, "sessions", "summary", NO_TEXT)
+    told = "Values in it are damaged: default, sessions 1: summary (text that is no UTF-8);"
+
+    done = at(path).run("backup", "--to", tmp_path / "a.zip")
+    assert (done.exit_code, told in done.stderr) == (0, True)
+    assert at(path).json("backup", "--to", tmp_path / "b.zip")["tenants"][0]["damaged"] == [
+        f"sessions {number}: summary (text that is no UTF-8)" for number in (1, 2)
+    ]
+    assert told in at(path).say("restore", tmp_path / "a.zip", "--dry-run")

@@ -1,0 +1,90 @@
+"""Backups of a service that is asked meanwhile, ends meanwhile, or is killed."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+
+import httpx
+import pytest
+from benchmarks.seeding import Size, seeded
+
+from agentops_memory.jobs.runner import HURRY
+from agentops_memory.operations.backup.archive import Archive
+
+from ..support.files import assert_sound
+from ..support.forks import PROGRAM
+from ..support.losses import Losses
+from ..support.process import Load, Program, program, stored, until
+
+MEMORIES = 3_000
+SAVES = 1_000
+OFTEN = f"""
+from datetime import timedelta
+from agentops_memory.jobs import backups as backing_up
+backing_up.LOOK = timedelta(milliseconds=20)
+{PROGRAM}
+"""
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_backup_beside_a_load_and_its_end_by_any_signal_loses_nothing(
+    tmp_path: Path, lost: Losses
+) -> None:
+    path, folder = tmp_path / "memory.db", tmp_path / "backups"
+    folder.mkdir()
+    seeded(path, Size(rows=MEMORIES, projects=3), seed=1)
+    with backed_up(path, folder) as (service, _):
+        until(lambda: list(folder.iterdir()))
+        service.send(SIGKILL)
+        service.wait()
+    (left,) = folder.iterdir()
+    with backed_up(path, folder) as (service, _):
+        until(lambda: drafts(folder) - {left})
+        begun = time.monotonic()
+        service.send(SIGTERM)
+        assert service.wait() == 0
+        took = time.monotonic() - begun
+    assert drafts(folder) == set()
+    for finished in folder.iterdir():  # before the signal came
+        with Archive.opened(finished) as archive:
+            archive.verify()
+        finished.unlink()
+    with backed_up(path, folder) as (service, http):
+        until(lambda: list(folder.iterdir()))
+        load = Load(str(http.base_url), saves=SAVES).start()
+        (made,) = until(lambda: list(folder.glob("*.zip")))
+        while_made = len(load.acknowledged)
+        load.join()
+        service.send(SIGTERM)
+        assert service.wait() == 0
+
+    assert took < HURRY.total_seconds() + 1
+    assert 0 < while_made < SAVES
+    assert (load.refused, load.unanswered) == ({}, set())
+    with Archive.opened(made) as archive:
+        archive.verify()
+        (part,) = archive.manifest.tenants
+        assert MEMORIES <= part.contents.counts.observations <= MEMORIES + SAVES
+    assert_sound(path, live=MEMORIES + SAVES)
+    remark = f"{while_made} saved while it was made; SIGTERM amid one took {took:.2f} s"
+    lost(
+        "a backup beside a load", acknowledged=load.acknowledged, found=stored(path), remark=remark
+    )
+
+
+@contextmanager
+def backed_up(path: Path, folder: Path) -> Iterator[tuple[Program, httpx.Client]]:
+    """The service over the file, which looks at the folder of its backups all the time."""
+    variables = {
+        "MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(path),
+        "MEMORY_BACKUP_DIR": str(folder), "MEMORY_DRAIN": "0",
+    }  # fmt: skip
+    with program("serve", variables=variables, code=OFTEN) as service, service.client() as http:
+        yield service, http
+
+
+def drafts(folder: Path) -> set[Path]:
+    return set(folder.glob(".*.part"))

@@ -1,0 +1,509 @@
+"""What a service keeps goes from its files into PostgreSQL and back, whole or not at all."""
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from agentops_memory.errors import StartRefused
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.operations.copying import database as database_rows
+from agentops_memory.operations.copying import tenants
+from agentops_memory.operations.copying.database import tables_of
+from agentops_memory.operations.copying.tables import TABLES, WORDS, Table
+from agentops_memory.operations.files.keys import KeyFile
+from agentops_memory.postgresql.engine import transactions
+from agentops_memory.postgresql.engine.claims import number_of
+from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql.schema.migrate import brought_up_to_date, prepare
+from agentops_memory.recall.text.features import ALL
+from agentops_memory.sqlite.base.connection import connect
+
+from ..support import planted
+from ..support.database import assert_index_is_whole
+from ..support.files import schema
+from ..support.process import program, until
+from ..support.samples import sampled
+from ..support.service import START, Clock, Service, serving
+from ..support.stores import STORES
+from ..support.terminal import Terminal
+
+pytestmark = pytest.mark.sqlite_files
+
+Database = psycopg.Connection[Any]
+
+# What SQLite has of its own: the words, what its files hold apart from rows, and ids given out.
+OF_FILES = {"partitions", "index_rules", "terms", "purges", "remains", "sqlite_sequence"}
+TYPES = {
+    "bigint": "INTEGER", "boolean": "INTEGER", "text": "TEXT", "bytea": "BLOB",
+    "double precision": "REAL",
+}  # fmt: skip
+ASKED = (
+    "/export", "/stats", f"/search?q={planted.MARK}&explain=true", "/sessions/recent",
+    f"/context?project={planted.MARK}&query=content+1", STORES, f"{planted.HOSTS}/proposals",
+    f"{planted.AGENTS_MEMORY}?namespace={planted.MARK}", f"{planted.HOSTS}/runs/{planted.MARK}",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a file with a row of every kind, and an id that is given to nobody else."""
+    folder = tmp_path_factory.mktemp("made")
+    with serving(folder / "memory.db") as service:
+        planted.stock(service.http)
+        last = service.save("the last one", project="other")["id"]
+        assert service.http.delete(f"/observations/{last}?hard=true").status_code == 204
+    return folder
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def full(path: Path) -> Path:
+    """The file, with a row in those tables, too, that are rarely filled."""
+    with closing(connect(path)) as file:
+        file.executescript(
+            """INSERT INTO supersessions VALUES (2, 1, 9);
+               INSERT INTO lookalikes VALUES (2, 1, 0.1, 9);
+               INSERT INTO imports VALUES (7, '["*"]', 1, 2, 3, 4, 5, 6, 7, 8, 9);
+               INSERT INTO import_rows VALUES (3, 'other', '{"a": "\\u0000"}');
+               INSERT INTO agents VALUES ('a', 5);
+               INSERT INTO pending_archives VALUES (1, 't', 1, 'a', 1, 2, 3);
+               INSERT INTO met_tags VALUES (1, 1, 'rain', 0, NULL);
+               INSERT INTO ref_losses VALUES (-9223372036854775808, 99, NULL, 0)"""
+        )
+    return path
+
+
+@pytest.fixture
+def terminal(path: Path, blank_database: str) -> Terminal:
+    return Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_DATABASE_URL": blank_database})
+
+
+@pytest.fixture
+def database(blank_database: str) -> Iterator[Database]:
+    with psycopg.connect(blank_database, autocommit=True) as connection:
+        yield connection
+
+
+def rows(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """All that is copied of a file, the ids that it goes on after, and the terms."""
+    with closing(connect(path)) as file:
+        return {
+            name: sorted(file.execute(f"SELECT * FROM {name}"), key=repr)
+            for name in (*TABLES, "terms", "sqlite_sequence")
+        }
+
+
+def described(database: Database) -> list[Table]:
+    """The tables that are copied, of a new schema."""
+    prepare(database)
+    with database.transaction():
+        brought_up_to_date(database, "default")  # type: ignore[arg-type]
+        database.execute("SET LOCAL search_path TO t_default")
+        return tables_of(database)
+
+
+def answers(service: Service) -> dict[str, str]:
+    service.http.headers["X-Agent-ID"] = planted.MARK
+    return {it: service.http.get(it).text for it in ASKED}
+
+
+async def assert_words_are_whole(url: str) -> None:
+    def look(tx: Any) -> None:
+        assert tx.upkeep.areas()
+        for area in tx.upkeep.areas():
+            assert tx.upkeep.is_exact(area), area
+
+    async with PostgresEngine.opened(url, clock=Clock()) as engine:
+        await engine.read(OPERATOR, look)
+
+
+def test_tables_and_columns_are_the_same_in_both_engines(path: Path, database: Database) -> None:
+    tables = {table.name: table for table in described(database)}
+    there = database.execute("SELECT tablename FROM pg_tables WHERE schemaname = 't_default'")
+
+    assert {it for (it,) in there} == {*tables, *WORDS}
+    with closing(connect(path)) as file:
+        names = file.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        assert {it for (it,) in names if "_fts_" not in it} == tables.keys() | OF_FILES
+        for name, table in tables.items():
+            columns = file.execute("SELECT * FROM pragma_table_info(?)", (name,)).fetchall()
+            assert [it for _, it, *_ in columns] == [*table.columns], name
+            assert [it for _, _, it, *_ in columns] == [TYPES[it] for it in table.types], name
+            key = sorted((place, it) for _, it, *_, place in columns if place)
+            assert [it for _, it in key] == [*table.key], name
+
+
+def test_each_table_comes_after_those_that_it_refers_to(path: Path) -> None:
+    with closing(connect(path)) as file:
+        for place, name in enumerate(TABLES):
+            found = file.execute('SELECT "table" FROM pragma_foreign_key_list(?)', (name,))
+            assert {it for (it,) in found} <= set(TABLES[:place]), name
+
+
+def test_all_goes_there_and_comes_back(
+    full: Path, terminal: Terminal, blank_database: str, tmp_path: Path
+) -> None:
+    back = tmp_path / "further" / "back.db"
+
+    there = terminal.json("copy", "--to", "postgresql")
+    assert terminal.json("copy", "--to", back) == there
+
+    (tenant,) = there["tenants"]
+    assert (tenant["tenant"], tenant["was_there"]) == ("default", False)
+    assert {it["project"] for it in tenant["projects"]} == {None, planted.MARK, "other"}
+    assert [name for name, count in tenant["rows"].items() if not count] == []
+    assert rows(back) == rows(full)
+    assert schema(back) == schema(full)
+    assert_index_is_whole(back)
+    asyncio.run(assert_words_are_whole(blank_database))
+
+
+def test_a_copy_answers_as_the_original_does(
+    path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
+) -> None:
+    (tmp_path / "back.db.seal").write_bytes((tmp_path / "memory.db.seal").read_bytes())
+    terminal.say("copy", "--to", "postgresql")
+    terminal.say("copy", "--to", tmp_path / "back.db")
+
+    with serving(path) as service:
+        expected, saved = answers(service), service.save("another")
+    assert len({*expected.values()}) == len(ASKED)
+    with serving(tmp_path / "back.db") as service:
+        assert (answers(service), service.save("another")) == (expected, saved)
+    with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
+        assert (answers(service), service.save("another")) == (expected, saved)
+
+
+def test_what_is_there_already_is_left_alone(terminal: Terminal, tmp_path: Path) -> None:
+    first = terminal.json("copy", "--to", "postgresql")
+    again = terminal.json("copy", "--to", "postgresql")
+    terminal.say("copy", "--to", tmp_path / "back.db")
+    before = (tmp_path / "back.db").read_bytes()
+
+    assert "default: was there already, " in terminal.say("copy", "--to", tmp_path / "back.db")
+    assert again["tenants"] == [first["tenants"][0] | {"was_there": True}]
+    assert (tmp_path / "back.db").read_bytes() == before
+
+
+def test_a_target_that_holds_something_else_is_refused(
+    path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
+) -> None:
+    terminal.say("copy", "--to", "postgresql")
+    terminal.say("copy", "--to", tmp_path / "back.db")
+    with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
+        service.save("something else")
+
+    for target in ("postgresql", tmp_path / "back.db"):
+        done = terminal.run("copy", "--to", target)
+        assert done.exit_code == 1
+        assert "default is in the target already, with other rows. Nothing was" in done.stderr
+
+
+def test_a_tenant_is_copied_by_name_with_its_keys(
+    path: Path, terminal: Terminal, tmp_path: Path
+) -> None:
+    files = Terminal({"MEMORY_DB_PATH": str(path)})
+    files.say("tenants", "create", "acme")
+    files.say("save", "Title", "Content", "--project", "shop", "--tenant", "acme")
+    for tenant in ("acme", "default"):
+        files.say("keys", "create", "--name", tenant, "--role", "admin", "--tenant", tenant)
+    back = Terminal({"MEMORY_DB_PATH": str(tmp_path / "back.db")})
+
+    terminal.say("copy", "--to", "postgresql", "--tenant", "acme")
+    terminal.say("copy", "--to", tmp_path / "back.db")
+    assert [it["name"] for it in back.json("keys", "list")] == ["acme"]
+    assert not (tmp_path / "back.db").exists()
+    assert (tmp_path / "back.db.tenants" / "acme.db").exists()
+
+    told = terminal.say("copy", "--to", "postgresql", "--tenant", "default", "--tenant", "acme")
+    assert "default: is copied, " in told
+    assert "acme: was there already, " in told
+    assert [it["name"] for it in terminal.json("keys", "list")] == ["acme", "default"]
+
+
+def test_the_audit_and_all_keys_are_copied(path: Path, terminal: Terminal, tmp_path: Path) -> None:
+    files = Terminal({"MEMORY_DB_PATH": str(path)})
+    files.say("keys", "create", "--name", "one", "--role", "admin")
+    audit = Path(f"{path}.audit").read_text()
+
+    for _ in range(2):
+        terminal.say("copy", "--to", "postgresql")
+        terminal.say("copy", "--to", tmp_path / "back.db")
+
+    copied = (tmp_path / "back.db.audit").read_text()
+    assert copied.startswith(audit)
+    assert copied.removeprefix(audit).count('"keys.copied"') == copied.count("\n") - audit.count(
+        "\n"
+    )
+    assert (tmp_path / "back.db.keys").read_bytes() == (tmp_path / "memory.db.keys").read_bytes()
+
+
+def test_keys_that_are_others_are_refused(
+    path: Path, terminal: Terminal, database: Database
+) -> None:
+    files = Terminal({"MEMORY_DB_PATH": str(path)})
+    files.say("keys", "create", "--name", "one", "--role", "admin")
+    terminal.say("keys", "create", "--name", "another", "--role", "admin")
+    database.execute("DELETE FROM agentops.audit")
+
+    done = terminal.run("copy", "--to", "postgresql")
+
+    assert (done.exit_code, "has keys already, and others" in done.stderr) == (1, True)
+    assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == []
+
+
+def test_a_copy_that_differs_is_not_kept(terminal: Terminal, database: Database) -> None:
+    described(database)
+    database.execute(
+        """CREATE FUNCTION lose() RETURNS event_trigger LANGUAGE plpgsql
+               AS 'BEGIN DELETE FROM t_default.proposals; END'"""
+    )
+    database.execute(
+        """CREATE EVENT TRIGGER losing ON ddl_command_end WHEN TAG IN ('ALTER TABLE')
+               EXECUTE FUNCTION lose()"""
+    )
+
+    done = terminal.run("copy", "--to", "postgresql")
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "What was copied differs in the tables proposals; nothing of it is" in done.stderr
+    assert database.execute("SELECT count(*) FROM t_default.memories").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [(16, "`agentops-memory migrate` upgrades it"), (99, "newer version")]
+)
+def test_a_file_of_another_format_is_refused(
+    path: Path, terminal: Terminal, version: int, told: str
+) -> None:
+    with closing(connect(path)) as file:
+        file.execute(f"PRAGMA user_version = {version}")
+
+    done = terminal.run("copy", "--to", "postgresql")
+
+    assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
+
+
+def test_nothing_is_copied_from_or_to_what_a_service_has(
+    path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_rows, "PATIENCE", timedelta(milliseconds=1))
+    with serving(path):
+        of_files = terminal.run("copy", "--to", "postgresql")
+    other, back = path.with_name("other.db"), path.with_name("back.db")
+    with ExitStack() as leading, serving_second(other, blank_database, leading):
+        leading.close()  # the one that is left may not lead yet
+        of_database = [terminal.run("copy", "--to", it) for it in ("postgresql", back)]
+
+    assert (of_files.exit_code, "End that service first." in of_files.stderr) == (1, True)
+    assert [it.exit_code for it in of_database] == [1, 1]
+    assert all("A service runs on the database" in it.stderr for it in of_database)
+    assert not back.exists()
+
+
+@contextmanager
+def serving_second(path: Path, url: str, first: ExitStack) -> Iterator[Service]:
+    """The second of two services on a database; the first one leads."""
+    first.enter_context(serving(path, MEMORY_DATABASE_URL=url))
+    with serving(path, MEMORY_DATABASE_URL=url) as second:
+        yield second
+
+
+def test_what_is_copied_is_neither_served_nor_written_to_meanwhile(
+    path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.say("copy", "--to", "postgresql")
+    back, audit = path.with_name("back.db"), path.with_name("audit")
+    keys = KeyFile(path.with_name("keys"), audit)
+    files = tenants.Files(path=back, keys=keys, audit=audit, features=ALL)
+    own = Terminal({"MEMORY_DATABASE_URL": blank_database})
+    save = ("save", "Title", "Content", "--project", "shop")
+
+    copying = tenants.to_files(blank_database, files, [], at=START, by={})
+    next(copying)
+    with pytest.raises(StartRefused, match=r"^The database is being copied;"):
+        serving(path, MEMORY_DATABASE_URL=blank_database).__enter__()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(transactions, "PATIENCE", timedelta(milliseconds=1))
+        refused = own.run(*save)
+    assert [*copying] == []
+
+    assert "Another writer holds the database" in refused.stderr
+    own.say(*save)
+    with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
+        service.save("another")
+
+
+def test_what_a_command_is_writing_is_copied(
+    path: Path, terminal: Terminal, blank_database: str, database: Database
+) -> None:
+    terminal.say("copy", "--to", "postgresql")
+    back = path.with_name("back.db")
+
+    with psycopg.connect(blank_database) as writing:
+        lock = "SELECT pg_advisory_xact_lock_shared(%s)"
+        writing.execute(lock, (number_of("t_default"),))
+        writing.execute("UPDATE t_default.sessions SET summary = 'said last'")
+        with program("copy", "--to", str(back), variables=terminal.variables) as copying:
+            waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            until(lambda: database.execute(waiting).fetchall())
+            writing.commit()
+            copying.line("default: is copied")
+
+    with closing(connect(back)) as file:
+        said = file.execute("SELECT DISTINCT summary FROM sessions").fetchall()
+    assert said == [("said last",)]
+
+
+def test_a_schema_of_another_version_is_refused(
+    terminal: Terminal, database: Database, tmp_path: Path
+) -> None:
+    described(database)
+    database.execute("UPDATE agentops.tenants SET version = 1")
+
+    for target in ("postgresql", tmp_path / "back.db"):
+        done = terminal.run("copy", "--to", target)
+        assert (done.exit_code, "version 1, and" in done.stderr) == (1, True)
+    assert not (tmp_path / "back.db").exists()
+
+
+@pytest.mark.parametrize("value", ["char(0)", "CAST(X'ff' AS TEXT)"])
+def test_a_damaged_text_is_refused_and_not_quoted(
+    path: Path, terminal: Terminal, database: Database, value: str
+) -> None:
+    with closing(connect(path)) as file:
+        file.execute(f"UPDATE sessions SET summary = 'quoted' || {value}")
+
+    done = terminal.run("copy", "--to", "postgresql")
+
+    assert (done.exit_code, "agentops-memory doctor" in done.stderr) == (1, True)
+    assert "quoted" not in done.stderr
+    assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == []
+
+
+def test_without_the_driver_it_says_what_to_install(path: Path) -> None:
+    without = (
+        "import sys; sys.modules['psycopg'] = None; from agentops_memory.cli import main; main()"
+    )
+    command = [sys.executable, "-c", without, "copy"]
+    given = {"MEMORY_DB_PATH": str(path), "MEMORY_DATABASE_URL": "postgresql://host/name"}
+
+    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--to", "postgresql"], env=given, capture_output=True, text=True, check=False
+    )
+
+    assert (helped.returncode, "Copy the tenants" in helped.stdout) == (0, True), helped.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "pip install '.[postgresql]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "url", "told"),
+    [
+        ("postgresql", "", "MEMORY_DATABASE_URL is unset"),
+        ("postgresql://planted@host/name", "", "stands in the list of processes"),
+        ("host=host password=planted", "", "stands in the list of processes"),
+        ("postgresql", "postgresql://u:planted@127.0.0.1:1/name", "cannot be reached"),
+        ("back.db", "postgresql://u:planted@127.0.0.1:1/name", "cannot be reached"),
+    ],
+)
+def test_no_url_is_told(path: Path, target: str, url: str, told: str, tmp_path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_DATABASE_URL": url})
+    target = str(tmp_path / target) if target == "back.db" else target
+
+    done = terminal.run("copy", "--to", target)
+
+    assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
+    assert "planted" not in done.output
+    assert "127.0.0.1" not in done.output
+
+
+@pytest.mark.parametrize(
+    "stage",
+    sampled(["COPY %", "COPY (SELECT %", "SELECT m.id, s.area%"], 3, kept=[pytest.mark.slow]),
+)
+def test_a_copy_that_is_killed_is_gone_on_with(
+    path: Path, terminal: Terminal, database: Database, stage: str
+) -> None:
+    Terminal({"MEMORY_DB_PATH": str(path)}).say("tenants", "create", "acme")
+    with serving(path.with_name("memory.db.tenants") / "acme.db") as service:
+        many = [f"number {number} of " + "many words " * 50 for number in range(5000)]
+        body = {"observations": [planted.memory(it, 1) for it in many], "sessions": []}
+        assert service.http.post("/import", json=body).status_code == 200
+
+    def is_at_work() -> bool:
+        return (
+            database.execute(
+                """SELECT FROM pg_stat_activity
+                WHERE datname = current_database() AND query LIKE %s""",
+                (stage,),
+            ).fetchone()
+            is not None
+        )
+
+    with program("copy", "--to", "postgresql", variables=terminal.variables) as copying:
+        copying.line("default: is copied")
+        until(is_at_work)
+        copying.send(signal.SIGKILL)
+        copying.wait()
+
+    until(lambda: not is_at_work())
+    assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == [("default",)]
+    told = terminal.say("copy", "--to", "postgresql")
+    assert "default: was there already" in told
+    assert "acme: is copied" in told
+
+
+def test_a_connection_that_ends_is_told_in_one_sentence(
+    terminal: Terminal, database: Database
+) -> None:
+    described(database)
+    database.execute(
+        """CREATE FUNCTION fail() RETURNS event_trigger LANGUAGE plpgsql
+               AS 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); END'"""
+    )
+    database.execute(
+        """CREATE EVENT TRIGGER failing ON ddl_command_end WHEN TAG IN ('ALTER TABLE')
+               EXECUTE FUNCTION fail()"""
+    )
+
+    done = terminal.run("copy", "--to", "postgresql")
+
+    (told,) = done.stderr.splitlines()
+    assert (done.exit_code, told.startswith("agentops-memory: The database ended")) == (1, True)
+    assert database.execute("SELECT count(*) FROM t_default.memories").fetchall() == [(0,)]
+
+
+@pytest.mark.slow
+def test_a_file_is_there_whole_or_not_at_all(
+    terminal: Terminal, path: Path, tmp_path: Path
+) -> None:
+    terminal.say("copy", "--to", "postgresql")
+    folder = tmp_path / "folder"
+
+    with program("copy", "--to", str(folder / "back.db"), variables=terminal.variables) as copying:
+        until(lambda: [*folder.glob("*/back.db")])
+        copying.send(signal.SIGKILL)
+        copying.wait()
+
+    assert not (folder / "back.db").exists()
+    terminal.say("copy", "--to", folder / "back.db")
+    assert rows(folder / "back.db") == rows(path)
+    assert [it for it in folder.iterdir() if it.is_dir()] == []

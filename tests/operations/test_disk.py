@@ -1,0 +1,300 @@
+"""A disk that is full, failing, read-only, or hardly there: refusals, never a loss or a lie."""
+
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.errors import Full
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.engine import writer
+
+from ..support import engine
+from ..support.files import assert_sound, beside, disk
+from ..support.process import Load, Program, run, served, stored
+from ..support.service import observation
+
+MEBIBYTE = 1 << 20
+LARGE = "what fills a disk " * 2000  # 36 KB
+
+FULL = "The disk is full; nothing was stored."
+FAILED = "The disk failed; nothing was stored."
+
+
+def test_a_full_disk_refuses_saves_until_there_is_space_again(tmp_path: Path) -> None:
+    with disk(tmp_path / "disk", size=4 * MEBIBYTE) as folder:
+        path, ballast = folder / "memory.db", folder / "ballast"
+        ballast.write_bytes(bytes(2 * MEBIBYTE))
+        with served(path) as (_, http):
+            saved = save_until_refused(http, FULL)
+            assert_reads_go_on(http, saved)
+            ballast.unlink()
+            saved |= save(http, "after the disk was full")
+            assert_reads_go_on(http, saved)
+
+        assert stored(path) == saved
+        assert_sound(path, live=len(saved))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saves", [12, 60], ids=["at its commit", "before it ends"])
+def test_a_disk_that_fills_in_a_batch_refuses_only_what_found_no_room(
+    saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LONGEST", timedelta(seconds=engine.SOON))
+    works = [engine.saving(f"{number} {LARGE}") for number in range(saves)]
+    with disk(tmp_path / "disk", size=16 * MEBIBYTE) as folder:
+        path, ballast = folder / "memory.db", folder / "ballast"
+
+        async def test(database: SqliteEngine) -> None:
+            await engine.save(database, "before")
+            leave(folder, MEBIBYTE // 2)
+            answers = await engine.together(database, works)
+            done = [answer for answer in answers if isinstance(answer, str)]
+            assert 0 < len(done) < saves
+            assert all(isinstance(answer, str | Full) for answer in answers)
+            assert engine.contents(path) == ["before", *done]
+            ballast.unlink()
+            again = await engine.together(database, works)
+            assert again == [f"{number} {LARGE}" for number in range(saves)]
+            assert engine.contents(path) == ["before", *done, *again]
+
+        engine.run(path, test)
+        assert_sound(path, live=len(engine.contents(path)))
+
+
+def test_a_crash_on_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    with disk(tmp_path / "disk", size=2 * MEBIBYTE) as folder:
+        path = folder / "memory.db"
+        with served(path) as (program, http):
+            saved = save_until_refused(http, FULL)
+            program.send(signal.SIGKILL)
+            program.wait()
+        shutil.copytree(folder, tmp_path / "rescued")
+
+    path = tmp_path / "rescued" / "memory.db"
+    assert stored(path) == saved
+    assert_sound(path, live=len(saved))
+
+
+def test_a_file_that_may_not_grow_refuses_saves_until_it_may(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        _, most = resource.prlimit(program.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (MEBIBYTE, most))
+        saved = save_until_refused(http, FAILED)
+        assert_reads_go_on(http, saved)
+        resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (most, most))
+        saved |= save(http, "after the limit was gone")
+        program.send(signal.SIGKILL)
+        program.wait()
+
+    assert stored(path) == saved
+    assert_sound(path, live=len(saved))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["fdatasync:error=EIO", "pwrite64:error=EIO", "pwrite64:error=EROFS", "pwrite64:error=EDQUOT"],
+)
+def test_a_failing_disk_is_never_acknowledged_and_what_it_refused_stays_refused(
+    fault: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        saved = save(http, "before")
+        with failing(program, fault):
+            assert_refused(http, FAILED)
+            assert_refused(http, FAILED)
+            assert_reads_go_on(http, saved)
+        program.send(signal.SIGKILL)  # with the log as the failure left it
+        program.wait()
+
+    with served(path) as (_, http):
+        assert_reads_go_on(http, saved)
+        saved |= save(http, "after the restart")
+
+    assert stored(path) == saved
+    assert_sound(path, live=len(saved))
+
+
+def test_none_of_those_who_share_a_commit_that_fails_is_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        saved = save(http, "before")
+        with failing(program, "fdatasync:error=EIO"):
+            load = Load(str(http.base_url), saves=40).start()
+            load.join()
+        program.send(signal.SIGKILL)  # with the log as the failures left it
+        program.wait()
+
+    assert list(load.refused.values()) == [503] * 40
+    assert stored(path) == saved
+    assert_sound(path, live=len(saved))
+
+
+@pytest.mark.parametrize("fault", ["fdatasync:error=EIO", "pwrite64:error=EROFS"])
+def test_a_disk_that_works_again_is_used_again(fault: str, tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        saved = save(http, "before")
+        with failing(program, fault):
+            assert_refused(http, FAILED)
+        saved |= save(http, "after")
+        assert_reads_go_on(http, saved)
+        program.send(signal.SIGKILL)
+        program.wait()
+
+    assert stored(path) == saved
+    assert_sound(path, live=len(saved))
+
+
+def test_a_failing_disk_is_named_in_the_log(tmp_path: Path) -> None:
+    with served(tmp_path / "memory.db") as (program, http):
+        with failing(program, "fdatasync:error=EIO"):
+            assert_refused(http, FAILED)
+
+        line = json.loads(program.line("the database refused"))
+
+    assert line["level"] == "WARNING"
+    assert line["code"] == "SQLITE_IOERR_FSYNC"
+
+
+@pytest.mark.parametrize("state", ["full", "read-only"])
+def test_a_disk_that_cannot_be_written_at_the_start_ends_it_with_a_sentence(
+    state: str, tmp_path: Path
+) -> None:
+    with disk(tmp_path / "disk", size=MEBIBYTE) as folder:
+        path = folder / "memory.db"
+        with served(path) as (program, http):
+            saved = save(http, "before")
+            program.send(signal.SIGINT)
+            program.wait()
+        if state == "read-only":
+            subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        else:
+            fill(folder)
+
+        variables = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(path)}
+        done = run(variables=variables)
+
+        shutil.copy(path, tmp_path)
+    assert done.returncode == 1
+    assert re.fullmatch(rf"agentops-memory: [^\n]*{path}[^\n]*\.\n", done.stderr), done.stderr
+    assert stored(tmp_path / "memory.db") == saved
+
+
+@pytest.mark.slow
+def test_everything_works_with_a_read_only_root_and_no_temporary_folder(tmp_path: Path) -> None:
+    within = read_only_but_for(tmp_path)
+    path = tmp_path / "memory.db"
+    rows = [observation(f"row {number} " + "word " * 100) for number in range(3000)]
+    transcript = [{"role": "user", "content": "x" * 5000}] * 500
+
+    with served(path, within=within, TMPDIR="/nonexistent") as (_, http):
+        imported = http.post("/import", json={"observations": rows})
+        ended = http.post("/sessions/s1/end", json={"messages": transcript})
+        listed = http.get("/observations/recent", params={"limit": 1000})
+        found = http.get("/search", params={"q": "word row", "limit": 1000})
+        exported = http.get("/export")
+
+    assert imported.json() == {"imported_sessions": 0, "imported_observations": 3000}
+    assert ended.json()["message_count"] == 500
+    assert len(listed.json()) == 1000
+    assert len(found.json()) == 1000
+    assert len(exported.json()["observations"]) == 3000
+    assert beside(path) == []
+
+
+def save(http: httpx.Client, content: str) -> dict[str, int]:
+    """An acknowledged save: its id by its content."""
+    answer = http.post("/observations", json=observation(content))
+    assert answer.status_code == 201, answer.text
+    return {content: answer.json()["id"]}
+
+
+def save_until_refused(http: httpx.Client, sentence: str) -> dict[str, int]:
+    """The saves that were acknowledged before one was refused with the sentence."""
+    saved: dict[str, int] = {}
+    for number in range(1000):
+        content = f"{number} {LARGE}"
+        answer = http.post("/observations", json=observation(content))
+        if answer.status_code != 201:
+            assert (answer.status_code, answer.json()) == (503, {"error": sentence})
+            assert answer.headers["Retry-After"] == "1"
+            return saved
+        saved[content] = answer.json()["id"]
+    raise AssertionError("The disk was never full.")
+
+
+def assert_refused(http: httpx.Client, sentence: str) -> None:
+    answer = http.post("/observations", json=observation("refused"))
+    assert (answer.status_code, answer.json()) == (503, {"error": sentence})
+    assert answer.headers["Retry-After"] == "1"
+
+
+def assert_reads_go_on(http: httpx.Client, saved: dict[str, int]) -> None:
+    answer = http.get("/export")
+    assert {row["content"]: row["id"] for row in answer.json()["observations"]} == saved
+    for path in ("/health", "/observations/1", "/search?q=disk", "/context?project=demo"):
+        assert http.get(path).status_code == 200
+
+
+def fill(folder: Path) -> None:
+    """Leave no byte free on a disk of a mebibyte."""
+    with pytest.raises(OSError, match="No space left"):
+        (folder / "ballast").write_bytes(bytes(2 * MEBIBYTE))
+
+
+def leave(folder: Path, size: int) -> None:
+    """Leave so many bytes free on a disk."""
+    (folder / "ballast").write_bytes(bytes(shutil.disk_usage(folder).free - size))
+
+
+@contextmanager
+def failing(program: Program, fault: str) -> Iterator[None]:
+    """A system call of the running program that fails, for a while."""
+    if shutil.which("strace") is None:
+        pytest.skip("a failing system call needs strace")
+    call = fault.partition(":")[0]
+    strace = subprocess.Popen(
+        ["strace", "-f", "-o", os.devnull, "-p", str(program.pid),
+         "-e", f"trace={call}", "-e", f"inject={fault}"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert strace.stderr is not None
+    if "attached" not in (said := strace.stderr.readline()):
+        pytest.skip(f"strace may not attach here: {said}")
+    try:
+        yield
+    finally:
+        strace.send_signal(signal.SIGINT)
+        strace.communicate()
+
+
+def read_only_but_for(folder: Path) -> tuple[str, ...]:
+    """A command that runs another where nothing but the folder can be written."""
+    script = f"""
+        mount --bind {shlex.quote(str(folder))} {shlex.quote(str(folder))}
+        for place in / /tmp /var/tmp /dev/shm /run; do
+            mountpoint -q $place && mount -o remount,ro,bind $place
+        done
+        cd / && ! touch /written /tmp/written 2>/dev/null && exec "$@"
+    """
+    within = ("unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh")
+    tried = subprocess.run([*within, "touch", folder / "written"], check=False, capture_output=True)
+    if tried.returncode != 0:
+        pytest.skip(f"a read-only root needs a namespace of its own: {tried.stderr.decode()}")
+    (folder / "written").unlink()
+    return within

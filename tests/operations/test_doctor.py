@@ -1,0 +1,508 @@
+"""The doctor finds what is wrong, says so in sentences, and mends what is safe and no more."""
+
+import ast
+import hashlib
+import os
+import re
+import shutil
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.memory.model.findings import CODES, Finding, Status
+from agentops_memory.memory.model.retention import USUAL
+from agentops_memory.operations.backup.backup import make_archive
+from agentops_memory.operations.backup.schedule import path_in
+from agentops_memory.operations.doctor.doctor import DoctorContext, findings_of, fixed
+from agentops_memory.operations.doctor.settings import check_environment, settings_or_defaults
+from agentops_memory.operations.files.atomic import drafts
+from agentops_memory.operations.files.service_lock import service_lock
+from agentops_memory.recall.text.features import ALL
+from agentops_memory.sqlite.base.checks import Subject
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.maintenance import examination
+from agentops_memory.sqlite.maintenance.storage_stats import storage_stats
+from agentops_memory.sqlite.schema.migrate import planned
+
+from ..support.damages import CASES, Case, beside, running
+from ..support.engines import rows as stored
+from ..support.samples import sampled
+from ..support.terminal import Terminal
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "operations.md"
+PACKAGE = ROOT / "service" / "agentops_memory"
+
+# What no fault of the index changes, and no mending either.
+OF_ROWS = ("memories", "sessions", "spaces", "revisions", "erasures", "transcripts", "stores")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with some memories, which nobody has open."""
+    path = tmp_path_factory.mktemp("sound") / "memory.db"
+    terminal = Terminal({"MEMORY_DB_PATH": str(path)})
+    for number in range(3):
+        terminal.say("save", f"Title {number}", f"word{number} and more", "--project", "demo")
+    return path
+
+
+@pytest.fixture
+def path(sound: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "memory.db"
+    shutil.copy2(sound, copy)
+    return copy
+
+
+def patient(path: Path, *, thorough: bool = False, **environment: str) -> DoctorContext:
+    variables = {"MEMORY_DB_PATH": str(path), **environment}
+    return DoctorContext(
+        usable=settings_or_defaults(variables, {}),
+        environment=variables,
+        now=datetime.now(UTC),
+        is_thorough=thorough,
+    )
+
+
+def wrong(found: list[Finding]) -> list[Finding]:
+    return [it for it in found if it.status is not Status.OK and it.code != "auth"]
+
+
+def everything(folder: Path) -> dict[str, object]:
+    """All that lies in a folder, byte for byte, with its modes and times; but for SQLite's own."""
+    return {
+        it.name: (it.lstat().st_mode, it.lstat().st_mtime_ns, it.lstat().st_size, _begin(it))
+        for it in folder.iterdir()
+        if it.is_file() and not it.name.endswith("-shm")
+    }
+
+
+def _begin(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(2**22)
+
+
+def rows(path: Path) -> str:
+    """A digest of all that was stored."""
+    digest = hashlib.sha256()
+    with closing(connect(path)) as database:
+        for table in OF_ROWS:
+            for row in database.execute(f"SELECT * FROM {table} NOT INDEXED ORDER BY 1"):
+                digest.update(repr((table, row)).encode())
+    return digest.hexdigest()
+
+
+def met(case: Case, found: list[Finding]) -> list[Finding]:
+    return [
+        it
+        for it in found
+        if (it.code, it.status) == (case.code, case.status) and case.said in it.sentence
+    ]
+
+
+def test_nothing_is_wrong_with_a_sound_database(path: Path) -> None:
+    for thorough in (False, True):
+        before = everything(path.parent)
+
+        found = findings_of(patient(path, thorough=thorough))
+
+        assert wrong(found) == []
+        assert {it.code for it in found} <= CODES.keys()
+        assert everything(path.parent) == before
+
+
+@pytest.mark.parametrize("name", sampled(CASES, 3, first=1))
+def test_a_damage_is_found_and_mended_where_that_is_promised(name: str, path: Path) -> None:
+    case = CASES[name]
+    case.damage(path)
+    before = everything(path.parent)
+
+    found = findings_of(patient(path, thorough=case.is_thorough))
+
+    assert met(case, found), wrong(found)
+    assert everything(path.parent) == before
+    assert any(it.is_fixable for it in met(case, found)) == case.is_mended
+    assert all(it.remedy or it.status is Status.OK for it in found)
+    if case.is_mended:
+        kept = rows(path)
+        assert {it.status for it in fixed(found)} == {Status.OK}, [*fixed(found)]
+        left = wrong(findings_of(patient(path, thorough=True)))
+        assert {it.code for it in left} <= {"copies"}  # of the file as it was
+        assert rows(path) == kept
+
+
+def test_links_stay_within_a_project_and_its_scope(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    terminal = Terminal({"MEMORY_DB_PATH": str(path)})
+    for number, (project, *scope) in enumerate(
+        [("demo",), ("other",), ("demo", "--scope", "global"), ("demo",)]
+    ):
+        terminal.say("save", f"Title {number}", "words", "--project", project, *scope)
+    running(
+        "INSERT INTO supersessions VALUES (4, 1, 7), (1, 2, 7), (3, 1, 7)",
+        "INSERT INTO lookalikes VALUES (4, 1, 0.5, 7), (3, 2, 0.5, 7), (2, 1, 0.5, 7)",
+    )(path)
+
+    found = [it for it in findings_of(patient(path)) if it.code == "references"]
+
+    assert len(found) == 1
+    assert "2 supersessions that no memory may make" in found[0].sentence
+    assert "1 pairs of memories" in found[0].sentence
+    assert {it.status for it in fixed(found)} == {Status.OK}
+    assert stored(path, "SELECT newer_id, older_id FROM supersessions ORDER BY 1") == [(4, 1)]
+    assert stored(path, "SELECT later_id, earlier_id FROM lookalikes ORDER BY 1") == [
+        (3, 2),
+        (4, 1),
+    ]
+
+
+def section(heading: str) -> list[list[str]]:
+    """The rows of a section's last table, without its heading."""
+    text = DOCUMENT.read_text("utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in text.rpartition("|---|")[2].splitlines()[1:] if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_every_finding_is_documented() -> None:
+    documented = {code.strip("`"): what for code, what, _ in section("Doctor")}
+
+    assert documented == CODES
+
+
+def test_every_code_that_is_found_is_one_of_those() -> None:
+    texts = [path.read_text("utf-8") for path in PACKAGE.rglob("*.py")]
+
+    made = re.compile(r'\b(?:ok|note|warn|failed)\(\s*"([a-z-]+)"')
+    found = {code for text in texts for code in made.findall(text)}
+    assert found
+    assert found <= CODES.keys()
+
+
+def sentences() -> set[str]:
+    """Every text in the program; what is filled in is an ellipsis."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")]
+    return {_text(node) for tree in trees for node in ast.walk(tree)}
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_text, node.values))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return "..."
+
+
+@pytest.mark.slow
+def test_every_sentence_that_is_explained_is_one_that_the_service_says() -> None:
+    said = sentences()
+    quoted = [
+        sentence
+        for symptom, *_ in section("Troubleshooting by symptom")
+        for sentence in re.findall(r"`([^`]+ [^`]+)`", symptom)
+    ]
+
+    assert len(quoted) > 30
+    assert [it for it in quoted if not any(it in sentence for sentence in said)] == []
+
+
+def test_at_the_terminal_what_is_wrong_comes_first(path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_LISTN": ":1", "MEMORY_DRAIN": "x"})
+    CASES["no index of sessions"].damage(path)
+
+    found = terminal.run("doctor")
+
+    assert found.exit_code == 1
+    lines = found.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["failed", "failed", "warning", "note"]
+    assert "MEMORY_DRAIN: 'x' is no duration" in lines[0]
+    assert lines[1].partition("default")[2].startswith("): Missing: the index sessions_by_start.")
+    assert lines[2].endswith("Was MEMORY_LISTEN meant?")
+    assert lines[-1] == "2 failures, 1 warning; --fix does something about 1 of them."
+    assert terminal.run("doctor", "--fix").stdout.splitlines()[0] == (
+        "fixed      schema (default): Made: sessions_by_start."
+    )
+
+
+def test_warnings_do_not_fail(path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_LISTN": ":1"})
+
+    found = terminal.json("doctor", "--thorough")
+
+    assert (found["is_well"], found["failed"], found["warning"]) == (True, 0, 1)
+    assert found["findings"][0] == {
+        "code": "environment",
+        "tenant": None,
+        "status": "warning",
+        "sentence": "MEMORY_LISTN is no setting, and changes nothing.",
+        "remedy": "Was MEMORY_LISTEN meant?",
+        "is_fixable": False,
+    }
+
+
+def test_every_tenant_is_looked_at_or_one(path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(path)})
+    terminal.say("tenants", "create", "acme")
+    path.with_name("memory.db.tenants").joinpath("globex.db").write_bytes(b"garbage" * 999)
+    path.with_name("memory.db.tenants").joinpath("Not.db").touch()
+
+    every, one = terminal.run("doctor"), terminal.run("doctor", "--tenant", "acme")
+
+    assert (every.exit_code, one.exit_code) == (1, 0)
+    assert "integrity (globex): It cannot be read: file is not a database." in every.stdout
+    assert "No tenant can be called as these files are: Not.db." in every.stdout
+    assert "globex" not in one.stdout
+    assert "default:" not in one.stdout
+
+
+@pytest.mark.parametrize(
+    ("variables", "status", "said"),
+    [
+        ({"MEMORY_TENANT_QOUTA": "1"}, Status.WARNING, "Was MEMORY_TENANT_QUOTA meant?"),
+        ({"MEMORY_XYZZY": "1"}, Status.NOTE, "docs/configuration.md"),
+        ({"MEMORY_SERVICE_PORT_HTTP": "1", "MEMORY_PORT_80_TCP_ADDR": "::"}, Status.OK, ""),
+        ({"MEMORY_API_KEY": "1", "MEMORY_URL": "", "memory_listn": ""}, Status.OK, ""),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_noticed(
+    variables: dict[str, str], status: Status, said: str
+) -> None:
+    (found,) = check_environment(variables)
+
+    assert (found.status, found.remedy[: len(said)]) == (status, said)
+
+
+def test_a_service_that_nobody_or_anybody_could_use_is_noticed(path: Path) -> None:
+    told = {}
+    several: list[dict[str, Any]] = [{}, {"MEMORY_LISTEN": ":1"}, {"MEMORY_AUTH": "keys"}]
+    for variables in several:
+        (found,) = (it for it in findings_of(patient(path, **variables)) if it.code == "auth")
+        told[tuple(variables)] = found.status
+
+    assert [*told.values()] == [Status.NOTE, Status.FAILED, Status.FAILED]
+
+
+def test_sizes_are_measured_by_the_quota(path: Path) -> None:
+    found = findings_of(patient(path, MEMORY_TENANT_QUOTA="210000"))
+
+    assert [it.code for it in wrong(found)] == ["quota"]
+
+
+def test_who_serves_is_named(path: Path) -> None:
+    with service_lock(path):
+        found = findings_of(patient(path))
+
+    assert [it.sentence for it in found if it.code == "served" and "process" in it.sentence]
+    assert wrong(found) == []
+
+
+def test_a_log_that_a_crash_left_is_read_and_stays(path: Path, tmp_path: Path) -> None:
+    crashed = tmp_path / "crashed" / "memory.db"
+    crashed.parent.mkdir(mode=0o700)
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.execute("DELETE FROM sessions")
+        for suffix in ("", "-wal"):
+            shutil.copy2(f"{path}{suffix}", f"{crashed}{suffix}")
+    before = everything(crashed.parent)
+
+    found = findings_of(patient(crashed, thorough=True))
+
+    assert [it.code for it in wrong(found)] == ["references"]
+    assert everything(crashed.parent) == before
+
+
+def test_a_file_that_is_in_use_is_looked_at_and_mended(path: Path) -> None:
+    with closing(connect(path)) as database:
+        database.execute("UPDATE memories SET title = 'another' WHERE id = 1")
+        found = findings_of(patient(path, thorough=True))
+        done = list(fixed(found))
+
+        assert [(it.code, it.status) for it in wrong(found)] == [("index", Status.WARNING)]
+        assert [it.sentence for it in done] == ["Partition 0 was filled afresh."]
+        assert database.execute("SELECT count(*) FROM memories").fetchone() == (3,)
+
+
+def test_what_cannot_be_mended_stays_and_is_told(path: Path) -> None:
+    CASES["no unique index"].damage(path)
+    running("UPDATE memories SET key = 'same'")(path)
+    kept = rows(path)
+
+    (done,) = fixed(findings_of(patient(path)))
+
+    assert done.status is Status.FAILED
+    assert "It stays: SQLite refuses: UNIQUE constraint failed" in done.sentence
+    assert rows(path) == kept
+
+
+def test_what_would_still_be_damaged_is_left_as_it_was(path: Path) -> None:
+    CASES["no index of sessions"].damage(path)
+    found = findings_of(patient(path))
+    CASES["damaged rows"].damage(path)
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    (done,) = fixed(found)
+
+    assert "It stays: " in done.sentence
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+
+
+def test_a_draft_that_somebody_writes_stays(path: Path) -> None:
+    beside(".audit.part", age=0)(path)
+    beside(".before-upgrade.part")(path)
+
+    with path.with_name("memory.db.before-upgrade.part").open("rb"):
+        assert wrong(findings_of(patient(path))) == []
+        with drafts(path.parent) as folder:
+            assert wrong(findings_of(patient(path))) == []
+            assert folder.is_dir()
+    assert [it.code for it in wrong(findings_of(patient(path)))] == ["leftovers"]
+
+
+def test_what_somebody_else_keeps_there_stays(path: Path) -> None:
+    for name in (".new", ".part", ".mine.new", ".before-restore.part", ".mine.db.part-wal"):
+        beside(name, "mine")(path)
+    beside(".keys.new", "ours")(path)
+    folder = path.with_name("memory.db.audit.part")
+    folder.mkdir()
+    os.utime(folder, (1, 1))
+    there = everything(path.parent)
+
+    assert [it.sentence for it in fixed(findings_of(patient(path)))] == [
+        "Removed memory.db.keys.new."
+    ]
+    del there["memory.db.keys.new"]
+    assert everything(path.parent) == there
+
+
+def test_no_link_is_followed_to_close_what_is_not_ours(path: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "elsewhere" / "passwd"
+    theirs.parent.mkdir()
+    theirs.write_text("")
+    path.parent.chmod(0o755)
+    for mode in (0o600, 0o644):
+        for name in (".audit", ".keys"):
+            path.with_name(f"memory.db{name}").unlink(missing_ok=True)
+            path.with_name(f"memory.db{name}").symlink_to(theirs)
+        path.chmod(mode)
+        theirs.chmod(0o644)
+
+        found = findings_of(patient(path))
+        assert {it.code for it in found if it.is_fixable} <= {"mode"}
+        [*fixed(found)]
+
+        assert (theirs.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (
+            0o644,
+            mode & ~0o007,
+        )
+
+
+def test_a_link_that_is_put_in_place_meanwhile_is_not_followed(path: Path, tmp_path: Path) -> None:
+    CASES["readable by others"].damage(path)
+    found = findings_of(patient(path))
+    theirs = path.rename(tmp_path / "theirs")
+    path.symlink_to(theirs)
+
+    (done,) = fixed(found)
+
+    assert "It stays: " in done.sentence
+    assert theirs.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_database_behind_a_link_is_looked_at_with_its_log(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "linked" / "memory.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.execute("DELETE FROM sessions")
+
+        assert [it.code for it in wrong(findings_of(patient(link)))] == ["references"]
+        assert planned(link, ALL).size > path.stat().st_size
+        assert storage_stats(link, USUAL, datetime.now(UTC)).log
+
+
+def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> None:
+    folder, now = path.with_name("backups"), datetime.now(UTC).replace(microsecond=0)
+
+    def told(now: datetime) -> list[str]:
+        asked = patient(path, MEMORY_BACKUP_DIR=str(folder), MEMORY_BACKUP_EVERY="1h")
+        found = findings_of(replace(asked, now=now))
+        return [it.sentence.removeprefix(str(folder)) for it in wrong(found) if it.code == "backup"]
+
+    same_disk = " is on the disk of the database, and is lost with it."
+    assert told(now) == [" cannot be looked at: No such file or directory."]
+    folder.mkdir()
+    assert told(now) == [f"There is no backup in {folder}.", same_disk]
+    make_archive(patient(path).settings, path_in(folder, now), now=now)
+    assert told(now + timedelta(hours=2)) == [same_disk]
+    (late, _) = told(now + timedelta(hours=2, minutes=1))
+    assert late.endswith("older than twice MEMORY_BACKUP_EVERY.")
+
+
+def test_a_clock_that_was_never_set_is_noticed(path: Path) -> None:
+    found = findings_of(replace(patient(path), now=datetime(1970, 1, 2, tzinfo=UTC)))
+
+    assert [(it.code, it.status) for it in wrong(found)] == [("clock", Status.FAILED)]
+
+
+def test_a_change_from_the_future_is_noticed(path: Path) -> None:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    running(f"UPDATE revisions SET at = {tomorrow.timestamp() * 1_000_000:.0f}")(path)
+
+    assert [it.code for it in wrong(findings_of(patient(path)))] == ["clock"]
+
+
+def test_an_erasure_that_is_complete_is_not_overdue(path: Path) -> None:
+    running(
+        "INSERT INTO erasures (id, kind, project, observations, revisions, sessions, erased_at, "
+        "bytes_gone_at) VALUES ('e', 'project', 'p', 1, 1, 1, 1750000000000000, 1750000000000001)"
+    )(path)
+
+    assert wrong(findings_of(patient(path))) == []
+
+
+def test_a_disk_without_room_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.statvfs(path)
+    told = []
+    for blocks, inodes in ((2**20, 2), (10, 10_000), (2**20, 0)):
+        values = list(real[:10])
+        values[1], values[4], values[5], values[7] = 4096, blocks, 1, inodes
+        monkeypatch.setattr(os, "statvfs", lambda _, of=tuple(values): os.statvfs_result(of))
+        told += [(it.code, it.status) for it in wrong(findings_of(patient(path)))]
+
+    assert told == [
+        ("space", Status.WARNING),
+        ("space", Status.FAILED),
+        ("space", Status.FAILED),
+    ]
+
+
+def test_words_are_not_made_of_rows_that_are_damaged(path: Path) -> None:
+    CASES["damaged words"].damage(path)
+    CASES["damaged rows"].damage(path)
+
+    found = [it for it in findings_of(patient(path)) if it.code == "integrity"]
+
+    assert {it.is_fixable for it in found} == {False}
+    assert all(it.status is Status.FAILED for it in found)
+
+
+def test_a_file_that_changes_while_it_is_looked_at_is_looked_at_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def looked(subject: Subject) -> list[Finding]:
+        looks.append(subject)
+        if len(looks) == 1:
+            os.utime(path, (1, 1))
+        return []
+
+    monkeypatch.setattr(examination, "_found", looked)
+    findings_of(patient(path))
+
+    assert len(looks) == 2

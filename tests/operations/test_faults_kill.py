@@ -1,0 +1,99 @@
+"""kill -9 under load: what was acknowledged is there, and nothing that nobody sent."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from ..support.engines import rows
+from ..support.files import assert_sound
+from ..support.losses import Losses
+from ..support.onlookers import looked_on
+from ..support.process import Load, served, until
+from ..support.service import observation
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 5
+SAVES = 150  # acknowledged in a round, at least
+ENDED = 60  # saved in a round, after their end
+
+
+def test_kill_9_under_load_again_and_again_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, lost: Losses
+) -> None:
+    path = tmp_path / "memory.db"
+    acknowledged: dict[str, int] = {}
+    unanswered: set[str] = set()
+    for number in range(ROUNDS):
+        with served(path) as (program, http), looked_on(http.base_url) as onlookers:
+            load = Load(str(http.base_url), about=f"round {number}, save").start()
+            load.reach(SAVES)
+            program.send(signal.SIGKILL)
+            load.join()
+        assert onlookers.statuses.keys() == {200}
+        acknowledged |= load.acknowledged
+        unanswered |= load.unanswered
+
+    with served(path) as (_, http):
+        exported = http.get("/export").json()["observations"]
+    found = {row["content"]: row["id"] for row in exported}
+    lost(
+        "kill -9 under load",
+        acknowledged=acknowledged.items(),
+        found=found.items(),
+        remark=f"{ROUNDS} kills; {len(unanswered)} saves got no answer",
+    )
+    assert unanswered
+    assert found.keys() <= acknowledged.keys() | unanswered
+    assert_sound(path, live=len(found))
+
+
+def test_kill_9_in_the_midst_of_sweeps_of_what_has_expired_loses_nothing_else(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    kept, ended = set[str](), 0
+    for number in range(ROUNDS):
+        with served(path, MEMORY_SWEEP_EVERY="1ms") as (program, http):
+            load = Load(str(http.base_url), about=f"round {number}, save").start()
+            for it in range(ENDED):
+                body = observation(f"ended {number} {it}", expires_at="2000-01-01T00:00:00Z")
+                http.post("/observations", json=body).raise_for_status()
+            load.reach(ENDED)
+            program.send(signal.SIGKILL)
+            load.join()
+        kept |= load.acknowledged.keys()
+        ended += ENDED
+
+    with served(path, MEMORY_SWEEP_EVERY="1ms") as (_, http):
+        until(lambda: rows(path, "SELECT count(*) FROM lifecycles WHERE is_swept") == [(ended,)])
+        found = {it["content"] for it in http.get("/export").json()["observations"]}
+    assert kept <= {it for it in found if not it.startswith("ended")}
+    (live,) = rows(path, "SELECT count(*) FROM memories WHERE content NOT LIKE 'ended%'")
+    assert_sound(path, live=live[0])
+
+
+@pytest.mark.parametrize("kind", ["-wal", "-shm"])
+def test_a_log_that_is_removed_under_load_and_a_kill_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, lost: Losses, kind: str
+) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        load = Load(str(http.base_url)).start()
+        load.reach(SAVES)
+        path.with_name(f"memory.db{kind}").unlink()
+        program.line("all commits were copied into the database file")
+        program.send(signal.SIGKILL)
+        load.join()
+
+    with served(path) as (_, http):
+        found = {row["content"]: row["id"] for row in http.get("/export").json()["observations"]}
+    lost(
+        f"memory.db{kind} is removed under load, then kill -9",
+        acknowledged=load.acknowledged.items(),
+        found=found.items(),
+        remark=f"{len(load.refused)} saves were refused",
+    )
+    assert set(load.refused.values()) <= {503}
+    assert_sound(path, live=len(found))

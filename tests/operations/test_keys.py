@@ -1,0 +1,522 @@
+"""Keys: what opens the service and for how long, and whom a request is then taken for."""
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.datastructures import Headers
+
+from agentops_memory.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    SettingRefused,
+    Unauthenticated,
+    Unavailable,
+)
+from agentops_memory.http.edge.auth import Identity, is_open_allowed, must_have_keys
+from agentops_memory.memory.model.access import (
+    EVERYTHING,
+    NOTHING,
+    Caller,
+    KeyId,
+    Patterns,
+    Role,
+    TenantId,
+    tenant_id,
+)
+from agentops_memory.memory.model.keys import (
+    MOST_SECRETS,
+    Key,
+    KeyRing,
+    issued,
+    key_name,
+    parsed,
+    revoked,
+    rotated,
+)
+from agentops_memory.operations.files.keys import KeyFile, WatchedKeys
+
+from ..support.service import START, Clock
+
+ACME = TenantId("acme")
+BILLING = Patterns(("billing-*",))
+HOUR = timedelta(hours=1)
+INSTANT = timedelta(microseconds=1)
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound
+NOBODY: dict[str, object] = {}
+
+STRANGER = f"amk_{'a' * 12}_{'B' * 43}"
+
+
+def made(name: str = "ci") -> tuple[Key, str]:
+    return issued(name, ACME, Role.WRITER, BILLING, START)
+
+
+def ring(*keys: Key) -> KeyRing:
+    return KeyRing(keys={key.id: key for key in keys}, was_ever_used=True)
+
+
+def opens(key: Key, token: str, after: timedelta = timedelta()) -> bool:
+    return ring(key).opened_by(token, START + after) == key
+
+
+def test_a_token_is_a_mark_an_id_and_43_characters() -> None:
+    key, token = made()
+
+    assert re.fullmatch(r"amk_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", token)
+    assert parsed(token) == (key.id, token.removeprefix(f"amk_{key.id}_"))
+
+
+def test_no_two_keys_share_an_id_or_a_secret() -> None:
+    tokens = [parsed(made()[1]) for _ in range(100)]
+
+    assert len({part for token in tokens for part in token or ()}) == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "amk_", "amk__", STRANGER[:-1], f"{STRANGER}B", f" {STRANGER}", f"{STRANGER}\n",
+     STRANGER.replace("amk", "AMK"), STRANGER.replace("aaa", "aAa"), STRANGER.replace("_", "-"),
+     STRANGER.replace("B", "\u0392"), STRANGER.replace("a", "\u0661"), f"{STRANGER[:-1]}=",
+     f"{STRANGER[:-1]}\udc80", "\x00" * 60, "amk_" + "a" * 10_000_000],
+    ids=range(16),
+)  # fmt: skip
+def test_what_is_no_token_opens_nothing(text: str) -> None:
+    assert parsed(text) is None
+    assert ring(made()[0]).opened_by(text, START) is None
+
+
+@given(st.text(st.characters(), max_size=80))
+def test_any_text_is_no_token_and_no_error(text: str) -> None:
+    assert parsed(text) is None
+
+
+def test_a_key_is_opened_by_its_own_token_alone() -> None:
+    (ours, our_token), (theirs, their_token) = made(), made()
+    their_secret = their_token.rpartition(theirs.id)[2]
+
+    assert opens(ours, our_token)
+    assert not opens(ours, their_token)
+    assert not opens(ours, f"amk_{ours.id}{their_secret}")
+    assert not opens(ours, STRANGER)
+
+
+def test_a_record_shows_neither_the_secret_nor_what_is_kept_of_it() -> None:
+    key, token = made()
+
+    shown = repr(key)
+
+    assert token[17:] not in shown
+    assert not any(repr(part) in shown for s in key.secrets for part in (s.salt, s.digest))
+
+
+def test_a_rotated_key_keeps_all_but_its_secret() -> None:
+    key, _ = made()
+
+    new, token = rotated(key, START, timedelta())
+
+    assert replace(new, secrets=key.secrets) == key
+    assert opens(new, token, 1000 * HOUR)
+
+
+def test_without_a_grace_the_old_secret_opens_nothing() -> None:
+    key, old = made()
+
+    new, _ = rotated(key, START, timedelta())
+
+    assert not opens(new, old)
+
+
+def test_the_old_secret_works_until_the_instant_at_which_its_grace_ends() -> None:
+    key, old = made()
+
+    new, _ = rotated(key, START, HOUR)
+
+    assert opens(new, old)
+    assert opens(new, old, HOUR - INSTANT)
+    assert not opens(new, old, HOUR)
+
+
+def test_a_second_rotation_gives_no_secret_more_time_than_it_had_or_than_it_says() -> None:
+    key, first = made()
+    key, second = rotated(key, START, HOUR)
+
+    longer, _ = rotated(key, START, 2 * HOUR)
+    shorter, _ = rotated(key, START, HOUR / 2)
+
+    assert opens(longer, first, HOUR - INSTANT)
+    assert not opens(longer, first, HOUR)
+    assert opens(longer, second, 2 * HOUR - INSTANT)
+    assert not opens(shorter, first, HOUR / 2)
+
+
+def test_a_key_has_only_so_many_secrets_at_a_time() -> None:
+    key, _ = made()
+    for _ in range(MOST_SECRETS - 1):
+        key, _ = rotated(key, START, HOUR)
+    assert len(key.secrets) == MOST_SECRETS
+
+    with pytest.raises(Conflict, match="keep them for less time"):
+        rotated(key, START, HOUR)
+
+    assert len(rotated(key, START + HOUR, HOUR)[0].secrets) == 2
+
+
+def test_a_revoked_key_opens_nothing_and_stays_revoked() -> None:
+    key, token = made()
+
+    ended = revoked(key, START)
+
+    assert (ended.secrets, ended.revoked_at) == ((), START)
+    assert not opens(ended, token)
+    assert not opens(replace(ended, secrets=key.secrets), token)
+    assert revoked(ended, START + HOUR) == ended
+    with pytest.raises(Conflict, match="revoked"):
+        rotated(ended, START, HOUR)
+
+
+def test_a_ring_has_the_key_that_was_put_there_last() -> None:
+    key, _ = made()
+
+    both = KeyRing().with_key(key).with_key(revoked(key, START))
+
+    assert both == ring(revoked(key, START))
+    assert both.key(key.id).revoked_at == START
+    with pytest.raises(NotFound):
+        both.key(KeyId("unknown"))
+
+
+@pytest.mark.parametrize("name", ["a", "0", "acme", "a-1-", "a" * 63])
+def test_a_tenant_has_a_name_that_is_safe_as_a_file(name: str) -> None:
+    assert tenant_id(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-a", "A", "a.b", "a/b", "..", "a b", "a\n", "\u0661", "a" * 64, "\u00e4"]
+)
+def test_what_is_no_name_of_a_tenant_is_refused(name: str) -> None:
+    with pytest.raises(Invalid, match="tenant's name"):
+        tenant_id(name)
+
+
+def test_the_name_of_a_key_is_trimmed() -> None:
+    assert key_name(" J\u00fcrgen's laptop ") == "J\u00fcrgen's laptop"
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 101, "a\nb", "a\x1b[31m", "a\udc80", "\u202e"])
+def test_what_cannot_be_printed_is_no_name_of_a_key(name: str) -> None:
+    with pytest.raises(Invalid, match="key's name"):
+        key_name(name)
+
+
+def filled(headers: dict[str, str], token: str) -> dict[str, str]:
+    """The headers with the token, and with texts that are like it, in their places."""
+    places = {"key": token, "short": token[:-1], "shorter": token[:-3], "stranger": STRANGER}
+    return {name: value.format_map(places) for name, value in headers.items()}
+
+
+class Door:
+    """An identity over a key file: who comes in with which headers."""
+
+    def __init__(self, path: Path, *, is_open_allowed: bool) -> None:
+        self.path = path
+        self.clock = Clock()
+        self.file = KeyFile(path, audit=path.with_name("audit"))
+        self._identity = Identity(
+            WatchedKeys(self.file), is_open_allowed=is_open_allowed, clock=self.clock
+        )
+
+    def made(self) -> tuple[Key, str]:
+        key, token = made()
+        self.file.create(key, at=START, by=NOBODY)
+        return key, token
+
+    def caller(self, **headers: str) -> Caller:
+        """Who comes; `x_api_key="..."` is the header X-Api-Key."""
+        named = {name.replace("_", "-").title(): value for name, value in headers.items()}
+        return self._identity.caller(Headers(named))
+
+    def lets_in(self, token: str) -> bool:
+        try:
+            return self.caller(x_api_key=token) is not None
+        except Unauthenticated:
+            return False
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Door:
+    """Of a service that may be open."""
+    return Door(tmp_path / "keys", is_open_allowed=True)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Door:
+    """Of a service that may not."""
+    return Door(tmp_path / "keys", is_open_allowed=False)
+
+
+def test_while_no_key_was_ever_made_anybody_is_a_trusted_caller(door: Door) -> None:
+    assert door.caller() == Caller()
+    assert door.caller(authorization=f"Bearer {STRANGER}", x_api_key="x") == Caller()
+
+
+def test_the_first_key_closes_the_service_at_the_next_request(door: Door) -> None:
+    door.caller()
+
+    _, token = door.made()
+
+    with pytest.raises(Unauthenticated):
+        door.caller()
+    assert door.lets_in(token)
+
+
+def test_a_service_that_may_not_be_open_serves_nobody_without_a_key(guarded: Door) -> None:
+    with pytest.raises(Unauthenticated):
+        guarded.caller()
+    _, token = guarded.made()
+    assert guarded.lets_in(token)
+
+
+def test_a_key_makes_the_caller_what_its_record_says(door: Door) -> None:
+    key, token = door.made()
+
+    caller = door.caller(authorization=f"Bearer {token}")
+
+    assert caller == Caller(
+        tenant=ACME,
+        role=Role.WRITER,
+        projects=BILLING,
+        agents=NOTHING,
+        coordinates=False,
+        key=key.id,
+    )
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Bearer {key}"},
+        {"authorization": "bearer {key}"},
+        {"authorization": "BEARER   {key} "},
+        {"authorization": " Bearer {key}"},
+        {"x_api_key": "{key}"},
+        {"x_api_key": "  {key} "},
+        {"authorization": "Basic dTpw", "x_api_key": "{key}"},
+        {"authorization": "", "x_api_key": "{key}"},
+        {"authorization": "Bearer", "x_api_key": "{key}"},
+    ],
+    ids=range(9),
+)
+def test_a_key_is_brought_in_either_header(headers: dict[str, str], door: Door) -> None:
+    key, token = door.made()
+
+    assert door.caller(**filled(headers, token)).key == key.id
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "{key}"},
+        {"authorization": "Bearer"},
+        {"authorization": "Bearer "},
+        {"authorization": "Bearer {key} {key}"},
+        {"authorization": "Bearer {key},"},
+        {"authorization": "Bearer{key}"},
+        {"authorization": "Basic {key}"},
+        {"authorization": "Bearer {short}"},
+        {"authorization": "Bearer {shorter}___"},
+        {"authorization": "Bearer {stranger}"},
+        {"authorization": "Bearer \u00e9\u00ff"},
+        {"authorization": "Bearer " + "x" * 60_000},
+        {"x_api_key": ""},
+        {"x_api_key": "Bearer {key}"},
+        {"cookie": "{key}"},
+    ],
+    ids=range(16),
+)
+def test_whoever_brings_no_key_that_works_is_told_the_same(
+    headers: dict[str, str], door: Door
+) -> None:
+    _, token = door.made()
+    with pytest.raises(Unauthenticated) as without:
+        door.caller()
+
+    with pytest.raises(Unauthenticated, match=f"^{re.escape(str(without.value))}$"):
+        door.caller(**filled(headers, token))
+
+
+def test_a_revoked_key_is_refused_at_the_next_request_like_any_other_text(door: Door) -> None:
+    (ended, old), (_, other) = door.made(), door.made()
+    assert door.lets_in(old)
+
+    door.file.revoke(ended.id, at=START, by=NOBODY)
+
+    assert not door.lets_in(old)
+    assert door.lets_in(other)
+
+
+def test_revoking_the_last_key_does_not_open_the_service(door: Door) -> None:
+    key, _ = door.made()
+
+    door.file.revoke(key.id, at=START, by=NOBODY)
+
+    with pytest.raises(Unauthenticated):
+        door.caller()
+
+
+def test_the_clock_ends_the_grace_of_an_old_secret_without_a_change_of_the_file(door: Door) -> None:
+    key, old = door.made()
+    _, new = door.file.rotate(key.id, HOUR, at=START, by=NOBODY)
+
+    assert (door.lets_in(old), door.lets_in(new)) == (True, True)
+    door.clock.now = START + HOUR - INSTANT
+    assert door.lets_in(old)
+    door.clock.now = START + HOUR
+    assert (door.lets_in(old), door.lets_in(new)) == (False, True)
+
+
+def test_a_reset_opens_the_service_where_it_may_be_open(door: Door, guarded: Door) -> None:
+    _, token = door.made()
+    assert guarded.lets_in(token)
+
+    door.file.reset(at=START, by=NOBODY)
+
+    assert door.caller() == Caller()
+    assert not guarded.lets_in(token)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_text("{"),
+        lambda path: path.write_bytes(b""),
+        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: (path.unlink(), path.symlink_to("nowhere")),
+        lambda path: (path.unlink(), path.symlink_to(path)),
+    ],
+    ids=["gone", "malformed", "empty", "a folder", "a dangling link", "a link to itself"],
+)
+def test_keys_that_cannot_be_read_let_nobody_in_until_they_can(
+    spoil: Callable[[Path], object], door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, token = door.made()
+    assert door.lets_in(token)
+    kept = door.path.rename(door.path.with_name("kept"))
+    door.path.write_bytes(kept.read_bytes())
+    assert door.lets_in(token)
+
+    spoil(door.path)
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="cannot be read") as refused:
+            door.caller(x_api_key=token)
+
+    assert str(door.path) not in str(refused.value)
+    (line,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert line.getMessage() == "the keys cannot be read"
+    if door.path.is_dir():
+        door.path.rmdir()
+    kept.replace(door.path)
+    assert door.lets_in(token)
+
+
+def test_a_second_fault_is_logged_after_the_first_was_mended(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    door.caller()
+    for _ in range(2):
+        door.path.write_text("{")
+        with pytest.raises(Unavailable):
+            door.caller()
+        door.path.unlink()
+        door.file.create(made()[0], at=START, by=NOBODY)
+        assert not door.lets_in(STRANGER)
+
+    assert [r.getMessage() for r in caplog.records].count("the keys cannot be read") == 2
+
+
+def test_a_file_that_was_never_read_and_is_gone_may_have_had_keys(door: Door) -> None:
+    door.caller()
+    door.path.write_text("{")
+    with pytest.raises(Unavailable):
+        door.caller()
+
+    door.path.unlink()
+
+    with pytest.raises(Unavailable):
+        door.caller()
+
+
+def test_the_file_of_a_reset_may_go_away(door: Door) -> None:
+    door.made()
+    door.file.reset(at=START, by=NOBODY)
+    door.caller()
+
+    door.path.unlink()
+
+    assert door.caller() == Caller()
+
+
+@pytest.mark.parametrize(
+    ("auth", "host", "expected"),
+    [
+        ("", "127.0.0.1", True),
+        ("", "127.200.3.4", True),
+        ("", "::1", True),
+        ("", "localhost", True),
+        ("", "LocalHost", True),
+        ("", "", False),
+        ("", EVERYWHERE, False),
+        ("", "::", False),
+        ("", "10.0.0.1", False),
+        ("", "128.0.0.1", False),
+        ("", "memory.example", False),
+        ("", "localhost.example", False),
+        ("", "127.0.0.1.example", False),
+        ("none", EVERYWHERE, True),
+        ("none", "127.0.0.1", True),
+        ("keys", "127.0.0.1", False),
+        ("keys", EVERYWHERE, False),
+    ],
+)
+def test_a_service_may_be_open_on_a_loopback_address_or_when_told_so(
+    auth: str, host: str, expected: bool
+) -> None:
+    assert is_open_allowed(auth, host) is expected
+
+
+@pytest.mark.parametrize(
+    ("auth", "host", "said"),
+    [
+        ("", EVERYWHERE, "MEMORY_LISTEN: 0.0.0.0 .*keys create.*127.0.0.1.*MEMORY_AUTH=none"),
+        ("", "", "MEMORY_LISTEN: every interface .*keys create"),
+        ("keys", "127.0.0.1", "MEMORY_AUTH: 'keys' needs a key.*keys create"),
+    ],
+)
+def test_a_start_that_would_serve_nobody_is_refused_with_what_to_do(
+    auth: str, host: str, said: str
+) -> None:
+    with pytest.raises(SettingRefused, match=rf"^{said}.*\.$"):
+        must_have_keys(KeyRing(), auth, host)
+
+    must_have_keys(ring(made()[0]), auth, host)
+    must_have_keys(ring(revoked(made()[0], START)), auth, host)
+
+
+def test_a_start_without_keys_is_allowed_where_the_service_may_be_open() -> None:
+    must_have_keys(KeyRing(), "", "127.0.0.1")
+    must_have_keys(KeyRing(), "none", EVERYWHERE)
+
+
+def test_everything_is_the_projects_of_a_key_for_each() -> None:
+    key, _ = issued("all", ACME, Role.ADMIN, EVERYTHING, START)
+
+    assert key.projects.are_everything

@@ -1,0 +1,222 @@
+"""A key file that is lost opens the service to nobody, until somebody says that it may be open."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.errors import Refusal
+from agentops_memory.memory.model.access import TenantId
+from agentops_memory.operations.files.audit import record, trim
+from agentops_memory.operations.files.keys import KeysLost
+
+from ..support.archives import at, backed_up
+from ..support.callers import OPERATOR, audit, calling, key_file, made_key, revoke
+from ..support.process import ANY_PORT, run
+from ..support.service import START, serving
+
+AUTH = ["", "none", "keys"]  # MEMORY_AUTH
+Loss = Callable[[Path], object]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A service's database with a key; no service runs."""
+    path = tmp_path / "memory.db"
+    made_key(path)
+    with serving(path):
+        pass
+    return path
+
+
+def keys(path: Path) -> Path:
+    return Path(f"{path}.keys")
+
+
+def assert_closed(path: Path, auth: str = "") -> None:
+    """No service starts, and it says what to do."""
+    with pytest.raises(KeysLost) as refused, serving(path, MEMORY_AUTH=auth):
+        pass
+    for said in (str(keys(path)), "Put it back", "keys create", "keys reset --open"):
+        assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("auth", AUTH)
+def test_a_start_is_refused_however_open_it_may_be(path: Path, auth: str) -> None:
+    keys(path).unlink()
+
+    assert_closed(path, auth)
+
+
+def test_the_program_says_so_in_a_sentence(path: Path) -> None:
+    keys(path).unlink()
+
+    done = run("serve", variables={"MEMORY_DB_PATH": str(path), "MEMORY_AUTH": "none", **ANY_PORT})
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"agentops-memory: Keys were made, but the key file {keys(path)}")
+
+
+def all_revoked(path: Path) -> None:
+    for key in key_file(path).ring().keys.values():
+        key_file(path).revoke(key.id, at=START, by=OPERATOR)
+    keys(path).unlink()
+
+
+def of_another_tenant(path: Path) -> None:
+    key_file(path).reset(at=START, by=OPERATOR)
+    made_key(path, tenant="acme")
+    key_file(path).revoke_all(TenantId("acme"), at=START, by=OPERATOR)
+    keys(path).unlink()
+
+
+def with_the_file_of_a_reset(path: Path) -> None:
+    key_file(path).reset(at=START, by=OPERATOR)
+    of_a_reset = keys(path).read_bytes()
+    made_key(path)
+    keys(path).write_bytes(of_a_reset)
+
+
+def with_a_trimmed_audit(path: Path) -> None:
+    keys(path).unlink()
+    assert trim(Path(f"{path}.audit"), START + timedelta(days=1)) == 1
+    assert audit(path) == []
+
+
+def with_the_audit(path: Path) -> None:
+    keys(path).unlink()
+    Path(f"{path}.audit").unlink()
+
+
+def without_a_note(path: Path) -> None:
+    """As it is where the keys were made by a program that has noted nothing."""
+    keys(path).unlink()
+    Path(f"{path}.closed").unlink()
+    record(Path(f"{path}.audit"), START, "project.erased", {"key": None}, project="shop")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        all_revoked,
+        of_another_tenant,
+        with_the_file_of_a_reset,
+        with_a_trimmed_audit,
+        with_the_audit,
+        without_a_note,
+    ],
+)
+def test_however_they_were_lost(path: Path, loss: Loss) -> None:
+    loss(path)
+
+    assert_closed(path)
+
+
+def test_keys_that_were_made_elsewhere_are_remembered_by_the_service(tmp_path: Path) -> None:
+    elsewhere, path = tmp_path / "elsewhere.db", tmp_path / "memory.db"
+    token, mounted = made_key(elsewhere), keys(elsewhere)
+    mount = partial(serving, path, MEMORY_KEYS_FILE=str(mounted), MEMORY_AUTH="none")
+    with mount() as service, calling(service, token) as http:
+        assert http.get("/stats").status_code == 200
+    mounted.unlink()
+
+    with pytest.raises(KeysLost), mount():
+        pass
+
+
+def test_the_file_put_back_lets_in_its_keys_and_nobody_else(path: Path) -> None:
+    kept = keys(path).read_bytes()
+    keys(path).unlink()
+    assert_closed(path)
+
+    keys(path).write_bytes(kept)
+
+    with serving(path) as service:
+        assert service.http.get("/stats").status_code == 401
+
+
+def test_a_reset_says_that_it_may_be_open_and_is_audited(path: Path) -> None:
+    keys(path).unlink()
+
+    at(path).say("keys", "reset", "--open")
+
+    with serving(path) as service:
+        assert service.http.get("/stats").status_code == 200
+    assert [line["action"] for line in audit(path)] == ["key.created", "keys.reset"]
+    keys(path).unlink()
+    with serving(path) as service:  # and it stays so without the file of the reset
+        assert service.http.get("/stats").status_code == 200
+
+
+def test_a_new_key_closes_it_to_all_others(path: Path) -> None:
+    keys(path).unlink()
+
+    done = at(path).run("keys", "create", "--name", "new", "--role", "admin")
+
+    assert "The keys that were made before are lost" in done.stderr
+    assert [line["action"] for line in audit(path)] == ["key.created", "key.created"]
+    with serving(path) as service, calling(service, done.stdout.strip()) as http:
+        assert http.get("/stats").status_code == 200
+        assert service.http.get("/stats").status_code == 401
+
+
+def test_a_service_whose_key_file_vanishes_lets_nobody_in_until_there_are_keys(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_AUTH="none") as service:
+        assert service.http.get("/stats").status_code == 200
+        with calling(service, made_key(path)) as http:
+            assert http.get("/stats").status_code == 200
+            keys(path).unlink()
+            assert [http.get("/stats").status_code for _ in range(2)] == [503, 503]
+            assert service.http.get("/stats").status_code == 503
+        with calling(service, made_key(path)) as http:
+            assert http.get("/stats").status_code == 200
+            assert service.http.get("/stats").status_code == 401
+
+
+def test_a_service_that_never_had_keys_stays_open(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    at(path).say("tenants", "create", "acme")
+    for _ in range(2):
+        with serving(path) as service:
+            assert service.http.get("/stats").status_code == 200
+
+    assert not Path(f"{path}.closed").exists()
+    assert at(path).run("keys", "list").exit_code == 0
+
+
+def test_a_restore_that_brings_no_keys_says_that_no_service_starts(
+    path: Path, tmp_path: Path
+) -> None:
+    archive, new = backed_up(path, tmp_path / "memory.zip", "--keys"), tmp_path / "new.db"
+
+    done = at(new).run("restore", archive)
+
+    assert "no service will start here yet. Keys were made" in done.stderr
+    assert_closed(new)
+    assert "no service will start" not in at(new).run("restore", archive, "--keys").stderr
+    with serving(new) as service:
+        assert service.http.get("/stats").status_code == 401
+
+
+def test_an_audit_that_cannot_be_read_opens_nothing(path: Path) -> None:
+    with_the_audit(path)
+    Path(f"{path}.closed").unlink()
+    Path(f"{path}.audit").mkdir()
+
+    with pytest.raises(Refusal, match=r"The audit file .* cannot be read"), serving(path):
+        pass
+
+
+def test_what_was_revoked_does_not_open_it_either(path: Path) -> None:
+    token = made_key(path)
+    revoke(path, token)
+    for key in list(key_file(path).ring().keys):
+        key_file(path).revoke(key, at=START, by=OPERATOR)
+
+    with serving(path, MEMORY_AUTH="none") as service:
+        assert service.http.get("/stats").status_code == 401

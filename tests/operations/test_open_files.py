@@ -1,0 +1,342 @@
+"""A database file or its log, removed or replaced under a service: no acknowledged save is lost."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.errors import Unavailable
+from agentops_memory.http.edge import health
+from agentops_memory.memory.model.access import TenantId
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base import connection as transactions
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.open_files import GONE, LINKED, LOG_GONE
+from agentops_memory.sqlite.engine.tenants import tenant_file
+
+from ..support import engine
+from ..support.callers import calling, made_key
+from ..support.engines import rows
+from ..support.files import assert_sound
+from ..support.process import Program, run, served, stored
+from ..support.service import Service, observation, serving
+
+Harm = Callable[[Path], object]
+
+WAL, SHM, FILE = "-wal", "-shm", ""
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+def replaced(file: Path) -> None:
+    another = file.with_name("another")
+    shutil.copy(file, another)
+    another.replace(file)
+
+
+def linked(file: Path) -> None:
+    os.link(file, file.with_name("second"))
+
+
+HARMS: list[tuple[str, Harm, str]] = [
+    (WAL, removed, LOG_GONE),
+    (WAL, linked, LOG_GONE),
+    (SHM, removed, LOG_GONE),
+    (SHM, linked, LOG_GONE),
+    (FILE, linked, LINKED),
+]
+REPLACED: list[tuple[str, Harm, str]] = [
+    (WAL, replaced, LOG_GONE),
+    (SHM, replaced, LOG_GONE),
+    (FILE, replaced, GONE),
+]
+
+
+def of(path: Path, kind: str) -> Path:
+    return path.with_name(path.name + kind)
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    with serving(tmp_path / "memory.db") as running:
+        yield running
+
+
+def saved(http: httpx.Client, number: int = 8) -> set[str]:
+    """The contents of so many acknowledged saves."""
+    contents = {f"What was learned, {n}" for n in range(number)}
+    for content in contents:
+        assert http.post("/observations", json=observation(content)).status_code == 201
+    return contents
+
+
+def assert_refused(http: httpx.Client, told: str) -> None:
+    """No save is acknowledged, and the service is not ready, for this reason."""
+    answer = http.post("/observations", json=observation("This is refused."))
+    assert (answer.status_code, answer.json()) == (503, {"error": told})
+    assert answer.headers["Retry-After"] == "1"
+    found = http.get("/health/ready")
+    assert (found.status_code, found.json()["error"]) == (503, told)
+    assert found.json()["checks"]["database"]["status"] == "failed"
+
+
+def killed(program: Program) -> None:
+    program.send(signal.SIGKILL)
+    program.wait()
+
+
+@pytest.mark.parametrize(("kind", "harm", "told"), HARMS)
+def test_saves_are_refused_reads_go_on_and_a_kill_loses_nothing(
+    tmp_path: Path, kind: str, harm: Harm, told: str
+) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        contents = saved(http)
+        harm(of(path, kind))
+
+        assert_refused(http, told)
+        assert http.get("/stats").json()["total_observations"] == len(contents)
+        killed(program)
+    (tmp_path / "second").unlink(missing_ok=True)
+
+    with served(path) as (_, http):
+        assert set(stored(path)) == contents
+        assert http.post("/observations", json=observation("And on.")).status_code == 201
+    assert_sound(path, live=len(contents) + 1)
+
+
+@pytest.mark.parametrize(("kind", "harm", "told"), REPLACED)
+def test_what_another_file_has_the_place_of_is_refused(
+    service: Service, kind: str, harm: Harm, told: str
+) -> None:
+    saved(service.http)
+
+    harm(of(service.path, kind))
+
+    assert_refused(service.http, told)
+
+
+@pytest.mark.parametrize("kind", [WAL, SHM])
+def test_what_was_removed_unnoticed_is_no_loss_at_the_end(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        contents = saved(service.http)
+        of(path, kind).unlink()
+
+    assert set(stored(path)) == contents
+    assert_sound(path, live=len(contents))
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("kind", [WAL, SHM, FILE])
+def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
+) -> None:
+    path, commit = tmp_path / "memory.db", transactions._commit  # noqa: SLF001 - in the midst
+
+    def harmful(database: sqlite3.Connection) -> None:
+        of(path, kind).unlink(missing_ok=True)
+        commit(database)
+
+    async def test(database: SqliteEngine) -> None:
+        await engine.save(database, "before")
+        monkeypatch.setattr(transactions, "_commit", harmful)
+        saves = [engine.save(database, f"{number}") for number in range(number)]
+
+        answers = await asyncio.gather(*saves, return_exceptions=True)
+
+        assert [type(answer) for answer in answers] == [Unavailable] * number
+
+    engine.run(path, test)
+
+
+def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        contents = saved(http, 1)
+        with closing(connect(path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM memories").fetchone()
+            contents |= saved(http)
+            of(path, WAL).unlink()
+            assert_refused(http, LOG_GONE)
+
+        assert_refused(http, LOG_GONE)
+        program.line("all commits were copied")  # which follows the refusal
+        killed(program)
+
+    assert set(stored(path)) == contents
+    assert_sound(path, live=len(contents))
+
+
+def test_what_was_saved_after_one_harm_is_rescued_from_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        contents = saved(http)
+        linked(path)
+        refused = http.post("/observations", json=observation("This is refused."))
+        path.with_name("second").unlink()
+        contents |= {"And on."}
+        assert http.post("/observations", json=observation("And on.")).status_code == 201
+        of(path, WAL).unlink()
+
+        assert refused.json() == {"error": LINKED}
+        assert_refused(http, LOG_GONE)
+        program.line("all commits were copied")  # which follows the refusal
+        killed(program)
+
+    assert set(stored(path)) == contents
+    assert_sound(path, live=len(contents))
+
+
+def test_a_second_name_that_goes_again_was_no_harm(service: Service) -> None:
+    linked(service.path)
+    assert_refused(service.http, LINKED)
+
+    service.path.with_name("second").unlink()
+
+    service.save("And on.")
+    assert service.http.get("/health/ready").status_code == 200
+
+
+def test_a_commit_by_another_log_outlives_the_service(tmp_path: Path) -> None:
+    """Where SQLite's own end would write over it."""
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        contents = saved(http)
+        of(path, SHM).unlink()
+        with closing(connect(path)) as other:
+            commit_by(other)
+
+        assert_refused(http, LOG_GONE)
+        answer = http.get("/stats")
+        assert (answer.status_code, answer.json()) == (503, {"error": LOG_GONE})
+        program.send(signal.SIGINT)
+        assert program.wait() == 0
+
+    assert_commit(path)
+    assert set(stored(path)) == contents
+    assert_sound(path, live=len(contents))
+
+
+def test_no_page_of_a_removed_log_is_copied_over_a_commit_by_another(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        contents = saved(http)
+        with closing(connect(path)) as other:
+            other.execute(
+                "PRAGMA wal_checkpoint(PASSIVE)"
+            ).fetchone()  # so that the log may restart
+        of(path, WAL).unlink()
+        with closing(connect(path)) as other:
+            commit_by(other)
+            assert_refused(http, LOG_GONE)
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        program.send(signal.SIGINT)
+        assert program.wait() == 0
+
+    assert_commit(path)
+    assert set(stored(path)) == contents
+    assert_sound(path, live=len(contents))
+
+
+def test_a_commit_by_another_log_after_ours_was_rescued_is_kept_too(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with served(path) as (program, http):
+        contents = saved(http)
+        of(path, WAL).unlink()
+        assert_refused(http, LOG_GONE)
+        program.line("all commits were copied into the database file")
+        another = saved_by_another(path)
+        assert http.get("/stats").json()["total_observations"] == len(contents) + 1
+
+        with closing(connect(path)) as other:
+            commit_by(other)
+            assert http.get("/stats").status_code == 503
+            program.send(signal.SIGINT)
+            assert program.wait() == 0
+        assert_commit(path)
+
+    assert set(stored(path)) == contents | another
+    assert_sound(path, live=len(contents) + 1)
+
+
+def commit_by(other: sqlite3.Connection) -> None:
+    other.execute("UPDATE sessions SET summary = 'By another.'")
+
+
+def assert_commit(path: Path) -> None:
+    """What was committed by another connection is there."""
+    assert set(rows(path, "SELECT summary FROM sessions")) == {("By another.",)}
+
+
+def saved_by_another(path: Path) -> set[str]:
+    content = "What another process has learned"
+    done = run("save", "Title", content, "--project", "demo", "--db", str(path))
+    assert done.returncode == 0, done.stderr
+    return {content}
+
+
+def test_whoever_opens_and_closes_the_file_meanwhile_is_no_alarm(
+    service: Service, tmp_path: Path
+) -> None:
+    saved(service.http)
+    commands = [
+        ("doctor", "--thorough"),
+        ("backup", "--to", str(tmp_path / "memory.zip")),
+        ("save", "Title", "By another.", "--project", "demo"),
+        ("stats", "--storage"),
+        ("index", "--check"),
+    ]
+    for command in commands:
+        assert run(*command, "--db", str(service.path)).returncode == 0, command
+        service.save(f"after {command}")
+    for mode in ("PASSIVE", "RESTART", "TRUNCATE"):
+        with closing(connect(service.path)) as database:
+            database.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        service.save(f"after {mode}")
+
+    assert service.http.get("/health/ready").status_code == 200
+
+
+@pytest.mark.parametrize("harm", [removed, replaced])
+@pytest.mark.parametrize("kind", [WAL, SHM])
+def test_the_doctor_names_what_a_service_has_open_that_is_gone(
+    service: Service, kind: str, harm: Harm
+) -> None:
+    contents = saved(service.http)
+    harm(of(service.path, kind))
+
+    done = run("doctor", "--db", str(service.path))
+
+    told = f"failed     open-files (default): A process has memory.db{kind} open, removed or"
+    assert told in done.stdout
+    assert done.returncode == 1
+    answer = service.http.get("/stats")
+    assert answer.status_code == 503 or answer.json()["total_observations"] == len(contents)
+
+
+def test_the_log_of_one_tenant_concerns_that_tenant_alone(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        token, other = made_key(service.path), made_key(service.path, tenant="acme")
+        file = tenant_file(service.path, TenantId("acme"))
+        with calling(service, token) as default, calling(service, other) as acme:
+            contents = saved(acme)
+            of(file, WAL).unlink()
+
+            refused = acme.post("/observations", json=observation("This is refused."))
+
+            assert (refused.status_code, refused.json()) == (503, {"error": LOG_GONE})
+            assert default.post("/observations", json=observation("And on.")).status_code == 201
+    assert set(stored(file)) == contents

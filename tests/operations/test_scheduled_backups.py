@@ -1,0 +1,360 @@
+"""The service makes backups by itself, whenever one is due, and keeps the newest of them."""
+
+import asyncio
+import errno
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agentops_memory.errors import SettingRefused, Unavailable
+from agentops_memory.http.edge import health
+from agentops_memory.jobs import backups as backing_up
+from agentops_memory.jobs.backups import Backups
+from agentops_memory.operations.backup.archive import Archive
+from agentops_memory.settings.settings import settings
+from agentops_memory.telemetry import Metrics
+
+from ..support.damaged_values import NO_TEXT, damage
+from ..support.files import disk
+from ..support.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD, ROOT
+from ..support.process import run, stored, until
+from ..support.service import START, Clock, Service, serving
+
+MADE, FAILED = 'memory_backups_total{outcome="made"}', 'memory_backups_total{outcome="failed"}'
+LAST = "memory_backup_last_success_timestamp_seconds"
+DEPLOYMENT = ROOT / "docs" / "deployment.md"
+WELL = {"status": "ok"}
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for pause in ("LOOK", "TIMEOUT"):
+        monkeypatch.setattr(backing_up, pause, timedelta(milliseconds=5))
+    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    return folder
+
+
+def test_a_backup_is_made_whenever_the_newest_is_older_than_the_interval(folder: Path) -> None:
+    clock = Clock()
+    with backed_up(folder, clock, MEMORY_BACKUP_KEEP="2") as service:
+        service.save("apple")
+        until(lambda: check(service) == WELL)
+        assert names(folder) == ["memory-20300101T120000Z.zip"]
+    clock.advance(hours=23)
+    with backed_up(folder, clock, MEMORY_BACKUP_KEEP="2") as service:
+        until(lambda: figure(service, LAST) == START.timestamp())
+        assert figure(service, "memory_backup_interval_seconds") == 24 * 60 * 60
+        assert figure(service, MADE) == 0
+        clock.advance(hours=1)
+        until(lambda: figure(service, MADE) == 1)
+        clock.advance(days=1)
+        until(lambda: figure(service, LAST) == clock.now.timestamp())
+        size = figure(service, "memory_backup_bytes")
+        assert (figure(service, MADE), figure(service, FAILED)) == (2, 0)
+
+    assert names(folder) == ["memory-20300102T120000Z.zip", "memory-20300103T120000Z.zip"]
+    assert size == (folder / "memory-20300103T120000Z.zip").stat().st_size
+    assert list(folder.glob(".*")) == []
+
+
+def test_what_was_saved_is_in_the_next_backup(folder: Path) -> None:
+    clock = Clock()
+    with backed_up(folder, clock) as service:
+        until(lambda: names(folder))
+        for number in range(3):
+            service.save(f"apple {number}")
+        clock.advance(days=1)
+        until(lambda: len(names(folder)) == 2)
+
+    assert [observations(folder / name) for name in names(folder)] == [0, 3]
+
+
+def test_a_folder_that_is_away_is_told_of_once_and_used_when_it_is_back(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.rmdir()
+    with backed_up(folder) as service, caplog.at_level(logging.INFO):
+        until(lambda: figure(service, FAILED) >= 3)
+        service.save("apple")
+        assert service.http.get("/health/ready").status_code == 200
+        assert check(service) == {
+            "status": "warning", "detail": "The last backup failed; the log says why."
+        }  # fmt: skip
+        assert not folder.exists()
+        folder.mkdir()
+        until(lambda: check(service) == WELL)
+        assert figure(service, MADE) == 1
+
+    told = [record for record in caplog.records if record.name == backing_up.__name__]
+    assert [record.message for record in told] == [
+        "no backup can be made now",
+        "no backup was made; it is tried again",
+        "backed up",
+    ]
+    assert told[1].__dict__["reason"] == f"{folder}: No such file or directory."
+
+
+def test_a_backup_that_is_too_old_or_not_there_is_a_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    with backed_up(folder, clock):
+        until(lambda: names(folder))
+    monkeypatch.setattr(backing_up, "LOOK", timedelta(hours=1))
+    with backed_up(folder, clock) as service:
+        until(lambda: check(service) == WELL)
+        clock.advance(days=2)
+        assert check(service) == WELL
+        clock.advance(seconds=1)
+        assert check(service) == {"status": "warning", "detail": "The newest backup is too old."}
+    with backed_up(folder.parent) as service:
+        assert check(service) == {"status": "warning", "detail": "There is no backup yet."}
+
+
+def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    with backed_up(folder, clock, MEMORY_BACKUP_KEEP="1") as service:
+        service.save("apple")
+        until(lambda: check(service) == WELL)
+        sound = names(folder)
+        damage(service.path, "memories", "content", NO_TEXT)
+        for made in (2, 3):
+            clock.advance(days=1)
+            until(lambda: figure(service, MADE) == made)  # noqa: B023 - called at once
+        until(lambda: len(names(folder)) == 2)
+        assert check(service) == {
+            "status": "warning",
+            "detail": "Values in the newest backup are damaged; one without stays, however old it "
+            "is.",
+        }
+
+    assert names(folder) == [*sound, "memory-20300103T120000Z.zip"]
+    told = [it for it in caplog.records if it.message == "values in the backup are damaged"]
+    assert [it.__dict__["values"] for it in told] == 2 * [
+        ["default, memories 1: content (text that is no UTF-8)"]
+    ]
+
+
+def test_a_full_disk_leaves_what_was_there_and_nothing_half_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    with disk(tmp_path / "backups", size=4 << 20) as folder:
+        with backed_up(folder, clock) as service:
+            service.save("apple")
+            until(lambda: names(folder))
+            (folder / "ballast").write_bytes(bytes((4 << 20) - (128 << 10)))
+            clock.advance(days=1)
+            until(lambda: figure(service, FAILED) > 0)
+            service.save("banana")
+            assert names(folder) == ["ballast", "memory-20300101T120000Z.zip"]
+            (folder / "ballast").unlink()
+            until(lambda: check(service) == WELL)
+        assert names(folder) == ["memory-20300101T120000Z.zip", "memory-20300102T120000Z.zip"]
+        assert [it for it in caplog.messages if "on the disk of the database" in it] == []
+
+
+def test_backups_beside_the_database_are_warned_of(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with backed_up(folder):
+        until(lambda: names(folder))
+
+    assert "backups lie on the disk of the database, and are lost with it" in caplog.messages
+
+
+def test_a_fault_that_nobody_foresaw_ends_neither_the_service_nor_the_backups(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.delattr(backing_up, "newest")
+        with backed_up(folder) as service:
+            until(lambda: figure(service, FAILED) > 1)
+            broken.undo()
+            until(lambda: names(folder))
+            service.save("apple")
+
+    assert "a backup failed for a reason that was not foreseen" in caplog.messages
+
+
+def test_after_a_failure_it_is_tried_again_after_a_while(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(folder.parent / "memory.db"):
+        pass
+
+    def failed_then_looked(every: timedelta = timedelta(days=1)) -> list[str]:
+        folder.rmdir()
+        backups = to_make(folder, every)
+        asyncio.run(backups.keep_up())
+        folder.mkdir()
+        asyncio.run(backups.keep_up())
+        return names(folder)
+
+    monkeypatch.setattr(backing_up, "TIMEOUT", timedelta(minutes=15))
+    assert failed_then_looked() == []
+    (path,) = map(folder.joinpath, failed_then_looked(timedelta(0)))
+    path.unlink()
+    monkeypatch.setattr(backing_up, "TIMEOUT", timedelta(0))
+    assert failed_then_looked() == ["memory-20300101T120000Z.zip"]
+
+
+def test_old_backups_that_cannot_be_removed_are_told_of_and_the_new_one_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def prune(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(backing_up, "prune", prune)
+    with serving(folder.parent / "memory.db"):
+        pass
+    backups = to_make(folder)
+    asyncio.run(backups.keep_up())
+
+    assert (len(names(folder)), backups.trouble) == (1, None)
+    assert "old backups could not be removed" in caplog.messages
+
+
+def test_the_same_reason_with_other_figures_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reasons = ["It needs 1,024 bytes.", "It needs 900 bytes.", "db-2 is gone.", "db-3 is gone."]
+    reason = iter(reasons)
+
+    def archived(*_: object, **__: object) -> None:
+        raise Unavailable(next(reason))
+
+    monkeypatch.setattr(backing_up, "make_archive", archived)
+    monkeypatch.setattr(backing_up, "TIMEOUT", timedelta(0))
+    backups = to_make(folder)
+    for _ in reasons:
+        asyncio.run(backups.keep_up())
+
+    told = [record.__dict__["reason"] for record in caplog.records]
+    assert told == [reasons[0], *reasons[2:]]
+
+
+def test_nothing_is_made_where_it_is_turned_off(folder: Path) -> None:
+    with backed_up(folder, MEMORY_BACKUP_EVERY="0") as service:
+        assert "backup" not in service.http.get("/health/ready").json()["checks"]
+        assert figure(service, "memory_backup_interval_seconds") == 0
+
+    assert names(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "refused"),
+    [
+        (
+            {"MEMORY_BACKUP_KEEP": "3"},
+            "MEMORY_BACKUP_KEEP: MEMORY_BACKUP_DIR must say where backups are to lie.",
+        ),
+        (
+            {"MEMORY_BACKUP_EVERY": "6h"},
+            "MEMORY_BACKUP_EVERY: MEMORY_BACKUP_DIR must say where backups are to lie.",
+        ),
+        (
+            {"MEMORY_BACKUP_DIR": "/backup", "MEMORY_BACKUP_EVERY": "30s"},
+            "MEMORY_BACKUP_EVERY: '30s' is less than a minute.",
+        ),
+        (
+            {"MEMORY_BACKUP_DIR": "/backup", "MEMORY_BACKUP_KEEP": "0"},
+            "MEMORY_BACKUP_KEEP: '0' is no number from 1 to 10000.",
+        ),
+    ],
+)
+def test_settings_that_would_make_no_backups_are_refused(
+    variables: dict[str, str], refused: str
+) -> None:
+    with pytest.raises(SettingRefused) as refusal:
+        settings(variables)
+
+    assert str(refusal.value) == refused
+
+
+def test_no_interval_needs_no_folder() -> None:
+    assert settings({"MEMORY_BACKUP_EVERY": "0"}).backup_dir is None
+    assert settings({}, {"backup_dir": "b"}).backup_dir == Path(os.getcwd()) / "b"  # noqa: PTH109
+
+
+def test_the_job_of_the_documents_brings_a_backup_back(folder: Path) -> None:
+    with serving(folder.parent / "data" / "memory.db") as service:
+        service.save("apple")
+    with backed_up(folder) as service:
+        until(lambda: names(folder))
+        service.save("A mistake")
+    blocks = re.findall(r"```yaml\n(.*?)```", DEPLOYMENT.read_text("utf-8"), re.DOTALL)
+    jobs = (it for it in map(yaml.safe_load, blocks) if it.get("kind") == "Job")
+    (pod,) = (it["spec"]["template"]["spec"] for it in jobs if "restore" in it["metadata"]["name"])
+    (container,) = pod["containers"]
+    claims = {it["name"]: it["persistentVolumeClaim"]["claimName"] for it in pod["volumes"]}
+    mounts = {it["mountPath"]: claims[it["name"]] for it in container["volumeMounts"]}
+    (name,) = names(folder)
+    words = [re.sub(r"memory-\w+\.zip", name, word) for word in container["command"]]
+    here = {"/data": str(service.path.parent), "/backup": str(folder)}
+    _, *arguments = [re.sub("^/(data|backup)", lambda it: here[it[0]], word) for word in words]
+
+    done = run(*arguments)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert stored(service.path).keys() == {"apple"}
+    assert "A mistake" in stored(service.path.with_name("memory.db.before-restore"))
+    assert mounts == {"/data": "agentops-memory", "/backup": "agentops-memory-backup"}
+    assert pod["securityContext"] == RESTRICTED_POD
+    assert container["securityContext"] == RESTRICTED_CONTAINER
+
+
+@contextmanager
+def backed_up(folder: Path, clock: Clock | None = None, **variables: str) -> Iterator[Service]:
+    """A service that makes its backups there."""
+    variables["MEMORY_BACKUP_DIR"] = str(folder)
+    with serving(
+        folder.parent / "data" / "memory.db", clock=clock, telemetry=None, **variables
+    ) as service:
+        yield service
+
+
+def to_make(folder: Path, every: timedelta = timedelta(days=1)) -> Backups:
+    """Backups of the database beside the folder, made when they are told to keep up."""
+    return Backups(
+        place=settings({"MEMORY_DB_PATH": str(folder.parent / "memory.db")}),
+        folder=folder, every=every, keep=1, metrics=Metrics(), clock=Clock(),
+    )  # fmt: skip
+
+
+def names(folder: Path) -> list[str]:
+    """What has a name there."""
+    with suppress(FileNotFoundError):
+        return sorted(path.name for path in folder.iterdir() if path.suffix != ".part")
+    return []
+
+
+def observations(archive: Path) -> int:
+    with Archive.opened(archive) as whole:
+        whole.verify()
+        return sum(part.contents.counts.observations for part in whole.manifest.tenants)
+
+
+def figure(service: Service, name: str) -> float:
+    lines = service.http.get("/metrics").text.splitlines()
+    (value,) = (line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} "))
+    return float(value)
+
+
+def check(service: Service) -> object:
+    return service.http.get("/health/ready").json()["checks"]["backup"]

@@ -1,0 +1,411 @@
+"""A tenant is a database of its own: opened when it is asked for, closed when it is not."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Busy, NotFound, Unavailable
+from agentops_memory.jobs.gauges import counted
+from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.saves import save
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.memory.writes import erase
+from agentops_memory.sqlite import SqliteEngine, TenantsEngine
+from agentops_memory.sqlite.engine import tenants
+from agentops_memory.sqlite.engine.tenant_files import remove
+from agentops_memory.sqlite.engine.tenants import Engines, tenant_file
+
+from ..support.callers import calling, made_key
+from ..support.engine import draft
+from ..support.service import START, observation, serving
+
+ACME, OTHER, THIRD = (
+    Caller(tenant=TenantId(name), key=KeyId("of a caller")) for name in ("acme", "other", "third")
+)
+
+
+ENGINES = partial(SqliteEngine.opened, clock=lambda: START)
+
+
+@asynccontextmanager
+async def opened(
+    path: Path,
+    *,
+    engines: Engines = ENGINES,
+    has_key: Callable[[TenantId], bool] = lambda _: True,
+    most: int = 16,
+    idle: timedelta = timedelta(minutes=5),
+) -> AsyncIterator[TenantsEngine]:
+    async with TenantsEngine.opened(path, engines, has_key=has_key, most=most, idle=idle) as engine:
+        yield engine
+
+
+async def saved(engine: TenantsEngine, caller: Caller, content: str = "apple") -> None:
+    await engine.write(caller, save, draft(content), timedelta())
+
+
+async def count(engine: TenantsEngine, caller: Caller) -> int:
+    return await engine.read(caller, lambda tx: tx[MemoryTable].count(None))
+
+
+def held_open(folder: Path) -> list[str]:
+    """The databases of a folder that this process has open, by name."""
+    links = (link for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    targets = {Path(_target(link)) for link in links}
+    return sorted(it.name for it in targets if it.suffix == ".db" and it.is_relative_to(folder))
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:  # the one that lists
+        return ""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what is awaited is another's doing
+            await asyncio.sleep(0.005)
+
+
+def test_tenants_share_no_file_and_see_nothing_of_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        keys = {name: made_key(path, "admin", name) for name in ("default", "acme", "other")}
+        for name, token in keys.items():
+            with calling(service, token) as client:
+                for _ in range(1 + list(keys).index(name)):
+                    body = observation(f"apple of {name} {_}", project=f"of {name}")
+                    assert client.post("/observations", json=body).status_code == 201
+
+        for number, (name, token) in enumerate(keys.items(), start=1):
+            with calling(service, token) as client:
+                assert client.get("/stats").json() == {
+                    "total_sessions": 1,
+                    "total_observations": number,
+                    "projects": [f"of {name}"],
+                }
+                found = client.get("/search?q=apple").json()
+                assert {hit["content"][:-2] for hit in found} == {f"apple of {name}"}
+    folder = tmp_path / "memory.db.tenants"
+    assert sorted(file.name for file in folder.iterdir()) == ["acme.db", "other.db"]
+
+
+def test_the_tenant_is_the_keys_whatever_a_request_says(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        with calling(service, made_key(service.path)) as default:
+            default.post("/observations", json=observation("apple"))
+        with calling(service, made_key(service.path, tenant="acme")) as client:
+            for answer in [
+                client.get("/stats?tenant=default"),
+                client.get("/stats", headers={"x-tenant": "default", "x-memory-tenant": "default"}),
+            ]:
+                assert answer.json()["total_observations"] == 0
+            body: dict[str, Any] = observation("pear") | {"tenant": "default"}
+            client.post("/observations", json=body)
+            assert client.get("/stats").json()["total_observations"] == 1
+
+
+def test_a_database_that_nobody_uses_is_closed(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
+            await saved(engine, ACME)
+            await until(lambda: held_open(tmp_path) == ["memory.db"])
+            assert await count(engine, ACME) == 1
+
+    asyncio.run(use())
+    assert held_open(tmp_path) == []
+
+
+def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
+    going_on, held = threading.Event(), threading.Event()
+
+    def slow(tx: Transaction) -> int:
+        held.set()
+        assert going_on.wait(20)
+        return tx[MemoryTable].count(None)
+
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
+            await saved(engine, ACME)
+            reading = asyncio.create_task(engine.read(ACME, slow))
+            await asyncio.to_thread(held.wait)
+            assert await count(engine, ACME) == 1
+            assert "acme.db" in held_open(tmp_path)
+            going_on.set()
+            assert await reading == 1
+
+    asyncio.run(use())
+
+
+def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", most=1) as engine:
+            await saved(engine, OPERATOR)
+            for caller in (ACME, OTHER, ACME, THIRD, OTHER):
+                await saved(engine, caller)
+                assert held_open(tmp_path) == sorted([f"{caller.tenant}.db", "memory.db"])
+            together = [saved(engine, caller) for caller in (ACME, OTHER, THIRD) * 5]
+            await asyncio.gather(*together)
+            counts = [await count(engine, caller) for caller in (OPERATOR, ACME, OTHER, THIRD)]
+            assert counts == [1, 7, 7, 6]
+
+    asyncio.run(use())
+
+
+def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    asked: list[asyncio.Task[int]] = []
+
+    async def use() -> None:
+        def ask(caller: Caller) -> None:
+            asked.append(asyncio.create_task(count(engine, caller)))
+
+        @asynccontextmanager
+        async def engines(file: Path) -> AsyncIterator[SqliteEngine]:
+            async with ENGINES(file) as opening:
+                if file == tenant_file(path, ACME.tenant) and not asked:
+                    # The other takes its place, and it is asked for, before those who
+                    # wait for it hear that it is open.
+                    ask(OTHER)
+                    asyncio.get_running_loop().call_soon(ask, ACME)
+                    await asyncio.sleep(0)
+                yield opening
+
+        async with opened(path, engines=engines, most=1) as engine:
+            assert await count(engine, ACME) == 0
+            assert await asyncio.gather(*asked) == [0, 0]
+
+    using = threading.Thread(target=asyncio.run, args=[use()], daemon=True)
+    using.start()
+    using.join(20)  # a loop that spins does not hear of a time-out of its own
+    assert not using.is_alive()
+    assert [task.result() for task in asked] == [0, 0]
+
+
+def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path) -> None:
+    keys = {ACME.tenant}
+    path = tmp_path / "memory.db"
+
+    async def use() -> None:
+        async with opened(path, has_key=keys.__contains__) as engine:
+            await saved(engine, ACME)
+            keys.clear()
+            remove(tenant_file(path, ACME.tenant))
+            with pytest.raises(NotFound):
+                await saved(engine, ACME)
+            assert not tenant_file(path, ACME.tenant).exists()
+
+    asyncio.run(use())
+
+
+def test_a_database_whose_tenant_has_no_key_any_more_is_still_looked_after(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db") as engine:
+            await saved(engine, ACME)
+        async with opened(tmp_path / "memory.db", has_key=lambda _: False) as engine:
+            assert await count(engine, Caller(tenant=ACME.tenant)) == 1
+
+    asyncio.run(use())
+
+
+def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(tmp_path: Path) -> None:
+    keys = {ACME.tenant, OTHER.tenant}
+    going_on, held = threading.Event(), threading.Event()
+
+    def slow(_: Transaction) -> bool:
+        held.set()
+        return going_on.wait(20)
+
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", has_key=keys.__contains__, most=1) as engine:
+            reading = asyncio.create_task(engine.read(OTHER, slow))
+            await asyncio.to_thread(held.wait)
+            waiting = asyncio.create_task(saved(engine, ACME))
+            await asyncio.sleep(0)
+            keys.remove(ACME.tenant)
+            going_on.set()
+            assert await reading
+            with pytest.raises(NotFound):
+                await waiting
+
+    asyncio.run(use())
+    assert not tenant_file(tmp_path / "memory.db", ACME.tenant).exists()
+
+
+def test_the_place_that_is_taken_is_that_of_the_one_not_used_for_longest(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", most=2) as engine:
+            for caller in (ACME, OTHER, ACME, THIRD):
+                await saved(engine, caller)
+            assert held_open(tmp_path) == ["acme.db", "memory.db", "third.db"]
+
+    asyncio.run(use())
+
+
+def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", most=2) as engine:
+            await saved(engine, ACME)
+            leaving = asyncio.create_task(count(engine, OTHER))
+            await asyncio.sleep(0)
+            leaving.cancel()
+            await until(lambda: TenantId("other") in {it.tenant for it in engine.callers()})
+            await saved(engine, THIRD)
+            assert held_open(tmp_path) == ["memory.db", "other.db", "third.db"]
+
+    asyncio.run(use())
+
+
+def test_one_that_finds_no_place_in_time_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going_on, held = threading.Event(), threading.Event()
+
+    def slow(_: Transaction) -> bool:
+        held.set()
+        return going_on.wait(20)
+
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db", most=1) as engine:
+            reading = asyncio.create_task(engine.read(ACME, slow))
+            await asyncio.to_thread(held.wait)
+            with monkeypatch.context() as hurried:
+                hurried.setattr(tenants, "TIMEOUT", timedelta(milliseconds=50))
+                with pytest.raises(Busy):
+                    await count(engine, OTHER)
+            going_on.set()
+            assert await reading
+            assert await count(engine, OTHER) == 0
+
+    asyncio.run(use())
+
+
+def test_a_tenant_whose_file_is_gone_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+
+    async def use() -> None:
+        async with opened(path) as engine:
+            await saved(engine, ACME)
+            for file in (path.parent / "memory.db.tenants").iterdir():
+                file.unlink()
+            assert await count(engine, ACME) == 0
+            await saved(engine, ACME)
+            assert await count(engine, ACME) == 1
+
+    asyncio.run(use())
+
+
+def test_a_database_that_cannot_be_opened_keeps_nobody_else_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memory.db"
+    broken = tenant_file(path, ACME.tenant)
+    broken.parent.mkdir()
+    broken.write_text("no database" * 1000)
+
+    async def use() -> None:
+        async with opened(path, most=1) as engine:
+            for _ in range(3):
+                with pytest.raises(Unavailable):
+                    await count(engine, ACME)
+                await saved(engine, OTHER)
+            broken.unlink()
+            assert await count(engine, ACME) == 0
+
+    asyncio.run(use())
+    assert "a tenant's database cannot be opened" in [it.message for it in caplog.records]
+
+
+def test_one_who_leaves_stops_nobody_elses_opening(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db") as engine:
+            leaving = asyncio.create_task(count(engine, ACME))
+            await asyncio.sleep(0)
+            staying = asyncio.create_task(count(engine, ACME))
+            await asyncio.sleep(0)
+            leaving.cancel()
+            assert await staying == 0
+
+    asyncio.run(use())
+
+
+def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path / "memory.db") as engine:
+            for _ in range(3):
+                await saved(engine, ACME)
+                erasure = await engine.write(ACME, erase, MemoryId(1))
+                assert erasure is not None
+                await Erasures(engine=engine).finish(ACME)
+                for file in tenant_file(tmp_path / "memory.db", ACME.tenant).parent.iterdir():
+                    file.unlink()
+            assert await count(engine, ACME) == 0
+            await until(lambda: [it for it in gone_but_open(tmp_path) if "acme.db" in it] == [])
+
+    asyncio.run(use())
+    assert held_open(tmp_path) == []
+
+
+def gone_but_open(folder: Path) -> list[str]:
+    targets = (_target(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    return [it for it in targets if it.startswith(str(folder)) and it.endswith("(deleted)")]
+
+
+def test_to_count_rows_does_not_keep_a_database_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        loop, passed = asyncio.get_running_loop(), 0.0
+        clock = loop.time
+        monkeypatch.setattr(loop, "time", lambda: clock() + passed)
+        async with opened(tmp_path / "memory.db", idle=timedelta(hours=3)) as engine:
+            await saved(engine, ACME)
+            for _ in range(2):
+                assert [rows.memories for rows in await counted(engine)] == [0, 1]
+                passed += 2 * 3600
+            await until(lambda: len(engine.callers()) == 1)
+            assert [rows.memories for rows in await counted(engine)] == [0]
+
+    asyncio.run(test())
+
+
+def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    counting, held, going_on = threading.Event(), threading.Event(), threading.Event()
+
+    def slow_clock() -> datetime:
+        if counting.is_set():
+            held.set()
+            assert going_on.wait(20)
+        return START
+
+    def engines(file: Path) -> AbstractAsyncContextManager[SqliteEngine]:
+        is_slow = file == tenant_file(path, OTHER.tenant)
+        return SqliteEngine.opened(file, clock=slow_clock if is_slow else lambda: START)
+
+    async def use() -> None:
+        async with opened(path, engines=engines, most=2) as engine:
+            await saved(engine, OTHER)
+            await saved(engine, ACME)
+            counting.set()
+            counting_rows = asyncio.create_task(counted(engine))
+            await asyncio.to_thread(held.wait)
+            await saved(engine, THIRD)  # takes the place of ACME
+            await until(lambda: "acme.db" not in held_open(tmp_path))
+            going_on.set()
+            assert [rows.memories for rows in await counting_rows] == [0, 1]
+
+    asyncio.run(use())

@@ -1,0 +1,1 @@
+"""PostgreSQL, and what differs from SQLite."""

@@ -1,0 +1,230 @@
+"""What one dialect of memory stores makes, the other reads, over HTTP."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.stores.anthropic.routes import POLICY as ANTHROPIC
+from agentops_memory.stores.memory_stores.routes import POLICY as SEED
+from agentops_memory.stores.rules.rules import Policy
+
+from ..stores.test_stores_erasing import scrubbed
+from ..support.anthropic_sdk import STORES
+from ..support.erasing import remains
+from ..support.requirements import requirement
+from ..support.service import Service, serving
+
+OTHERS = "/api/v1/cloud/memory_stores"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with serving(tmp_path / "memory.db") as running:
+        yield running
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@requirement("anthropic:both")
+def test_a_store_of_either_dialect_is_one_of_both(service: Service) -> None:
+    theirs = service.http.post(OTHERS, json={"name": "n", "metadata": {"a": "b"}}).json()
+    ours = service.http.post(STORES, json={"name": "o" * 255, "description": "d"}).json()
+
+    seen = service.http.get(f"{STORES}/{theirs['id']}").json()
+    shown = service.http.get(f"{OTHERS}/{ours['id']}").json()
+
+    assert (seen["id"], seen["name"], seen["metadata"]) == (theirs["id"], "n", {"a": "b"})
+    assert seen["archived_at"] is None
+    assert (shown["id"], shown["name"], shown["status"]) == (ours["id"], "o" * 255, "active")
+    assert (shown["entry_count"], shown["total_size"]) == (0, 0)
+    ids = [ours["id"], theirs["id"]]
+    assert [one["id"] for one in service.http.get(STORES).json()["data"]] == ids
+    assert [one["id"] for one in service.http.get(OTHERS).json()["data"]] == ids
+
+
+@requirement("anthropic:both")
+def test_a_memory_has_one_path_with_and_without_its_slash(service: Service) -> None:
+    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
+    ours = service.http.post(
+        f"{STORES}/{store}/memories", json={"path": "/a/..b", "content": "first"}
+    ).json()
+    theirs = service.http.post(
+        f"{OTHERS}/{store}/memories", json={"path": "c/d", "content": "second"}
+    ).json()
+
+    shown = service.http.get(f"{OTHERS}/{store}/memories/{ours['id']}").json()
+    seen = service.http.get(f"{STORES}/{store}/memories/{theirs['id']}").json()
+
+    assert (shown["path"], shown["content"], shown["version"]) == ("a/..b", "first", 1)
+    assert (shown["size"], shown["content_sha256"]) == (5, sha256("first"))
+    assert (seen["path"], seen["content"]) == ("/c/d", "second")
+    assert (seen["content_size_bytes"], seen["content_sha256"]) == (6, sha256("second"))
+
+
+@requirement("anthropic:both")
+def test_a_conflict_between_the_dialects_is_one_in_each(service: Service) -> None:
+    store = service.http.post(OTHERS, json={"name": "n"}).json()["id"]
+    held = service.http.post(
+        f"{OTHERS}/{store}/memories", json={"path": "a/b", "content": "x"}
+    ).json()
+
+    below = service.http.post(f"{STORES}/{store}/memories", json={"path": "/a/b/c", "content": "x"})
+    same = service.http.post(f"{STORES}/{store}/memories", json={"path": "/a/b", "content": "x"})
+    nested = service.http.post(f"{OTHERS}/{store}/memories", json={"path": "a/b/c", "content": "x"})
+
+    for answer in (below, same):
+        error = answer.json()["error"]
+        assert (answer.status_code, error["type"]) == (409, "memory_path_conflict_error")
+        assert (error["conflicting_memory_id"], error["conflicting_path"]) == (held["id"], "/a/b")
+    assert nested.status_code == 201
+    listed = service.http.get(f"{STORES}/{store}/memories").json()["data"]
+    assert [item["path"] for item in listed] == ["/a/b", "/a/b/c"]
+
+
+@requirement("anthropic:both")
+def test_one_dialect_compares_with_what_the_other_wrote(service: Service) -> None:
+    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
+    held = service.http.post(
+        f"{STORES}/{store}/memories", json={"path": "/a", "content": "first"}
+    ).json()
+    ours, theirs = (f"{base}/{store}/memories/{held['id']}" for base in (STORES, OTHERS))
+
+    second = service.http.put(theirs, json={"content": "second", "version": 1})
+    stale = service.http.post(
+        ours,
+        json={
+            "content": "third",
+            "precondition": {"type": "content_sha256", "content_sha256": sha256("first")},
+        },
+    )
+    third = service.http.post(
+        ours,
+        json={
+            "content": "third",
+            "precondition": {"type": "content_sha256", "content_sha256": sha256("second")},
+        },
+    )
+    late = service.http.put(theirs, json={"content": "fourth", "version": 2})
+
+    assert (second.status_code, second.json()["version"]) == (200, 2)
+    assert (stale.status_code, third.status_code, late.status_code) == (409, 200, 409)
+    assert service.http.get(theirs).json()["version"] == 3
+
+
+@requirement("anthropic:both")
+def test_versions_and_their_redactions_are_told_by_both(service: Service) -> None:
+    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
+    held = service.http.post(
+        f"{STORES}/{store}/memories", json={"path": "/a", "content": "first"}
+    ).json()
+    service.http.put(f"{OTHERS}/{store}/memories/{held['id']}", json={"content": "second"})
+    service.http.delete(f"{STORES}/{store}/memories/{held['id']}")
+    ours = service.http.get(f"{STORES}/{store}/memory_versions").json()["data"]
+    theirs = service.http.get(f"{OTHERS}/{store}/versions").json()["data"]
+
+    assert [one["id"] for one in ours] == [one["id"] for one in theirs]
+    assert [one["operation"] for one in ours] == ["deleted", "modified", "created"]
+    assert [one["action"] for one in theirs] == ["deleted", "updated", "created"]
+    assert (ours[0]["content_size_bytes"], ours[0]["content_sha256"]) == (None, None)
+    assert (theirs[0]["size"], theirs[0]["content_sha256"]) == (0, "")
+
+    service.http.post(f"{OTHERS}/{store}/versions/{ours[1]['id']}/redact")
+    service.http.post(f"{STORES}/{store}/memory_versions/{ours[2]['id']}/redact")
+
+    seen = service.http.get(f"{STORES}/{store}/memory_versions/{ours[1]['id']}").json()
+    shown = service.http.get(f"{OTHERS}/{store}/versions/{ours[2]['id']}").json()
+    assert (seen["content"], seen["path"], seen["content_size_bytes"]) == (
+        None,
+        None,
+        None,
+    )
+    assert seen["redacted_at"] is not None
+    assert (shown["redacted"], "content" in shown) == (True, False)
+
+
+@requirement("anthropic:both")
+def test_an_archived_and_a_deleted_store_are_so_for_both(service: Service) -> None:
+    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
+
+    service.http.post(f"{STORES}/{store}/archive")
+
+    again = service.http.post(f"{OTHERS}/{store}/archive")
+    assert again.status_code == 409
+    assert service.http.get(f"{OTHERS}/{store}").json()["status"] == "archived"
+    assert service.http.delete(f"{OTHERS}/{store}").status_code == 204
+    assert service.http.get(f"{STORES}/{store}").status_code == 404
+
+
+@requirement("anthropic:both")
+def test_a_current_version_that_the_other_redacted_is_told_as_redacted(service: Service) -> None:
+    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
+    held = service.http.post(
+        f"{STORES}/{store}/memories", json={"path": "/a", "content": "first"}
+    ).json()
+    head = held["memory_version_id"]
+    service.http.post(f"{OTHERS}/{store}/versions/{head}/redact")
+
+    seen = service.http.get(f"{STORES}/{store}/memory_versions/{head}").json()
+    memory = service.http.get(f"{STORES}/{store}/memories/{held['id']}").json()
+
+    assert (seen["content"], seen["path"], seen["content_size_bytes"]) == (None, None, None)
+    assert (memory["content"], memory["content_size_bytes"]) == ("first", 5)
+    assert (memory["memory_version_id"], memory["path"]) == (head, "/a")
+
+
+def test_the_dialects_differ_in_every_rule_that_a_policy_has() -> None:
+    ours, theirs = (
+        {rule: getattr(policy, rule) for rule in Policy.__slots__ if rule != "longest_name"}
+        for policy in (ANTHROPIC, SEED)
+    )
+
+    assert {rule: not is_so for rule, is_so in ours.items()} == theirs
+
+
+def test_a_path_that_its_placeholders_make_too_long_is_refused_and_never_cut(
+    service: Service,
+) -> None:
+    notes = service.http.post(STORES, json={"name": "notes"}).json()["id"]
+    secrets = [f"AKIA{number:016}" for number in range(48)]
+    path = "/" + ".".join(secrets[:24]) + "/" + ".".join(secrets[24:])
+    assert len(path) <= 1024
+
+    answers = [
+        service.http.post(f"{STORES}/{notes}/memories", json={"path": given, "content": "x"})
+        for given in (path, path[:-42])
+    ]
+
+    assert [answer.status_code for answer in answers] == [400, 200]
+    assert answers[0].json()["error"]["message"] == "path has at most 1,024 bytes."
+    assert answers[1].json()["path"].endswith("]")
+
+
+def test_what_one_dialect_keeps_of_a_redacted_version_the_other_takes_out(
+    service: Service,
+) -> None:
+    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
+    path = "xylograph/zanzibar"
+    held = service.http.post(
+        f"{OTHERS}/{store}/memories", json={"path": path, "content": "hidden"}
+    ).json()
+    version = service.http.get(f"{OTHERS}/{store}/versions").json()["data"][0]["id"]
+    theirs = f"{OTHERS}/{store}/versions/{version}"
+    first = service.http.post(f"{theirs}/redact").json()
+    renamed = {"path": "/plain", "content": "plain"}
+    memory = f"{STORES}/{store}/memories/{held['id']}"
+    assert service.http.post(memory, json=renamed).status_code == 200
+    service.clock.advance(hours=1)
+
+    again = service.http.post(f"{STORES}/{store}/memory_versions/{version}/redact")
+
+    assert (first["entry_path"], first["size"]) == (path, 6)
+    assert again.status_code == 200
+    assert again.json()["redacted_at"] == first["redacted_at"]
+    shown = service.http.get(theirs).json()
+    assert (shown["entry_path"], shown["size"], shown["content_sha256"]) == ("", 0, "")
+    scrubbed(service.path)
+    assert remains(service.path.parent, "zanzibar", sha256("hidden")) == set()

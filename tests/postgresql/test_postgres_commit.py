@@ -1,0 +1,111 @@
+"""A connection that is lost in its commit: 503, and the request's key finds out what was done."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import psycopg
+import pytest
+
+from ..support.cutting import Cut, Way, way
+from ..support.openwop_hosts import H
+from ..support.pods import looked, pods
+from ..support.service import Service, observation
+from ..support.stores import STORES
+
+
+class Cutting(NamedTuple):
+    """A service that stores over a way that can be cut."""
+
+    service: Service
+    way: Way
+    url: str
+
+    def asked(self, method: str, path: str, body: object, key: str | None) -> httpx.Response:
+        headers = {"X-Agent-ID": "ada"} | ({} if key is None else {"Idempotency-Key": key})
+        return self.service.http.request(method, path, json=body, headers=headers)
+
+    def count(self, table: str) -> int:
+        ((number,),) = looked(self.url, f"SELECT count(*) FROM {table}")
+        return int(number)
+
+
+@pytest.fixture
+def cutting(tmp_path: Path, postgresql: str) -> Iterator[Cutting]:
+    with (
+        way(postgresql) as carrying,
+        pods(tmp_path / "postgresql", carrying.url, count=1) as one,
+    ):
+        one.http.get("/stats")  # its connection is not new afterwards
+        yield Cutting(one.services[0], carrying, postgresql)
+
+
+MAKING: dict[str, tuple[str, Any, str]] = {
+    "a save": ("/observations", observation("said once"), "memories"),
+    "a session": ("/sessions", {"id": "s1", "project": "demo"}, "sessions"),
+    "a store": (STORES, {"name": "Notes"}, "stores"),
+    "an agent's entry": (
+        "/api/v1/memory",
+        {"agent_id": "ada", "namespace": "n", "key": "k", "value": {}, "memory_type": "episodic"},
+        "memories",
+    ),
+    "a host's entry": (f"{H}/memory", {"memoryRef": "mem://n", "content": "once"}, "memories"),
+    "an intent": ("/api/v1/intents", {"title": "Invoices"}, "intents"),
+}
+
+
+@pytest.mark.parametrize("when", Cut)
+@pytest.mark.parametrize("kind", MAKING)
+def test_what_is_sent_again_under_its_key_is_done_once(
+    cutting: Cutting, kind: str, when: Cut
+) -> None:
+    path, body, table = MAKING[kind]
+    cutting.way.cut(when)
+
+    refused = cutting.asked("POST", path, body, "key-1")
+    was_done = cutting.count(table)
+    again = [cutting.asked("POST", path, body, "key-1") for _ in range(2)]
+
+    assert cutting.way.cuts == 1
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1"), refused.text
+    assert was_done == (when is Cut.AFTER)
+    assert {it.status_code for it in again} <= {200, 201}, [it.text for it in again]
+    assert cutting.count(table) == 1
+    assert cutting.count("done") == 1
+
+
+@pytest.mark.parametrize("when", Cut)
+@pytest.mark.parametrize("kind", MAKING)
+def test_what_has_no_key_is_never_run_again_by_the_service(
+    cutting: Cutting, kind: str, when: Cut
+) -> None:
+    path, body, table = MAKING[kind]
+    cutting.way.cut(when)
+
+    refused = cutting.asked("POST", path, body, None)
+
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1"), refused.text
+    assert cutting.count(table) == (when is Cut.AFTER)
+    if kind == "a save":
+        told = cutting.asked("POST", path, body, None).json()
+        action = "deduplicated" if when is Cut.AFTER else "created"
+        assert (told["action"], told["duplicate_count"]) == (action, 1 + (when is Cut.AFTER))
+        assert cutting.count(table) == 1
+
+
+def test_connections_that_end_while_they_wait_are_replaced_and_nobody_sees_it(
+    cutting: Cutting,
+) -> None:
+    memory = cutting.service.save("said before")["id"]
+    for number in range(3):
+        with psycopg.connect(cutting.url) as stranger:
+            stranger.execute(
+                """SELECT pg_terminate_backend(pid)
+                     FROM pg_stat_activity
+                    WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+            )
+        if number % 2:
+            assert cutting.service.http.get(f"/observations/{memory}").status_code == 200
+        cutting.service.save(f"said after {number}")
+    assert cutting.count("memories") == 4

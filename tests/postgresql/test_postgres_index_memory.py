@@ -1,0 +1,154 @@
+"""The index in memory of two services on one database: never older than what a request sees."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.compose import opened_here
+from agentops_memory.recall.index_cache import cache
+from agentops_memory.recall.index_cache.group import Group
+from agentops_memory.settings.settings import settings
+from agentops_memory.telemetry import Telemetry
+
+from ..support.pods import looked
+from ..support.service import Clock, Service, observation, serving
+
+WORDS = "apple banana cherry damson elder fig grape hazel iris juniper kiwi lemon mango".split()
+
+
+@pytest.fixture
+def three(
+    postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[Service]]:
+    """Two services that hold at once whatever is asked for, and one that holds nothing."""
+    monkeypatch.setattr(cache, "PATIENCE", 1)
+    monkeypatch.setattr(cache, "REST", 0)
+    clock = Clock()
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                serving(
+                    tmp_path / name,
+                    clock=clock,
+                    MEMORY_DATABASE_URL=postgresql,
+                    MEMORY_INDEX_CACHE=size,
+                )
+            )
+            for name, size in (("a", "32MiB"), ("b", "32MiB"), ("none", "0"))
+        ]
+
+
+def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> None:
+    play, (one, other, plain) = random.Random(7), three  # noqa: S311 - a seed, to be played again
+    projects, ids = ["red", "green", "blue"], list[int]()
+    for number, (writer, reader) in zip(range(70), cycle([(one, other), (other, one)])):
+        project = play.choice(projects)
+        if ids and number % 5 == 4:
+            gone = ids.pop(play.randrange(len(ids)))
+            assert writer.http.delete(f"/observations/{gone}").status_code in (200, 204)
+        else:
+            said = " ".join(play.choices(WORDS, k=8))
+            scope = "global" if number % 17 == 0 else "project"
+            saved = writer.save(said, title=f"{number}", project=project, scope=scope)
+            ids.append(int(str(saved["id"])))
+        asked = {"project": play.choice(projects), "q": " ".join(play.choices(WORDS, k=3))}
+        answers = [it.http.get("/search", params=asked).text for it in (reader, writer, plain)]
+        assert answers[0] == answers[1] == answers[2], number
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of how many areas memory answered, each time that it was asked."""
+    numbers_of, areas = list[int](), Group.areas
+
+    def told(self: Group, numbers: list[int]) -> object:
+        found = areas(self, numbers)
+        numbers_of.append(len(found or ()))
+        return found
+
+    monkeypatch.setattr(Group, "areas", told)
+    return numbers_of
+
+
+def test_what_is_held_is_asked(three: list[Service], held: list[int]) -> None:
+    """Else the test above would be of the database alone."""
+    one = three[0]
+    for number in range(5):
+        one.save(f"apple {number}", project="red")
+    asked_until_held(one, held)
+
+
+def test_what_a_service_has_saved_itself_is_held_by_the_next_request(
+    three: list[Service], held: list[int]
+) -> None:
+    one = three[0]
+    one.save("apple", project="red")
+    asked_until_held(one, held)
+    for number in range(3):
+        one.save(f"apple {number}", project="red")
+        held.clear()
+        hits = one.http.get("/search", params={"project": "red", "q": "apple"}).json()
+        assert (len(hits), any(held)) == (number + 2, True)
+
+
+def test_what_is_held_is_dropped_with_a_connection(
+    three: list[Service], held: list[int], postgresql: str
+) -> None:
+    """Another server may be there now, which never had the last commit, and has others since."""
+    one, _, plain = three
+    one.save("apple", project="red")
+    asked_until_held(one, held)
+    lost = one.save("banana", project="red")["id"]
+    assert len(found(one, "banana")) == 1
+    plain.http.delete(f"/observations/{lost}").raise_for_status()
+    plain.save("cherry", project="red")
+
+    looked(postgresql, "UPDATE areas SET version = version - 2")
+    looked(
+        postgresql,
+        """SELECT pg_terminate_backend(pid)
+             FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()""",
+    )
+
+    assert [len(found(it, "cherry")) for it in (one, plain)] == [1, 1]
+    assert found(one, "apple") == found(plain, "apple")
+
+
+def found(service: Service, words: str) -> list[object]:
+    hits: list[object] = service.http.get("/search", params={"project": "red", "q": words}).json()
+    return hits
+
+
+def asked_until_held(service: Service, held: list[int]) -> None:
+    for _ in range(200):
+        service.http.get("/search", params={"project": "red", "q": "apple"})
+        if any(held):
+            return
+    raise AssertionError("nothing was ever held")
+
+
+def test_a_command_that_stays_holds_what_is_asked(
+    postgresql: str, held: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "PATIENCE", 1)
+    monkeypatch.setattr(cache, "REST", 0)
+
+    async def ask() -> None:
+        variables = {"MEMORY_DATABASE_URL": postgresql, "MEMORY_DATABASE_POOL": "1"}
+        async with opened_here(settings(variables), Telemetry.started(None)) as here:
+            body: dict[str, Any] = observation("apple", project="red")
+            await here.save(**body)
+            for _ in range(200):
+                await here.search("apple", project="red")
+                if any(held):
+                    return
+
+    asyncio.run(ask())
+    assert any(held)

@@ -1,0 +1,184 @@
+"""Over two services of one database, who reads on from a cursor is told of all, once, in order."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ..support.openintent_agents import Agent, Json, ok
+from ..support.openintent_team import INTENTS
+from ..support.openwop_followers import Follower
+from ..support.openwop_hosts import Host
+from ..support.pods import TIMEOUT, Pods, pods
+from ..support.service import PLAIN
+
+SIZES = [
+    pytest.param(4, 6, id="few"),
+    pytest.param(16, 25, id="many", marks=pytest.mark.slow),
+]  # writers, and the writes of each
+
+Page = Callable[[httpx.Client, int], list[Json]]
+
+
+@pytest.fixture
+def two(tmp_path: Path, postgresql: str) -> Iterator[Pods]:
+    with pods(
+        tmp_path / "postgresql", postgresql, MEMORY_EPISODIC_CAPACITY="20", MEMORY_DATABASE_POOL="6"
+    ) as both:
+        yield both
+
+
+class Cursor(threading.Thread):
+    """Reads on from the last `sequence` that it saw, until all is over and nothing more comes."""
+
+    def __init__(self, url: str, page: Page, is_over: threading.Event) -> None:
+        super().__init__()
+        self._url, self._page, self._is_over = url, page, is_over
+        self.seen: list[Json] = []
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self._url, timeout=TIMEOUT, verify=PLAIN) as http:
+            while True:
+                was_over = self._is_over.is_set()
+                page = self._page(http, self.seen[-1]["sequence"] if self.seen else 0)
+                if was_over and not page:
+                    return
+                self.seen += page
+
+
+def patiently(ask: Callable[[], httpx.Response]) -> httpx.Response:
+    """What is answered, once others are not in the way any more."""
+    while (answer := ask()).status_code == 503:
+        pass
+    return answer
+
+
+@contextmanager
+def followed(two: Pods, page: Page) -> Iterator[Sequence[Cursor]]:
+    """Inside, each pod is asked for what is new; afterwards that is all seen."""
+    is_over = threading.Event()
+    cursors = [Cursor(it.url, page, is_over) for it in two.services]
+    for cursor in cursors:
+        cursor.start()
+    try:
+        yield cursors
+    finally:
+        is_over.set()
+        for cursor in cursors:
+            cursor.join(TIMEOUT)
+
+
+@pytest.mark.parametrize(("writers", "writes"), SIZES)
+def test_no_event_of_an_agent_is_skipped_or_late_for_who_reads_on(
+    two: Pods, writers: int, writes: int
+) -> None:
+    def page(http: httpx.Client, after: int) -> list[Json]:
+        return Agent(http).events(after=after, limit=50)
+
+    def work(http: httpx.Client, number: int) -> int:
+        ada = Agent(http)
+        for turn in range(writes):
+            key = f"{number}-{turn}"
+            entry = ok(patiently(partial(ada.post, key=key)), 201)
+            if turn % 3 == 0:  # it may be evicted by then
+                change = partial(ada.patch, entry, value={"turn": turn})
+                assert patiently(change).status_code in (200, 404)
+        return writes
+
+    with followed(two, page) as cursors:
+        made = sum(two.racing(work, writers))
+
+    every = Agent(two.http).events(after=0, limit=1000)
+    while len(page_ := Agent(two.http).events(after=every[-1]["sequence"], limit=1000)) > 0:
+        every += page_
+    assert sum(it["type"] == "memory.created" for it in every) == made == writers * writes
+    assert [it["sequence"] for it in every] == sorted({it["sequence"] for it in every})
+    for cursor in cursors:
+        assert cursor.seen == every
+
+
+@pytest.mark.parametrize(("writers", "writes"), SIZES)
+def test_no_event_of_an_intent_is_skipped_or_late_for_who_reads_on(
+    two: Pods, writers: int, writes: int
+) -> None:
+    intent = ok(Agent(two.http, "lead").ask("POST", INTENTS, {"title": "Invoices"}), 201)
+    path = f"{INTENTS}/{intent['id']}/events"
+
+    def page(http: httpx.Client, after: int) -> list[Json]:
+        given = {"after": after, "limit": 50}
+        found: list[Json] = ok(Agent(http, "lead").ask("GET", path, params=given))
+        return found
+
+    def work(http: httpx.Client, number: int) -> list[str]:
+        lead = Agent(http, "lead")
+        told = [{"event_type": "comment", "payload": {"at": [number, it]}} for it in range(writes)]
+        return [ok(lead.ask("POST", path, it), 201)["id"] for it in told]
+
+    with followed(two, page) as cursors:
+        made = [it for each in two.racing(work, writers) for it in each]
+
+    for cursor in cursors:
+        sequences = [it["sequence"] for it in cursor.seen]
+        assert sequences == sorted({*sequences})
+        assert sorted(it["id"] for it in cursor.seen if it["type"] == "comment") == sorted(made)
+    assert cursors[0].seen == cursors[1].seen
+
+
+@pytest.mark.parametrize(("writers", "writes"), SIZES)
+def test_hosts_events_have_an_order_that_stays_and_sequences_without_a_gap(
+    two: Pods, writers: int, writes: int
+) -> None:
+    for run in range(3):
+        Host(two.http).in_run(f"r{run}")
+    start, is_over = threading.Barrier(1), threading.Event()
+    followers = [Follower(it.url, start, is_over, limit=7) for it in two.services]
+    for follower in followers:
+        follower.start()
+
+    def work(http: httpx.Client, number: int) -> list[str]:
+        host = Host(http, f"mem://{number % 2}", f"r{number % 3}")
+        return [host.put(f"{number}, {turn}")["id"] for turn in range(writes)]
+
+    made = [it for each in two.racing(work, writers) for it in each]
+    is_over.set()
+    for follower in followers:
+        follower.join(TIMEOUT)
+
+    written = [
+        it["payload"]["memoryId"] for it in followers[0].events if it["type"] == "memory.written"
+    ]
+    assert sorted(written) == sorted(made)
+    assert followers[0].events == followers[1].events
+    for run in range(3):
+        told = [it["sequence"] for it in followers[0].events if it["runId"] == f"r{run}"]
+        assert told == [*range(len(told))]
+    two.assert_index_is_whole()
+
+
+@pytest.mark.parametrize(("writers", "writes"), SIZES)
+def test_what_a_run_sees_never_changes_once_it_has_begun(
+    two: Pods, writers: int, writes: int
+) -> None:
+    """A run sees memory as it was at its start, and what it writes itself."""
+
+    def work(http: httpx.Client, number: int) -> dict[str, list[str]]:
+        host, seen = Host(http), dict[str, list[str]]()
+        for turn in range(writes):
+            if number % 2:
+                host.put(f"{number}, {turn}")
+            else:
+                run = host.in_run(f"r{number}-{turn}")
+                seen[f"r{number}-{turn}"] = run.contents(limit=1000)
+        return seen
+
+    seen = {run: contents for each in two.racing(work, writers) for run, contents in each.items()}
+
+    last = Host(two.http).contents(limit=1000)
+    assert len(last) == writers // 2 * writes
+    for run, contents in seen.items():
+        assert Host(two.http, run=run).contents(limit=1000) == contents
+        assert last[len(last) - len(contents) :] == contents

@@ -1,0 +1,57 @@
+"""Statements on a connection of PostgreSQL: what is prepared, and texts that look like a NUL."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from agentops_memory.postgresql.base.connection import PostgresConnection
+
+from ..support.service import Service, observation, serving
+
+PREPARED_AFTER = 5  # times, by psycopg
+
+
+@pytest.fixture
+def connection(blank_database: str) -> Iterator[PostgresConnection]:
+    with psycopg.connect(blank_database) as raw:
+        yield PostgresConnection(raw)
+
+
+def test_what_could_not_be_prepared_in_what_was_undone_is_prepared_afterwards(
+    connection: PostgresConnection,
+) -> None:
+    with connection.pipelined():
+        connection.execute("CREATE TABLE nests AS SELECT 'heron'")
+        connection.execute("SAVEPOINT words")
+        connection.go_back("words")
+        for _ in range(PREPARED_AFTER):
+            assert connection.execute("SELECT * FROM nests").fetchall() == [("heron",)]
+        connection.execute("SAVEPOINT words")
+        connection.execute("SET LOCAL search_path TO nowhere")
+        with pytest.raises(errors.UndefinedTable):
+            connection.execute("SELECT * FROM nests").fetchall()
+
+        connection.go_back("words")
+
+        assert connection.execute("SELECT * FROM nests").fetchall() == [("heron",)]
+
+
+@pytest.fixture
+def service(postgresql: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("service")
+    with serving(folder / "memory.db", MEMORY_DATABASE_URL=postgresql) as running:
+        yield running
+
+
+@pytest.mark.parametrize("text", ["\\u0000", "\\\\u0000", "a\\", '\\"u0000'])
+def test_a_text_that_only_looks_like_a_nul_is_a_text_as_any_other(
+    service: Service, text: str
+) -> None:
+    row = observation("herons", session_id=text, topic_key=text, project=f"p{text}", tags=[text])
+    for imported in (1, 0):
+        answer = service.http.post("/import", json={"observations": [row]})
+        assert answer.json()["imported_observations"] == imported
+    (found,) = service.http.get("/search", params={"q": "herons", "tag": text}).json()
+    assert found["topic_key"] == text

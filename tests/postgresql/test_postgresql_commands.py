@@ -1,0 +1,430 @@
+"""Commands on a database of PostgreSQL: they work as on files, or say what it has itself."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from agentops_memory.engine.maintenance import Scrubbed
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.postgresql import examination, tenants
+from agentops_memory.postgresql.engine.claims import number_of
+from agentops_memory.postgresql.engine.engine import PostgresEngine
+
+from ..support import postgres
+from ..support.engine import impatient
+from ..support.process import until
+from ..support.service import Clock, Service, serving
+from ..support.terminal import Terminal
+
+TABLES = "SELECT schemaname, tablename FROM pg_tables WHERE schemaname LIKE 't\\_%'"
+
+
+@pytest.fixture
+def terminal(postgresql: str) -> Terminal:
+    return Terminal({"MEMORY_DATABASE_URL": postgresql})
+
+
+@pytest.fixture
+def service(postgresql: str, tmp_path: Path) -> Iterator[Service]:
+    with ExitStack() as stack:
+        yield stack.enter_context(serving(tmp_path / "memory.db", MEMORY_DATABASE_URL=postgresql))
+
+
+def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(statement.encode()).fetchall()
+
+
+def test_memories_are_saved_and_found_beside_a_service(
+    terminal: Terminal, service: Service
+) -> None:
+    service.save("Herons wade in shallow water.", project="birds")
+
+    assert "Saved as new #2" in terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    assert "Herons" in terminal.say("search", "herons")
+    assert {it["title"] for it in service.http.get("/search?q=owls").json()} == {"Owls"}
+    assert "They hunt." in terminal.say("history", 2)
+    assert terminal.say("stats").startswith("2 observations and 2 sessions")
+    assert "#2" in terminal.say("timeline", 2)
+    assert "birds" in terminal.say("sessions")
+    assert "Confirmed #2" in terminal.say("confirm", 2)
+    assert terminal.say("scan").endswith("no secrets found in what is said\n")
+    assert "partition 1: exact" in terminal.say("index", "--check")
+
+
+def test_an_export_goes_into_a_file_and_back_into_another_tenant(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    export = tmp_path / "export.json"
+
+    terminal.say("export", export)
+    terminal.say("tenants", "create", "acme")
+    imported = terminal.say("import", export, "--tenant", "acme")
+    terminal.say("tenants", "export", "acme", "--to", tmp_path / "acme.json")
+
+    assert imported == "Imported 1 observation and 1 session.\n"
+    (ours, theirs) = (json.loads(it.read_text())["observations"][0] for it in (
+        export, tmp_path / "acme.json"
+    ))  # fmt: skip
+    assert ours["content"] == theirs["content"] == "They hunt."
+
+
+def test_projects_are_listed_renamed_merged_and_erased(terminal: Terminal) -> None:
+    for project in ("owls", "herons"):
+        terminal.say("save", project, f"About {project}.", "--project", project)
+
+    terminal.say("projects", "rename", "owls", "birds")
+    terminal.say("projects", "merge", "herons", "birds", "--yes")
+    listed = terminal.json("projects", "list")
+    erased = terminal.json("projects", "erase", "birds", "--yes")
+
+    assert [(it["project"], it["observations"]) for it in listed] == [("birds", 2)]
+    assert erased["observations"] == 2
+    assert erased["bytes_gone_at"] is None
+    assert "its write-ahead log" in erased["copies_not_reached"]
+    assert terminal.json("projects", "list") == []
+
+
+@pytest.mark.parametrize(
+    ("kept", "until"), [("", "as long as those are kept"), ("14d", "for 14 days")]
+)
+def test_an_erasure_does_not_wait_for_bytes_and_says_where_they_are(
+    kept: str, until: str, postgresql: str
+) -> None:
+    terminal = Terminal({"MEMORY_DATABASE_URL": postgresql, "MEMORY_DATABASE_RETENTION": kept})
+    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    terminal.say("agents", "set", "coder", "--episodic-capacity", 3)
+    where = (
+        "The rows are gone. Their bytes stay in pages of the database until these are written "
+        "over (`agentops-memory tenants rewrite default` does that at once), and "
+        f"{until} in its write-ahead log, replicas and backups."
+    )
+
+    assert where in terminal.say("projects", "erase", "birds", "--yes")
+    assert where in terminal.say("agents", "erase", "coder", "--yes")
+
+
+def test_tables_are_written_anew(terminal: Terminal, postgresql: str) -> None:
+    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    terminal.say("projects", "erase", "birds", "--yes")
+    files = "SELECT relname, relfilenode FROM pg_class WHERE relname = 'memories'"
+    before = rows(postgresql, files)
+
+    told = terminal.say("tenants", "rewrite", "default")
+
+    assert told == "Nothing of what was erased is left in the schema t_default.\n"
+    assert rows(postgresql, files) != before
+    assert rows(postgresql, "SELECT pg_relation_size('t_default.memories')") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        ("SELECT count(*) FROM agentops.keys", "Somebody may still see what was erased"),
+        (f"SELECT pg_advisory_xact_lock_shared({number_of('t_default')})", "Another writer holds"),
+    ],
+)
+def test_tables_are_not_written_anew_while_somebody_sees_or_erases(
+    held: str, told: str, terminal: Terminal, postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "PATIENCE", timedelta(milliseconds=1))
+    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    at = "SELECT rewritten_at IS NULL FROM agentops.tenants"
+
+    with psycopg.connect(postgresql) as stranger:
+        stranger.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        stranger.execute(held.encode())
+        terminal.say("save", "Herons", "They wade.", "--project", "birds")
+        done = terminal.run("tenants", "rewrite", "default")
+
+    assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
+    assert rows(postgresql, at) == [(True,)]
+    monkeypatch.undo()
+    terminal.say("tenants", "rewrite", "default")
+    assert rows(postgresql, at) == [(False,)]
+
+
+def test_a_receipt_says_that_bytes_are_gone_when_tables_and_copies_have_them_no_more(
+    terminal: Terminal, postgresql: str, tmp_path: Path
+) -> None:
+    clock = Clock(datetime.now(UTC))  # as the command's
+    with serving(
+        tmp_path / "memory.db",
+        clock=clock,
+        MEMORY_DATABASE_URL=postgresql,
+        MEMORY_DATABASE_RETENTION="1d",
+    ) as service:
+        first = erased(service, "one")
+        terminal.say("tenants", "rewrite", "default")
+        clock.advance(hours=23)
+        put(postgresql, OF_AN_AGENT)
+        later = erased(service, "two")  # each has the service look at all receipts
+        until(lambda: not rows(postgresql, OF_AGENTS))  # of those nobody asks: it has looked
+        clock.advance(hours=2)
+        erased(service, "three")
+
+        until(lambda: "bytes_gone_at" in receipt(service, first))
+        assert instant(receipt(service, first)["bytes_gone_at"]) == whole_second(clock.now)
+        assert "bytes_gone_at" not in receipt(service, later)
+
+
+def test_a_look_at_receipts_waits_for_nobody_if_none_can_be_settled(
+    service: Service, postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient(monkeypatch, timedelta(milliseconds=50))
+    erased(service, "one")
+
+    async def looked() -> Scrubbed:
+        async with PostgresEngine.opened(postgresql, clock=Clock()) as engine:
+            return await engine.maintenance.scrub(OPERATOR)
+
+    with psycopg.connect(postgresql) as writer:
+        writer.execute("SELECT pg_advisory_xact_lock(%s)", (number_of("t_default"),))
+
+        assert asyncio.run(looked()) == Scrubbed()
+
+
+OF_AGENTS = "SELECT id FROM t_default.erasures WHERE kind = 'agent'"
+OF_AN_AGENT = """
+    INSERT INTO t_default.erasures (id, kind, observations, revisions, sessions, erased_at)
+    VALUES ('00000000-0000-7000-8000-000000000000', 'agent', 1, 0, 0, 0)"""
+
+
+def put(url: str, statement: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(statement.encode())
+
+
+def erased(service: Service, said: str) -> str:
+    """The erasure of a new observation, beyond recall."""
+    answer = service.http.delete(f"/observations/{service.save(said)['id']}?hard=true")
+    return str(answer.headers["X-Erasure-Id"])
+
+
+def receipt(service: Service, erasure: str) -> dict[str, Any]:
+    told: dict[str, Any] = service.http.get(f"/erasures/{erasure}").json()
+    return told
+
+
+def instant(said: str) -> datetime:
+    return datetime.fromisoformat(said)
+
+
+def whole_second(at: datetime) -> datetime:
+    return at.replace(microsecond=0)
+
+
+def test_agents_are_listed_limited_and_erased(terminal: Terminal) -> None:
+    made = ("keys", "create", "--name", "ci", "--role", "writer", "--agent", "coder")
+    key = terminal.json(*made)
+    terminal.say("agents", "set", "coder", "--episodic-capacity", 3)
+
+    listed = terminal.json("agents", "list")
+    erased = terminal.json("agents", "erase", "coder", "--yes")
+
+    assert [(it["agent"], it["episodic_capacity"]) for it in listed] == [("coder", 3)]
+    assert (erased["keys"], erased["bytes_gone_at"]) == ([{"id": key["id"], "name": "ci"}], None)
+    assert terminal.json("agents", "list") == []
+
+
+def test_a_tenant_is_a_schema_and_its_erasure_drops_it(
+    terminal: Terminal, service: Service, postgresql: str
+) -> None:
+    told = terminal.say("tenants", "create", "acme")
+    key = terminal.json("keys", "create", "--name", "a", "--role", "admin", "--tenant", "acme")
+    terminal.say("save", "Owls", "They hunt.", "--project", "birds", "--tenant", "acme")
+
+    assert told == "The tenant acme has its database: the schema t_acme.\n"
+    again = terminal.run("tenants", "create", "acme")
+    assert "has a database already: the schema t_acme." in again.output
+    default, acme = terminal.json("tenants", "list")
+    assert (default["tenant"], default["observations"]) == ("default", 0)
+    assert (acme["tenant"], acme["observations"], acme["sessions"]) == ("acme", 1, 1)
+    assert acme["keys"] == [{"id": key["id"], "name": "a"}]
+    assert acme["bytes"] > 0
+
+    erased = terminal.json("tenants", "erase", "acme", "--yes")
+
+    assert (erased["observations"], erased["files"]) == (1, ["t_acme"])
+    assert {schema for schema, _ in rows(postgresql, TABLES)} == {"t_default"}
+    assert rows(postgresql, "SELECT tenant FROM agentops.tenants") == [("default",)]
+    headers = {"X-API-Key": key["key"]}
+    assert service.http.get("/stats", headers=headers).status_code == 401
+    assert {schema for schema, _ in rows(postgresql, TABLES)} == {"t_default"}
+
+
+def test_an_erasure_that_meets_others_is_to_be_tried_again(
+    terminal: Terminal, postgresql: str
+) -> None:
+    terminal.say("tenants", "create", "acme")
+    postgres.ordered(
+        postgresql,
+        """CREATE FUNCTION public.collide() RETURNS event_trigger LANGUAGE plpgsql AS
+           $$ BEGIN RAISE deadlock_detected
+              USING DETAIL = 'Process 1 waits for relation 2 of database 3.'; END $$""",
+        """CREATE EVENT TRIGGER colliding ON ddl_command_start WHEN TAG IN ('DROP SCHEMA')
+               EXECUTE FUNCTION public.collide()""",
+    )
+
+    done = terminal.run("tenants", "erase", "acme", "--yes")
+
+    assert (done.exit_code, "in each other's way; try again." in done.stderr) == (1, True)
+    assert ("acme",) in rows(postgresql, "SELECT tenant FROM agentops.tenants")
+
+
+def test_the_default_tenant_is_not_erased(terminal: Terminal, postgresql: str) -> None:
+    assert (
+        "The default tenant is the service's own database."
+        in terminal.run("tenants", "erase", "default", "--yes").output
+    )
+    assert rows(postgresql, "SELECT tenant FROM agentops.tenants") == [("default",)]
+
+
+def test_what_is_kept_is_measured_as_in_a_file(postgresql: str, tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    told = []
+    for variables in ({"MEMORY_DATABASE_URL": postgresql}, {"MEMORY_DB_PATH": str(path)}):
+        with serving(path, clock=None, telemetry=None, **variables) as service:
+            deleted = service.save("Owls hunt at night.")["id"]
+            service.save("Herons wade.", ttl_seconds=1)
+            changed = service.save("Cranes dance.")["id"]
+            service.http.patch(f"/observations/{changed}", json={"content": "Cranes sing."})
+            service.http.delete(f"/observations/{deleted}")
+        kinds = Terminal(variables).json("stats", "--storage")["tenants"][0]["kept"]
+        told.append([{name: it[name] for name in it if name != "oldest"} for it in kinds])
+
+    assert told[0] == told[1]
+    assert sum(it["rows"] for it in told[0]) > 2
+
+
+@pytest.mark.parametrize(
+    "command", [("backup", "--to", "archive"), ("restore", "archive"), ("migrate",)]
+)
+def test_what_is_of_files_names_what_a_database_has(
+    command: tuple[str, ...], terminal: Terminal
+) -> None:
+    done = terminal.run(*command)
+
+    assert done.exit_code == 1
+    sentence = done.output.splitlines()[0]
+    assert "pg_dump, or base backups with point-in-time recovery." in sentence
+
+
+def test_a_folder_of_backups_is_refused_beside_a_database(postgresql: str, tmp_path: Path) -> None:
+    variables = {"MEMORY_DATABASE_URL": postgresql, "MEMORY_BACKUP_DIR": str(tmp_path)}
+
+    done = Terminal(variables).run("serve")
+
+    assert done.exit_code == 1
+    assert done.output.startswith("agentops-memory: MEMORY_BACKUP_DIR: that is of files,")
+
+
+@pytest.mark.parametrize("command", [("stats",), ("projects", "list"), ("serve",), ("doctor",)])
+def test_a_file_that_is_named_beside_a_database_is_refused(
+    command: tuple[str, ...], terminal: Terminal, tmp_path: Path
+) -> None:
+    done = terminal.run(*command, "--db", tmp_path / "memory.db")
+
+    assert done.exit_code == 1
+    assert "--db names a file, and MEMORY_DATABASE_URL a database" in done.output
+
+
+def test_nothing_is_made_where_there_is_nothing_to_see(blank_database: str) -> None:
+    terminal = Terminal({"MEMORY_DATABASE_URL": blank_database})
+
+    assert terminal.json("keys", "list") == []
+    assert terminal.json("tenants", "list") == []
+    assert "The database has nothing of the service yet." in terminal.run("stats").output
+    terminal.run("doctor")
+
+    schemas = "SELECT 1 FROM pg_namespace WHERE nspname = 'agentops'"
+    assert rows(blank_database, schemas) == []
+    assert (
+        "Makes the database the schema t_default."
+        in terminal.run("save", "Owls", "They hunt.", "--project", "birds").output
+    )
+
+
+def found(terminal: Terminal) -> dict[str, tuple[str, str]]:
+    """What the doctor says of each thing."""
+    findings = json.loads(terminal.run("doctor", "--json").stdout)["findings"]
+    return {it["code"]: (it["status"], it["sentence"]) for it in findings}
+
+
+def test_the_doctor_finds_a_database_well(terminal: Terminal) -> None:
+    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+
+    seen = found(terminal)
+
+    well = {code for code, (status, _) in seen.items() if status == "ok"}
+    assert {"database", "transactions", "format", "schema", "index", "size", "keys"} <= well
+    assert "files" not in seen and "served" not in seen  # noqa: PT018
+
+
+def test_the_doctor_tells_what_is_wrong_with_a_database(
+    terminal: Terminal, postgresql: str
+) -> None:
+    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    postgres.ordered(
+        postgresql,
+        "UPDATE t_default.areas SET memories = 7 WHERE area = 1",
+        "ALTER TABLE t_default.postings SET (autovacuum_enabled = off)",
+        "UPDATE pg_index SET indisvalid = false "
+        "WHERE indexrelid = 't_default.memories_pkey'::regclass",
+    )
+
+    seen = found(terminal)
+
+    assert seen["index"] == ("warning", "It differs from the memories by 6 rows.")
+    assert seen["schema"][0] == "failed"
+    assert "memories_pkey" in seen["schema"][1]
+    assert seen["autovacuum"][0] == "warning"
+    assert seen["durability"][0] == "warning"
+    terminal.say("index", "--rebuild")
+    assert found(terminal)["index"][0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        ("off", ("warning", "so that a crash loses what was acknowledged: synchronous_commit.")),
+        ("local", ("warning", "on the disk of a standby: synchronous_commit is local.")),
+        ("remote_write", ("warning", "on the disk of a standby: synchronous_commit is remote_wr")),
+        ("on", ("ok", "A commit is on disk, and on a standby, before it is acknowledged.")),
+    ],
+)
+def test_the_doctor_tells_what_a_commit_waits_for(waits: str, expected: tuple[str, str]) -> None:
+    settings = dict.fromkeys(examination.UNSAFE, "on") | {"synchronous_standby_names": "one"}
+
+    (finding,) = examination.check_durability(settings | {"synchronous_commit": waits})
+
+    assert (finding.status, expected[1] in finding.sentence) == (expected[0], True)
+
+
+def test_the_doctor_tells_that_a_database_cannot_be_used(blank_database: str) -> None:
+    name = blank_database.partition("?")[0].rpartition("/")[2]
+    terminal = Terminal({"MEMORY_DATABASE_URL": blank_database.replace(name, "nowhere")})
+
+    seen = found(terminal)
+
+    assert seen["database"][0] == "failed"
+    assert "There is no such database" in seen["database"][1]
+    assert terminal.run("doctor").exit_code == 1
+
+
+def test_readiness_warns_while_no_standby_is_named(service: Service) -> None:
+    answer = service.http.get("/health/ready")
+
+    assert answer.status_code == 200
+    checks = answer.json()["checks"]
+    assert checks["standby"]["status"] == "warning"
+    assert checks["database"] == {"status": "ok"}
+    assert {"disk", "wal"} & checks.keys() == set()

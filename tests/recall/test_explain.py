@@ -1,0 +1,251 @@
+"""Why a memory was found: the shares are those of the score itself."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.engine.shared.stems import TOKENIZER
+from agentops_memory.memory.model.ranking import WEIGHTS
+from agentops_memory.sqlite.base.connection import connect
+
+from ..support.explaining import assert_true, explained, plain_of
+from ..support.service import Service, serving
+
+FIELDS = ("title", "content", "context", "tags")
+WORDS = ("queue", "queues", "orders", "retry", "deploy", "deployment", "pool", "max_connections",
+         "HTTPServer", "service", "東京", "東", "大阪駅", "café", "Straße", "data/base.py", "v1.2",
+         "the", "is", "kafkaa", "zzz", "Ⅷ", "नमस्ते")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with projects in two partitions, and global memories beside them."""
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        for number in range(60):
+            words = [WORDS[(number * step + number // step) % len(WORDS)] for step in (1, 3, 5, 7)]
+            running.save(
+                f"{' '.join(words)} again {words[0]}. Note {number}",
+                title=" ".join(words[1:3]),
+                tags=[words[3], words[0]],
+                project=f"p{number % 12}",
+                scope="global" if number % 5 == 0 else "project",
+                session_id=f"s{number % 6}",
+            )
+        yield running
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    text=st.lists(st.sampled_from((*WORDS, ".", ".", "!?", "東京大阪")), max_size=12).map(" ".join),
+    asked=st.fixed_dictionaries(
+        {},
+        optional={
+            "project": st.sampled_from(["p0", "p3", "p11", "nowhere"]),
+            "scope": st.sampled_from(["global", "project"]),
+            "limit": st.sampled_from([1, 3, 40]),
+            "tag": st.sampled_from(["queue"]),
+        },
+    ),
+    path=st.sampled_from(["/search", "/context"]),
+)
+@example(text="東", asked={}, path="/search")
+@example(text="max_connections pool. connections. retri orders!", asked={}, path="/search")
+@example(text="data/base.py data base", asked={"project": "p3", "limit": 40}, path="/search")
+@example(text="queue. queue orders. retry", asked={"limit": 3}, path="/search")
+def test_the_pieces_of_a_score_make_it_whole(
+    full: Service, text: str, asked: dict[str, Any], path: str
+) -> None:
+    name, rows = ("q", "results") if path == "/search" else ("query", "recent_observations")
+    plain = full.http.get(path, params={name: text, **asked}).json()
+    answer = explained(full, path, **{name: text}, **asked)
+
+    assert plain_of(answer) == plain
+    for place, row in enumerate(answer[rows], start=1):
+        item = row["explain"]
+        assert item["place"] == place
+        assert ("score" in item) == (item["method"] == "fts5_bm25")
+        if "score" in item:
+            assert_true(item)
+            # A later tier is never ranked better; within the first, the rank is the score.
+            first = {"/search": "every", "/context": "any"}[path]
+            if item["tier"] == first:
+                assert item["rank"] == pytest.approx(item["score"], rel=1e-12)
+            assert item["rank"] >= item["score"] - 1e-9
+
+
+@pytest.mark.sqlite_files
+def test_the_shares_of_fields_are_those_of_their_weighted_counts(full: Service) -> None:
+    for row in explained(full, "/search", q="orders pool", limit=40)["results"]:
+        for one in row["explain"]["matched"]:
+            own = row["explain"]["tier"] == "every"
+            counts = counted(full, row["id"], one["term"])
+            parts = [w * n * (not own or f != "context") for f, w, n in
+                     zip(FIELDS, WEIGHTS, counts, strict=True)]  # fmt: skip
+            expected = {f: part / sum(parts) for f, part in zip(FIELDS, parts, strict=True) if part}
+            assert one["fields"] == pytest.approx(expected, abs=1e-9)
+
+
+def counted(service: Service, memory: int, word: str) -> list[int]:
+    """How often the word's stem stands in each field, by a table of its own."""
+    with closing(connect(service.path)) as database:
+        (texts,) = database.execute(
+            f"SELECT {', '.join(FIELDS)} FROM memory_text WHERE id = ?", (memory,)
+        )
+        database.execute(
+            f'CREATE VIRTUAL TABLE temp.scratch USING fts5 (text, tokenize = "{TOKENIZER}")'
+        )
+        database.execute("CREATE VIRTUAL TABLE temp.tokens USING fts5vocab (scratch, instance)")
+        database.executemany(
+            "INSERT INTO scratch (rowid, text) VALUES (?, ?)", enumerate([*texts, word])
+        )
+        tokens = database.execute("SELECT doc, term FROM temp.tokens").fetchall()
+    (stem,) = (term for doc, term in tokens if doc == len(FIELDS))
+    return [tokens.count((doc, stem)) for doc in range(len(FIELDS))]
+
+
+def test_without_the_flags_an_answer_is_what_it_was(service: Service) -> None:
+    service.save("Orders go through a queue.", title="Queue", topic_key="shop/queue")
+    context = (
+        b'{"recent_sessions":[],"recent_observations":[{"type":"discovery","title":"Queue",'
+        b'"content":"Orders go through a queue."}]}'
+    )
+
+    for flags in ("", "&explain=", "&explain=false", "&why_not=", "&max_tokens=&content_chars="):
+        found = service.http.get(f"/search?q=queue{flags}").content
+        assert found.startswith(b'[{"id":1,"type":"discovery","title":"Queue","content":"Orders')
+        assert found.endswith(b',"topic_key":"shop/queue"}]')
+        assert b"explain" not in found
+        assert service.http.get(f"/context?project=demo&query=queue{flags}").content == context
+
+
+def test_an_answer_says_what_it_looked_for_and_what_it_dropped(service: Service) -> None:
+    service.save("Kafka is rolled back.", title="it")
+
+    answer = explained(service, "/context", project="demo", query="What is a kafkaa? Roll it.")
+
+    assert answer["explain"] == {
+        "method": "fts5_bm25",
+        "terms": [["kafkaa", "kafka"], ["roll"]],
+        "dropped": ["what", "is", "a", "it"],
+        "corrected": {"kafkaa": ["kafka"]},
+        "degraded": False,
+        "timed_out": False,
+        "explained": 1,
+        "budget": {"tokens": 10, "chars": 40, "summaries_left_out": 0, "left_out": []},
+    }
+    item = answer["recent_observations"][0]["explain"]
+    assert (item["id"], item["place"], item["tier"]) == (1, 1, "any")
+    assert item["content_cut"] is False
+    assert [(one["term"], one.get("instead_of")) for one in item["matched"]] == [
+        ("kafka", "kafkaa"),
+        ("roll", None),
+    ]
+    assert [part["sentence"] for part in item["sentences"]] == [1, 2]
+
+
+def test_a_word_that_was_written_stands_for_none(service: Service) -> None:
+    service.save("Kafka.", title="it")
+
+    answer = explained(service, "/search", project="demo", q="kafka kafkaa")
+
+    (hit,) = answer["results"]
+    assert answer["explain"]["corrected"] == {"kafkaa": ["kafka"]}
+    assert {(one["term"], one.get("instead_of")) for one in hit["explain"]["matched"]} == {
+        ("kafka", None)
+    }
+
+
+def test_more_terms_than_are_looked_for_are_dropped(service: Service) -> None:
+    service.save("a0")
+    words = [f"{letter}{number}" for letter in "abcdefgh" for number in range(10)]
+
+    why = explained(service, "/search", q=" ".join(words))["explain"]
+
+    assert why["terms"] == [words[:64]]
+    assert why["dropped"] == words[64:]
+
+
+def test_a_sentence_in_which_a_memory_was_not_among_the_best_counts_for_nothing(
+    service: Service,
+) -> None:
+    for number in range(14):
+        service.save(
+            f"apple {'and pears ' * number}", title=f"apple {number}", session_id=f"s{number}"
+        )
+    service.save(f"banana apple {'and pears ' * 40}", title="it", session_id="it")
+
+    hits = explained(service, "/search", q="Apple none. Banana here.", limit=5)["results"]
+    (item,) = (hit["explain"] for hit in hits if hit["title"] == "it")
+
+    apple, banana = item["sentences"]
+    assert apple["counted"] is False
+    assert apple["share"] == 0
+    assert apple["score"] < 0
+    assert item["score"] == pytest.approx(banana["weight"] * banana["score"])
+    assert (banana["sentence"], banana["share"], banana["counted"]) == (2, 1.0, True)
+    assert_true(item)
+
+
+def test_a_term_of_any_ending_is_marked(service: Service) -> None:
+    service.save("東京 tower", title="it")
+
+    answer = explained(service, "/search", q="東")
+
+    assert answer["explain"]["terms"] == [["東*"]]
+    assert [one["term"] for one in answer["results"][0]["explain"]["matched"]] == ["東*"]
+
+
+def test_a_search_says_which_tier_found_it(service: Service) -> None:
+    service.save("something", title="keyed", topic_key="apple/banana", session_id="a")
+    service.save("apple banana", title="both", session_id="b")
+    service.save("apple", title="one", session_id="c")
+
+    answer = explained(service, "/search", q="apple/banana")
+
+    items = {hit["title"]: hit["explain"] for hit in answer["results"]}
+    assert {name: (item["method"], item.get("tier")) for name, item in items.items()} == {
+        "keyed": ("topic_key", None),
+        "both": ("fts5_bm25", "every"),
+        "one": ("fts5_bm25", "any"),
+    }
+    assert items["keyed"] == {
+        "id": 1, "place": 1, "rank": -1000.0, "method": "topic_key", "matched": [],
+    }  # fmt: skip
+    assert {one["term"] for one in items["both"]["matched"]} == {"apple", "banana"}
+
+
+def test_parts_of_an_identifier_count_for_every_word_only_when_none_is_missing(
+    service: Service,
+) -> None:
+    service.save("maxconnections of the pool, and at max", title="joined", session_id="a")
+    service.save("max_connections of the pool", title="parts", session_id="b")
+
+    hits = explained(service, "/search", q="max_connections pool")["results"]
+
+    for hit in hits:
+        assert hit["explain"]["tier"] == "every"
+        assert_true(hit["explain"])
+    terms = {hit["title"]: {one["term"] for one in hit["explain"]["matched"]} for hit in hits}
+    assert terms["joined"] == {"maxconnections", "pool"}
+    assert terms["parts"] == {"max", "connections", "maxconnections", "pool"}
+
+
+def test_the_newest_have_no_score(service: Service) -> None:
+    service.save("x" * 400, title="long")
+
+    (row,) = explained(service, "/context", project="demo")["recent_observations"]
+
+    assert row["explain"] == {
+        "id": 1, "place": 1, "rank": 0.0, "method": "recency", "matched": [], "content_cut": True,
+    }  # fmt: skip
+
+
+def test_a_text_without_words_is_explained_too(service: Service) -> None:
+    for text in ("", "?!", "/", "\0", '"AND" OR NOT (', "*", "😀"):
+        answer = explained(service, "/search", q=text)
+        assert answer["results"] == []
+        assert answer["explain"]["explained"] == 0

@@ -1,0 +1,154 @@
+"""An explanation keeps to its bounds: of memories, of bytes, of time."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.agentops import recall
+from agentops_memory.http import requests as http
+from agentops_memory.memory.model.budget import Budget
+from agentops_memory.memory.model.search import Context, Filter, Found
+from agentops_memory.recall import explanation
+from agentops_memory.recall.budget import packed
+from agentops_memory.recall.text.query import understood
+
+from ..support.engine import slow_words
+from ..support.explaining import explained
+from ..support.service import Service, serving
+
+
+def test_at_most_fifty_are_explained(service: Service) -> None:
+    with serving(service.path.with_name("many.db")) as many:
+        letters = [f"{a}{b}" for a in "bcdfghjk" for b in "lmnpqrtv"]
+        rows = [
+            {"session_id": f"s{n}", "type": "t", "title": f"n{n}", "project": "demo",
+             "content": " ".join(letters[n % 3 :])}
+            for n in range(1000)
+        ]  # fmt: skip
+        assert many.http.post("/import", json={"observations": rows}).status_code == 200
+
+        answer = explained(many, "/search", q=" ".join(letters), limit=1000)
+
+    assert len(answer["explain"]["terms"][0]) == 64
+    assert answer["explain"]["explained"] == 50
+    assert answer["explain"]["timed_out"] is False
+    told = [hit["explain"] for hit in answer["results"]]
+    assert all("fields" in item for item in told[:50])
+    assert [sorted(item) for item in told[50:51]] == [
+        ["id", "matched", "method", "place", "rank", "tier"]
+    ]
+
+
+def test_an_explained_answer_keeps_to_its_bound(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        service.save(f"apple {number}", title=f"apple {number}", session_id=f"s{number}")
+    monkeypatch.setattr(http, "MAX_ANSWER", 4096)
+
+    for path, name in (("/search", "q"), ("/context", "query")):
+        asked: dict[str, Any] = {name: "apple", "explain": "1", "limit": 20, "project": "demo"}
+        answer = service.http.get(path, params=asked)
+        rows = answer.json()
+        shown = len(rows.get("results", rows.get("recent_observations")))
+        assert len(answer.content) <= 4096
+        assert 0 < shown == 20 - int(answer.headers["X-Results-Omitted"])
+
+
+def test_what_explains_the_answer_counts_within_its_bound(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        service.save(f"apple {number}" * 20, title=f"apple {number}", session_id=f"s{number}")
+    runs = ["".join(map(chr, range(at, at + 4))) for at in range(0x4E00, 0x4E00 + 4 * 90, 4)]
+    text = " ".join(["apple", *runs])
+    monkeypatch.setattr(http, "MAX_ANSWER", 6000)
+
+    for path, name in (("/search", "q"), ("/context", "query")):
+        asked: dict[str, Any] = {name: text, "why_not": 1, "limit": 20, "project": "demo"}
+        answer = service.http.get(path, params=asked)
+        assert len(answer.json()["explain"]["dropped"]) > 100
+        assert len(answer.content) <= 6000
+
+
+def test_what_a_prompt_says_beyond_its_limit_is_not_even_dropped(service: Service) -> None:
+    why = explained(service, "/search", q=f"the {'y' * 496} is beyond")["explain"]
+
+    assert (why["terms"], why["dropped"]) == ([["y" * 496]], ["the"])
+
+
+@pytest.fixture
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    """A service in which words always take too long."""
+    slow_words(tmp_path / "impatient.db", monkeypatch)
+    with serving(tmp_path / "impatient.db", MEMORY_RECALL_LIMIT="0") as service:
+        yield service
+
+
+def test_when_words_took_too_long_a_memory_is_out_by_its_age(impatient: Service) -> None:
+    impatient.save("apple")
+    impatient.save("apple again", session_id="s2")
+
+    for path, name in (("/search", "q"), ("/context", "query")):
+        answer = explained(impatient, path, **{name: "apple"}, limit=1, why_not=1, project="demo")
+        assert answer["explain"]["degraded"] is True
+        assert answer["explain"]["why_not"] == {"id": 1, "reason": "recency", "older": True}
+
+
+def test_words_that_take_too_long_are_said_to_have(impatient: Service) -> None:
+    impatient.save("apple")
+
+    answer = explained(impatient, "/search", q="apple")
+
+    assert answer["explain"]["degraded"] is True
+    assert answer["explain"]["method"] == "recency"
+    assert [hit["explain"]["method"] for hit in answer["results"]] == ["recency"]
+
+
+@pytest.mark.sqlite_files
+def test_an_explanation_that_takes_too_long_is_left_out_and_said_to_be(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.save("apple")
+    slow_words(service.path, monkeypatch)
+    monkeypatch.setattr(explanation, "TIMEOUT", timedelta(seconds=-1))
+
+    answer = explained(service, "/search", q="apple", why_not=1)
+
+    assert answer["explain"]["degraded"] is False
+    assert answer["explain"]["timed_out"] is True
+    assert answer["explain"]["why_not"] == {"id": 1, "reason": "timed_out"}
+    assert [sorted(hit["explain"]) for hit in answer["results"]] == [
+        ["id", "matched", "method", "place", "rank", "tier"]
+    ]
+
+
+def test_spans_say_that_an_answer_is_degraded_or_corrected() -> None:
+    query = understood("kafkaa").corrected({"kafkaa": ("kafka",)})
+    slow = Found(query=query, is_degraded=True)
+
+    assert recall.search_span("x", Filter(), slow)["memory.search.degraded"] is True
+    assert recall.search_span("x", Filter(), Found())["memory.search.degraded"] is None
+    told = recall.context_span("x", Filter(), Context(found=slow))
+    assert told["memory.context.degraded"] is True
+    assert told["memory.context.corrected_count"] == 1
+    plain = recall.context_span("x", Filter(), Context())
+    assert plain["memory.context.degraded"] is None
+    assert plain["memory.context.corrected_count"] is None
+
+
+def test_a_span_says_what_a_budget_left_out() -> None:
+    budget = Budget(max_tokens=5)
+    told = packed(Context(summaries=("a", "b" * 90)), budget)
+
+    assert recall.budget_span(budget, told) == {
+        "memory.context.max_tokens": 5,
+        "memory.context.max_chars": None,
+        "memory.context.used_tokens": 1,
+        "memory.context.used_chars": 4,
+        "memory.context.left_out_count": 1,
+    }
+    assert recall.budget_span(Budget(), told) == {}

@@ -1,0 +1,302 @@
+"""The index is exact: whatever was saved, changed or deleted, it equals one built afresh."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import Memory, MemoryId
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.model.space import Space, project_name
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.recall.search import groups
+from agentops_memory.recall.search.visibility import PRIOR
+from agentops_memory.recall.text.query import understood
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine import writer
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.fts import documents, index, pending
+from agentops_memory.sqlite.fts.partitions import Partitions
+from agentops_memory.sqlite.fts.tables import table
+
+from ..support.database import assert_index_is_whole, imported
+from ..support.requirements import requirement
+from ..support.service import START, Service, observation, serving
+
+TEXTS = (
+    "apple banana", "apple", "The pool's max_connections", "数据库连接池", "HTTPServer v1.2.3",
+    "Café ﬁne ❤️python", "हिन्दी ก่อน", "x", "apple apple apple cherry", "\ufffd", "é" * 40,
+)  # fmt: skip
+SHARING = ("the use of it", "apples used", "замо\u0301к", "замок", "word " * 81, "数" * 161)
+
+text = st.sampled_from(TEXTS + SHARING) | st.text(
+    st.characters(codec="utf-8"), min_size=1, max_size=20
+).filter(lambda given: given.replace("\0", "\ufffd").strip() != "")
+target = st.integers(1, 8)
+
+# What can happen to memories, as a method of History and its arguments.
+SAVED = (
+    text,
+    st.none() | st.sampled_from(["k1", "k2"]),
+    st.sampled_from(["s", "s", "t"]),
+    st.sampled_from(["demo", "demo", "a", "b", "c"]),
+    st.sampled_from(["project", "project", "global", "team"]),
+)
+EVENTS = st.one_of(
+    st.tuples(st.just("save"), *SAVED),
+    st.tuples(st.just("bring"), st.lists(st.tuples(*SAVED), min_size=1, max_size=8)),
+    st.tuples(st.just("bring"), st.lists(st.tuples(*SAVED), min_size=4, max_size=8)),
+    st.tuples(st.just("amend"), target, text),
+    st.tuples(st.just("tag"), target, text),
+    st.tuples(st.just("delete"), target, st.booleans()),
+    st.tuples(st.just("restore"), target, st.integers(1, 3)),
+    st.tuples(st.just("reimport"), st.booleans()),
+    st.tuples(st.just("relieve")),
+)
+
+
+@dataclass
+class History:
+    """A service to which things happen."""
+
+    service: Service
+    exported: list[dict[str, Any]] = field(default_factory=list)
+
+    def save(self, *saved: str | None) -> None:
+        answer = self.service.http.post("/observations", json=body(*saved))
+        assert answer.status_code == 201, answer.text
+
+    def bring(self, saves: list[tuple[str | None, ...]]) -> None:
+        self.service.clock.advance(minutes=1)
+        at = self.service.clock().isoformat()
+        imported(self.service, [body(*saved) | {"updated_at": at} for saved in saves])
+
+    def amend(self, memory: int, content: str) -> None:
+        self.service.http.patch(f"/observations/{memory}", json={"content": content})
+
+    def tag(self, memory: int, tag: str) -> None:
+        self.service.http.patch(f"/observations/{memory}", json={"tags": [tag]})
+
+    def delete(self, memory: int, hard: bool) -> None:
+        for _ in range(2):
+            answer = self.service.http.delete(f"/observations/{memory}?hard={hard}")
+            assert answer.status_code == 204
+
+    def restore(self, memory: int, revision: int) -> None:
+        self.service.http.post(f"/observations/{memory}/restore", json={"revision": revision})
+
+    def reimport(self, nameless: bool) -> None:
+        observations = self.service.http.get("/export").json()["observations"]
+        known = {row["uid"] for row in self.exported}
+        self.exported += [row for row in observations if row["uid"] not in known]
+        rows = [row | {"uid": None} for row in self.exported] if nameless else self.exported
+        imported(self.service, rows)
+
+    def relieve(self) -> None:
+        with closing(connect(self.service.path)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            while SqliteTransaction(database, START, OPERATOR).index.rebalance():
+                pass
+            database.execute("COMMIT")
+
+
+def body(*saved: str | None) -> dict[str, object]:
+    """The body of a save of these: content, key, session, project, scope."""
+    content, key, session, project, scope = saved
+    title = (content or "")[:3] or "-"
+    return observation(content or "", title=title, topic_key=key) | {
+        "session_id": session,
+        "project": project,
+        "scope": scope,
+    }
+
+
+@pytest.mark.sqlite_files
+@requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
+@settings(
+    max_examples=6,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(events=st.lists(EVENTS, min_size=12, max_size=30))
+def test_the_index_equals_one_built_afresh(events: list[tuple[Any, ...]]) -> None:
+    with (
+        small_partitions(),
+        TemporaryDirectory() as folder,
+        serving(Path(folder) / "m.db", MEMORY_DEDUPE_WINDOW="0") as service,
+    ):
+        history = History(service)
+        for name, *arguments in events:
+            getattr(history, name)(*arguments)
+        assert_index_is_exact(service.path)
+
+
+@pytest.mark.sqlite_files
+@requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
+def test_repeated_deletes_of_every_kind_leave_the_index_exact(service: Service) -> None:
+    for content in TEXTS:
+        service.save(content)
+    for hard in ("false", "true", "false", "true"):
+        for memory in (1, 2, 4, 99):
+            assert service.http.delete(f"/observations/{memory}?hard={hard}").status_code == 204
+        assert_index_is_exact(service.path)
+
+    service.save("apple once more")
+    assert [hit["id"] for hit in service.http.get("/search?q=apple&limit=2").json()] == [9, 12]
+
+
+@pytest.mark.sqlite_files
+def test_a_refused_write_leaves_the_index_exact(service: Service) -> None:
+    service.save("apple", topic_key="k")
+    service.http.delete("/observations/1")
+    service.save("banana", topic_key="k")
+    refused = service.http.post("/observations/1/restore", json={"revision": 1})
+    half = [
+        {"session_id": "s", "type": "t", "title": "x", "content": "cherry", "project": "p"},
+        {"session_id": "s", "type": "t", "title": "x", "content": "", "project": "p"},
+    ]
+
+    assert refused.status_code == 409
+    assert service.http.post("/import", json={"observations": half}).status_code == 400
+    assert service.http.get("/search?q=apple+cherry").json() == []
+    assert_index_is_exact(service.path)
+
+
+def test_what_is_deleted_or_replaced_is_not_found_and_what_is_restored_is(
+    service: Service,
+) -> None:
+    service.save("apple", title="it")
+
+    def found(word: str) -> bool:
+        return service.http.get("/search", params={"q": word}).text != "[]"
+
+    service.http.patch("/observations/1", json={"content": "banana", "title": "that"})
+    assert (found("apple"), found("banana"), found("that")) == (False, True, True)
+    service.http.delete("/observations/1")
+    assert (found("apple"), found("banana")) == (False, False)
+    service.http.post("/observations/1/restore", json={"revision": 1})
+    assert (found("apple"), found("banana"), found("that")) == (True, False, False)
+    service.http.delete("/observations/1?hard=true")
+    assert not found("apple")
+
+
+@contextmanager
+def small_partitions() -> Iterator[None]:
+    """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(index, "BULK", 3)
+        patched.setattr(writer, "BULK", 3)
+        patched.setattr(index, "MOVED", 3)
+        patched.setattr(pending, "MAX_STEP", 40)
+        patched.setattr(documents, "KNOWN", 3)
+        for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():
+            patched.setattr(groups, name, value)
+        yield
+
+
+def assert_index_is_exact(path: Path) -> None:
+    """The index passes its own check, and is word for word, and in its scores, a new one."""
+    assert_index_is_whole(path)
+    with copy(path) as database:
+        made = Partitions(database, is_alone=True)
+        for number in made.all():
+            before = contents(database, number)
+            made.rebuild(number)
+            assert contents(database, number) == before
+
+
+@contextmanager
+def copy(path: Path) -> Iterator[sqlite3.Connection]:
+    """A copy of the file, in memory."""
+    with (
+        closing(connect(path)) as original,
+        closing(connect(Path(":memory:"))) as database,
+    ):
+        original.backup(database)
+        yield database
+
+
+def contents(database: sqlite3.Connection, number: int) -> list[list[Any]]:
+    """Every word of a partition's memories at its place, the sizes, and some words' scores."""
+    name = table(number)
+    database.execute(
+        f"CREATE VIRTUAL TABLE temp.words_{number} USING fts5vocab (main, {name}, instance)"
+    )
+    statements = [
+        f"SELECT * FROM temp.words_{number} WHERE doc < {PRIOR} ORDER BY term, doc, col, offset",
+        f"SELECT id, sz FROM {name}_docsize ORDER BY id",
+        f"""SELECT rowid, bm25({name}, 2.0, 1.0, 0.4, 2.0) FROM {name}
+            WHERE {name} MATCH 'apple OR banana OR x OR "数据" OR max' ORDER BY rowid""",
+    ]
+    found = [database.execute(statement).fetchall() for statement in statements]
+    database.execute(f"DROP TABLE temp.words_{number}")
+    return found
+
+
+PROJECT = project_name("demo")
+OWN = Filter(project=PROJECT, global_too=True)
+ASKED = understood("one. two a/b")
+
+
+def twin(tx: SqliteTransaction, memory: Memory) -> object:
+    return tx[MemoryTable].twin(memory.space, None, memory.text, START)
+
+
+# A read, and the indexes that it must go by; none reads all rows.
+READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]] = {
+    "at_key": (
+        lambda tx, _: tx[MemoryTable].at_key(Space(project=PROJECT), "k"),
+        {"memories_at_key"},
+    ),
+    "twin": (twin, {"memories_by_hash"}),
+    "twins_of": (lambda tx, m: next(tx[MemoryTable].twins_of(m)), {"memories_by_second"}),
+    "newest": (lambda tx, _: tx[MemoryTable].newest(OWN, 5), {"memories_by_time"}),
+    "newest of all": (lambda tx, _: tx[MemoryTable].newest(Filter(), 5), {"memories_in_time"}),
+    "older": (
+        lambda tx, _: tx[MemoryTable].newest(OWN, 5, before=MemoryId(1)),
+        {"memories_by_time"},
+    ),
+    "around": (lambda tx, m: tx[MemoryTable].around(m, 3, 3), {"memories_by_time"}),
+    "count": (lambda tx, _: tx[MemoryTable].count(PROJECT), {"memories_by_time"}),
+    "count of all": (lambda tx, _: tx[MemoryTable].count(None), {"memories_by_time"}),
+    "projects": (lambda tx, _: tx[MemoryTable].projects(), {"memories_by_time"}),
+    "keyed": (lambda tx, _: tx.search.keyed("a/b", OWN, 5), {"memories_at_key"}),
+    "best": (lambda tx, _: tx.search.best(ASKED, OWN, 5), {"0:M4><", "spaces_by_area"}),
+    "every": (lambda tx, _: tx.search.every(ASKED, OWN, 5), {"0:M4><"}),
+    "backfill": (lambda tx, _: tx.search.backfill(OWN, 5, ()), {"memories_by_time"}),
+}
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize("name", READS)
+def test_a_read_goes_by_an_index(service: Service, name: str) -> None:
+    service.save("one", title="first")
+    read, indexes = READS[name]
+    statements: list[str] = []
+    with closing(connect(service.path)) as database:
+        tx = SqliteTransaction(database, START, OPERATOR)
+        memory = tx[MemoryTable].get(MemoryId(1))
+        assert memory is not None
+        database.set_trace_callback(statements.append)
+        read(tx, memory)
+        database.set_trace_callback(None)
+        steps = [
+            step
+            for statement in statements
+            if statement.startswith(("SELECT", " "))
+            for *_, step in database.execute(f"EXPLAIN QUERY PLAN {statement}")
+        ]
+
+    plan = "\n".join(steps)
+    assert all(f"INDEX {index}" in plan for index in indexes), plan
+    assert not {"SCAN m", "SCAN n", "SCAN memories"}.intersection(steps), plan

@@ -1,0 +1,74 @@
+"""Lists of hits become one by reciprocal rank."""
+
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentops_memory.memory.model.memory import Memory, MemoryId, Text
+from agentops_memory.memory.model.search import Hit, Method
+from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.recall.lists import fused
+
+from ..support.service import START
+
+LISTS = st.lists(st.lists(st.integers(1, 12), unique=True, max_size=6), max_size=4)
+
+
+@given(lists=LISTS, limit=st.integers(0, 8))
+def test_places_count_by_their_reciprocals_and_ids_break_ties(
+    lists: list[list[int]], limit: int
+) -> None:
+    scores: Counter[int] = Counter()
+    for ids in lists:
+        for place, id_ in enumerate(ids, start=1):
+            scores[id_] += Fraction(1, 60 + place)  # type: ignore[assignment]
+    expected = sorted(scores, key=lambda id_: (-scores[id_], id_))[:limit]
+
+    found = fused([list(map(hit, ids)) for ids in lists], limit)
+
+    assert [one.memory.id for one in found] == expected
+
+
+@given(lists=LISTS)
+def test_each_list_keeps_its_order_and_tells_its_places(lists: list[list[int]]) -> None:
+    apart = [[100 * at + id_ for id_ in ids] for at, ids in enumerate(lists)]
+
+    found = fused([list(map(hit, ids)) for ids in apart], 100)
+
+    for ids in apart:
+        assert [one.memory.id for one in found if one.memory.id in ids] == ids
+        places = [one.place for one in found if one.memory.id in ids]
+        assert places == list(range(1, len(ids) + 1))
+
+
+def test_the_first_of_each_come_before_the_second_of_any() -> None:
+    assert ids_of(fused([hits(7, 1), hits(5, 2), hits(6)], 10)) == [5, 6, 7, 1, 2]
+
+
+# Helpers
+
+
+def hits(*ids: int) -> list[Hit]:
+    return list(map(hit, ids))
+
+
+def ids_of(found: Sequence[Hit]) -> list[int]:
+    return [one.memory.id for one in found]
+
+
+def hit(id_: int) -> Hit:
+    memory = Memory(
+        id=MemoryId(id_),
+        uid=str(id_),
+        session=None,
+        space=Space(project=Project("demo")),
+        key=None,
+        text=Text(type="t", title="t", content="c"),
+        last_seen_at=START,
+        created_at=START,
+        updated_at=START,
+    )
+    return Hit(memory=memory, rank=-1.0, method=Method.FULL_TEXT)

@@ -1,0 +1,114 @@
+"""A word is judged alike in a project alone and in company: by a prior in each partition."""
+
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.engine.shared.stems import rules
+from agentops_memory.recall.search.visibility import PRIOR
+from agentops_memory.recall.text.normalization import indexed
+from agentops_memory.recall.text.query import understood
+from agentops_memory.sqlite.base.dialect import PRIOR_TEXT
+from agentops_memory.sqlite.schema.migrate import migrated
+
+from ..support.database import assert_index_is_whole
+from ..support.engines import rows
+from ..support.files import NOW
+from ..support.recall import search
+from ..support.service import Service, serving
+from ..support.stores import entry, store
+
+TEXTS = (
+    "Ada likes apples and the sea", "Ada walks with Ben by the sea", "Ben writes to Ada",
+    "Ada and Ben plan a trip to the lake", "Ada sold the boat", "Ben asks Ada about apples",
+)  # fmt: skip
+
+
+def ranks(service: Service, text: str) -> list[tuple[str, float]]:
+    hits = search(service, text, project="demo", limit=20)
+    return [(hit["title"], hit["rank"]) for hit in hits]
+
+
+def test_a_word_that_each_memory_of_a_lone_project_has_still_counts(service: Service) -> None:
+    for text in TEXTS:
+        service.save(text, session_id=text)
+
+    (_, best), *_ = ranks(service, "Ada")
+
+    assert best < -1
+
+
+def test_the_order_is_the_same_alone_and_in_company(tmp_path: Path) -> None:
+    asked = ("Ada and apples", "Where did Ben walk?", "the boat at the lake", "Ada Ben sea")
+    orders = []
+    for company in (0, 4):
+        with serving(tmp_path / f"{company}.db") as service:
+            for number in range(60 * company):
+                service.save(f"stranger {number} builds a queue", project=f"p{number % company}")
+            for text in TEXTS:
+                service.save(text, session_id=text)
+            orders.append([[title for title, _ in ranks(service, text)] for text in asked])
+
+    assert orders[0] == orders[1]
+
+
+def test_no_search_finds_the_prior(service: Service) -> None:
+    service.save("one \ufe00 two")
+
+    for text in ("\ufe00", "\ufe00 two", " ".join(["\ufe00"] * 9), "*", '""'):
+        assert len(search(service, text)) <= 1
+    assert search(service, "two")[0]["id"] == 1
+    assert len(search(service, "two", limit=1000)) == 1
+
+
+@pytest.mark.sqlite_files
+def test_the_index_with_its_prior_is_exact_and_a_small_file_stays_small(service: Service) -> None:
+    service.save("one")
+
+    assert_index_is_whole(service.path)
+    assert service.path.stat().st_size < 1_000_000
+
+
+def test_the_word_of_the_prior_is_in_no_text_and_in_no_query() -> None:
+    assert indexed(PRIOR_TEXT).split() == []
+    assert not understood(PRIOR_TEXT)
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize(("without", "count"), [("prior", 0), ("typos", 1500)])
+def test_partitions_of_projects_and_of_stores_have_it(
+    tmp_path: Path, without: str, count: int
+) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT=without) as service:
+        service.save("one")
+        entry(service.http, store(service.http), "a.md", "one")
+
+        for number in (0, 1024):
+            behind = f"SELECT count(*) FROM memories_fts_{number}_docsize WHERE id >= {PRIOR}"
+            assert rows(service.path, behind) == [(count,)]
+
+
+@pytest.mark.sqlite_files
+def test_an_index_with_another_prior_is_rebuilt(service: Service) -> None:
+    service.save("one")
+    rows(service.path, "UPDATE index_rules SET rules = replace(rules, 'prior 1500', 'prior 999')")
+
+    migrated(service.path, NOW)
+
+    ((found,),) = rows(service.path, "SELECT rules FROM index_rules")
+    assert found == rules()
+    assert_index_is_whole(service.path)
+
+
+@pytest.mark.parametrize("without", ["prior", "typos"])
+def test_the_prior_can_be_left_out(tmp_path: Path, without: str) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT=without) as service:
+        for text in TEXTS:
+            service.save(text, session_id=text)
+        (_, best), *_ = ranks(service, "Ada")
+
+    assert (best > -1e-5) == (without == "prior")
+    with serving(tmp_path / "memory.db") as service:  # the index is rebuilt
+        (_, again), *_ = ranks(service, "Ada")
+        assert_index_is_whole(service.path)
+    assert again < -1

@@ -1,0 +1,380 @@
+"""A word that nobody wrote stands for those that differ from it in one letter."""
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from itertools import pairwise, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.engine.shared import stems
+from agentops_memory.engine.shared.stems import TOKENIZER, Stems
+from agentops_memory.recall.text.spelling import is_one_edit
+from agentops_memory.sqlite.base.connection import connect
+
+from ..support.database import all_terms, assert_index_is_whole, imported, terms_afresh
+from ..support.engines import rows
+from ..support.explaining import explained
+from ..support.recall import context, search, titles
+from ..support.service import Service, observation, serving
+
+EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+
+
+def corrections(service: Service, text: str, **asked: Any) -> dict[str, list[str]]:
+    """What each misspelt word of a search may have meant."""
+    answer = explained(service, "/search", q=text, **({"project": "demo"} | asked))
+    found: dict[str, list[str]] = answer["explain"]["corrected"]
+    return found
+
+
+TYPOS = {"left out": "widow", "added": "winddow", "replaced": "windaw", "swapped": "wnidow"}
+
+
+@pytest.mark.parametrize("typo", TYPOS.values(), ids=TYPOS)
+def test_a_word_with_one_wrong_letter_finds(service: Service, typo: str) -> None:
+    service.save("close the window", title="it")
+    service.save("something else", title="other", session_id="s2")
+
+    assert titles(search(service, typo, project="demo")) == ["it"]
+    assert titles(search(service, f"the {typo} close", project="demo")) == ["it"]
+    assert context(service, typo, limit=1) == ["it"]
+
+
+@pytest.mark.parametrize("text", ["qindow", "iwndow", "indow", "widnwo", "windowish", "widaw"])
+def test_the_first_letter_must_be_right_and_only_one_may_be_wrong(
+    service: Service, text: str
+) -> None:
+    service.save("close the window")
+
+    assert search(service, text, project="demo") == []
+
+
+def test_an_inflected_word_finds_with_a_typo_too(service: Service) -> None:
+    service.save("the databases migrated", title="it")
+
+    for typo in ("datbase", "dtaabase", "databasse", "migated", "mirgated", "miggrated"):
+        assert titles(search(service, typo, project="demo")) == ["it"], typo
+
+
+def test_words_in_titles_tags_and_identifiers_are_meant_too(service: Service) -> None:
+    service.save("one", title="walrus")
+    service.save("two", title="2", tags=["penguin"], session_id="s2")
+    service.save("max_connections", title="3", session_id="s3")
+
+    for typo, id_ in (("walruz", 1), ("pengiun", 2), ("conections", 3)):
+        assert [hit["id"] for hit in search(service, typo, project="demo")] == [id_]
+
+
+def test_words_of_four_letters_are_taken_at_their_word(service: Service) -> None:
+    service.save("the pool")
+
+    assert search(service, "poll", project="demo") == []
+    assert search(service, "pooll", project="demo") != []
+
+
+@pytest.mark.parametrize("text", ["wind0w", "win-dow", "window2", "数据库的"])
+def test_only_words_of_letters_are_put_right(service: Service, text: str) -> None:
+    service.save("a windows2 数据库")
+
+    assert corrections(service, text) == {}
+
+
+def test_a_known_word_is_not_put_right(service: Service) -> None:
+    service.save("the window", title="window")
+    service.save("a widow", title="widow", session_id="s2")
+
+    assert titles(search(service, "widow", project="demo")) == ["widow"]
+    assert titles(search(service, "widows", project="demo")) == ["widow"]
+    assert titles(search(service, "windoww", project="demo")) == ["window"]
+    assert corrections(service, "widow window") == {}
+
+
+# Whose words are offered
+
+
+def test_words_of_another_project_are_never_offered(service: Service) -> None:
+    service.save("the secret walrus", project="other")
+    service.save("their walnut", project="other", scope="team")
+    service.save("nothing of it")
+
+    assert corrections(service, "walruz walnud secrat") == {}
+    assert search(service, "walruz walnud secrat", project="demo") == []
+    assert corrections(service, "walruz", project="never") == {}
+    assert corrections(service, "walruz", project="other") == {"walruz": ["walru"]}
+
+
+def test_a_word_that_only_another_project_has_is_unknown(service: Service) -> None:
+    service.save("the widow", project="other")
+    service.save("the window")
+
+    assert corrections(service, "widow") == {"widow": ["window"]}
+
+
+def test_words_of_global_memories_are_offered_to_all(service: Service) -> None:
+    service.save("the window", title="it", project="other", scope="global")
+    for project in ("demo", "never"):
+        assert titles(search(service, "windaw", project=project)) == ["it"]
+    service.save("nothing of it")
+    assert titles(search(service, "windaw", project="demo")) == ["it"]
+    assert titles(search(service, "windaw", scope="global")) == ["it"]
+
+
+def test_nothing_is_put_right_where_no_single_project_is_asked(service: Service) -> None:
+    service.save("the window", project="first")
+    service.save("another thing", project="second")
+
+    assert search(service, "windaw") == []
+    answer = explained(service, "/search", q="windaw")
+    assert answer["explain"]["corrected"] == {}
+
+
+# How many
+
+
+def test_a_word_stands_for_three_others_at_most_and_those_that_occur_most(
+    service: Service,
+) -> None:
+    counts = {"bindo": 3, "bindu": 2, "bindi": 1, "binda": 1, "bindq": 1}
+    contents = [f"{word} {n}" for word, count in counts.items() for n in range(count)]
+    imported(service, [observation(text, title="-", session_id=text) for text in contents])
+
+    assert corrections(service, "bindx") == {"bindx": ["bindo", "bindu", "binda"]}
+    assert len(search(service, "bindx", project="demo")) == 6
+
+
+def test_the_first_four_unknown_words_are_put_right(service: Service) -> None:
+    words = ["apricot", "buffalo", "cactus", "dolphin", "eggplant", "falcon"]
+    for word in words:
+        service.save(word, session_id=word)
+    known, *typos = [words[0], *(f"{word[:-2]}x{word[-1]}" for word in words[1:])]
+
+    found = corrections(service, " ".join([*typos[:2], known, *typos[2:]]))
+
+    assert list(found) == typos[:4]
+
+
+# Words that are gone
+
+
+def test_a_word_is_offered_until_the_last_memory_with_it_is_gone(service: Service) -> None:
+    def offered() -> bool:
+        return corrections(service, "walruz") == {"walruz": ["walru"]}
+
+    def terms() -> set[str]:
+        return {term for (term,) in rows(service.path, "SELECT term FROM terms")}
+
+    service.save("a walrus", title="it")
+    service.save("the walruses", title="it", session_id="s2")
+    service.save("walrus", title="it", session_id="s3", type="config", tags=["walrus"])
+    service.http.delete("/observations/1")
+    service.http.patch("/observations/2", json={"content": "the lions"})
+    assert offered()
+    service.http.patch("/observations/3", json={"content": "the tag"})
+    assert offered()
+
+    service.http.patch("/observations/3", json={"tags": []})
+    assert not offered()
+    assert terms() == {"lion"}
+
+    service.http.post("/observations/1/restore", json={"revision": 1})
+    assert offered()
+    service.http.delete("/observations/1", params={"hard": "true"})
+    assert not offered()
+    assert_index_is_whole(service.path)
+
+
+def test_a_word_that_is_only_borrowed_is_no_word_of_the_memory(service: Service) -> None:
+    service.save("the walrus", title="it")
+    service.save("Friday", title="it")
+    service.http.delete("/observations/1")
+
+    assert rows(service.path, "SELECT term FROM terms") == [("fridai",)]
+
+
+SHARING = {
+    "a short word": ("use it", "used it"),
+    "a word with a mark": ("замо\u0301к", "замок"),
+    "a word too long to compare": (f"{'long' * 8}ing", f"{'long' * 8}s"),
+    "a word too long to be looked at": (f"{'long' * 20}ing", f"{'long' * 20}"),
+    "a name": ("use_windowing", "windows"),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), SHARING.values(), ids=SHARING)
+def test_words_of_one_stem_leave_no_term_behind(service: Service, one: str, other: str) -> None:
+    for first, second in ((one, other), (other, one)):
+        memories = [
+            service.save(text, title="it", session_id=text, type=str(at))["id"]
+            for at, text in enumerate((first, second))
+        ]
+        for memory in memories:
+            service.http.delete(f"/observations/{memory}", params={"hard": "true"})
+            assert_index_is_whole(service.path)
+        assert rows(service.path, "SELECT term FROM terms") == []
+
+
+@pytest.mark.parametrize("text", ["using", "aging", "running"])
+def test_a_word_of_a_short_stem_is_taken_at_its_word(service: Service, text: str) -> None:
+    service.save("use it, the age of runs")
+    service.save("the upped apes were ruined", session_id="s2")
+
+    assert corrections(service, text) == {}
+
+
+WORDS = ("window", "windows", "widow", "closing", "closed", "walrus", "penguin")
+said = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
+target = st.integers(1, 6)
+DEEDS = st.one_of(
+    st.tuples(st.just("save"), said, st.sampled_from(["project", "team", "global"])),
+    st.tuples(st.just("amend"), target, said),
+    st.tuples(st.just("delete"), target, st.sampled_from(["true", "false"])),
+    st.tuples(st.just("restore"), target, st.integers(1, 3)),
+)
+
+
+@pytest.mark.sqlite_files
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(deeds=st.lists(DEEDS, min_size=5, max_size=30))
+def test_the_terms_are_those_of_the_memories_that_are_left(
+    deeds: list[tuple[Any, ...]],
+) -> None:
+    with (
+        TemporaryDirectory() as folder,
+        serving(Path(folder) / "memory.db", MEMORY_DEDUPE_WINDOW="0") as service,
+    ):
+        for deed, *given_ in deeds:
+            do(service, deed, *given_)
+        with closing(connect(service.path)) as database:
+            assert all_terms(database) == terms_afresh(database)
+
+
+def do(service: Service, deed: str, first: Any, second: Any) -> None:
+    memory = f"/observations/{first}"
+    if deed == "save":
+        service.save(first, title=first, scope=second)
+    elif deed == "amend":
+        service.http.patch(memory, json={"content": second})
+    elif deed == "delete":
+        service.http.delete(memory, params={"hard": second})
+    else:
+        service.http.post(f"{memory}/restore", json={"revision": second})
+
+
+# One edit
+
+few_letters = st.text("abc", max_size=5)
+
+
+@EXAMPLES
+@given(word=few_letters, other=few_letters)
+def test_one_edit_is_what_it_takes(word: str, other: str) -> None:
+    assert is_one_edit(word, other) == (other in edits(word, "abc"))
+
+
+def test_one_edit_is_seen_between_all_words_of_three_letters() -> None:
+    words = ["".join(letters) for size in range(4) for letters in product("ab", repeat=size)]
+
+    wrong = [
+        (word, other)
+        for word, other in product(words, words)
+        if is_one_edit(word, other) != (other in edits(word, "ab"))
+    ]
+    assert wrong == []
+
+
+def edits(word: str, letters: str) -> set[str]:
+    """Every other word that one edit makes of it."""
+    parts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
+    made = {
+        *(start + end[1:] for start, end in parts),
+        *(start + letter + end for start, end in parts for letter in letters),
+        *(start + letter + end[1:] for start, end in parts if end for letter in letters),
+        *(start + end[1] + end[0] + end[2:] for start, end in parts if len(end) > 1),
+    }
+    return made - {word}
+
+
+# Stems
+
+word = st.one_of(
+    st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=12),
+    st.builds(
+        "".join,
+        st.tuples(
+            st.text("bcdfglmnrst", min_size=1, max_size=4),
+            st.sampled_from(["a", "e", "io", "y", "ou"]),
+            st.text("bcdfglmnrst", max_size=3),
+            st.sampled_from(["", "s", "es", "ed", "ing", "ies", "ness", "ational", "ly", "ement"]),
+        ),
+    ),
+    st.text("àéîõüçñøåž", min_size=1, max_size=8),
+    st.text("абвгдежзийклмн", min_size=1, max_size=8),
+    st.text("0123456789abc", min_size=1, max_size=8),
+    st.text("αβγδאבגדابتकखग", min_size=1, max_size=6),
+)
+
+
+@EXAMPLES
+@given(words=st.lists(word, min_size=1, max_size=20))
+def test_a_form_finds_the_word_in_the_index(words: list[str]) -> None:
+    with closing(Stems()) as learner, closing(sqlite3.connect(":memory:")) as database:
+        forms = learner.forms(words)
+        database.execute(f'CREATE VIRTUAL TABLE texts USING fts5 (text, tokenize = "{TOKENIZER}")')
+        lost = [word for word, form in forms.items() if form and not finds(database, word, form)]
+
+    assert lost == []
+    assert forms.keys() == set(words)
+    assert "" not in {form for word, form in forms.items() if word.isascii()}
+
+
+@EXAMPLES
+@given(words=st.lists(word, min_size=2, max_size=20, unique=True))
+def test_two_words_have_one_form_when_each_finds_the_other(words: list[str]) -> None:
+    with closing(Stems()) as learner, closing(sqlite3.connect(":memory:")) as database:
+        forms = learner.forms(words)
+        database.execute(f'CREATE VIRTUAL TABLE texts USING fts5 (text, tokenize = "{TOKENIZER}")')
+        for one, other in pairwise(words):
+            if forms[one] and forms[other]:
+                assert (forms[one] == forms[other]) == finds(database, one, other)
+
+
+def finds(database: sqlite3.Connection, text: str, match: str) -> bool:
+    database.execute("INSERT OR REPLACE INTO texts (rowid, text) VALUES (1, ?)", (text,))
+    row = database.execute("SELECT 1 FROM texts WHERE texts MATCH ?", (f'"{match}"',))
+    return row.fetchone() is not None
+
+
+def test_no_word_is_lost_when_too_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f"{letter}windows" for letter in "abcdefghijkl"]
+    with closing(Stems()) as roomy, closing(Stems()) as narrow:
+        monkeypatch.setattr(stems, "KNOWN", 3)
+        for asked in (words, words[:2], words[5:], words[::-1], [*words[:4], *words[:4]]):
+            assert narrow.forms(asked) == dict(zip(asked, all_forms(roomy, asked), strict=False))
+
+
+def all_forms(learner: Stems, words: Iterable[str]) -> list[str]:
+    """The form of each word, asked alone."""
+    return [learner.forms([word])[word] for word in dict.fromkeys(words)]
+
+
+def test_forms_can_be_asked_for_after_the_table_was_given_up() -> None:
+    learner = Stems()
+    before = learner.forms(["windows"])
+    learner.close()
+    learner.close()
+
+    assert before == {"windows": "window"}
+    assert learner.forms(["closing", "windows"]) == {"closing": "close", "windows": "window"}
+    learner.close()

@@ -1,0 +1,228 @@
+"""Secrets that were stored before there was a rule against them are found, and taken out."""
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.memory.lifecycle import scan_findings as scanning
+from agentops_memory.memory.lifecycle.scan import Scan, redact
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.redactor import default_rules
+from agentops_memory.memory.writes import erase
+from agentops_memory.secrets.redaction import DEFAULT_RULES
+
+from ..support.callers import calling, made_key
+from ..support.database import assert_index_is_whole
+from ..support.engine import opened
+from ..support.engines import rows
+from ..support.process import run
+from ..support.service import START, Service, observation, serving
+from ..support.stores import at, entry, entry_at, ok, store, update
+from .test_redaction import AWS, GITHUB, RARE, everything
+
+KINDS = ["aws-key-id", "github-token"]
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """A database in which secrets are stored in every place that holds text."""
+    path = tmp_path / "memory.db"
+    exceptions = tmp_path / "memory.db.redaction"
+    exceptions.write_text(json.dumps({"default": {"allow_kinds": KINDS}}))
+    with serving(path) as service:
+        fill(service)
+    exceptions.unlink()
+    assert RARE.encode() in everything(tmp_path).lower()
+    return path
+
+
+def fill(service: Service) -> None:
+    save, http = service.save, service.http
+    upserted = save(f"the pear is {AWS}", topic_key="pear")
+    save(f"the pear is ripe and {GITHUB}", title="ripe", topic_key="pear", tags=[AWS])
+    http.patch(f"/observations/{upserted['id']}", json={"title": f"ripe {GITHUB}"})
+    deleted = save(f"the apple is {GITHUB}", project="other")
+    http.delete(f"/observations/{deleted['id']}")
+    save("one", topic_key=f"key {AWS}")
+    save("two", topic_key=f"key AKIA{'Z' * 16}")
+    save("nothing is wrong with this one")
+    said = [{"role": "user", "content": f"use {AWS}"}]
+    http.post("/sessions/s1/end", json={"messages": said})
+
+
+def scan(path: Path, *options: str) -> tuple[int, str]:
+    done = run("scan", "--db", str(path), *options)
+    return done.returncode, done.stdout
+
+
+def test_a_scan_says_what_it_would_take_out_and_changes_nothing(stored: Path) -> None:
+    before = everything(stored.parent)
+
+    code, said = scan(stored)
+
+    assert code == 1
+    assert said.splitlines() == [
+        "observation 1 of demo: github-token 3, aws-key-id 4",
+        "observation 2 of other: github-token 4",
+        "observation 3 of demo: aws-key-id 1",
+        "observation 4 of demo: aws-key-id 1",
+        "session s1 of demo: aws-key-id 1",
+        "14 secrets found; --redact takes them out",
+    ]
+    assert everything(stored.parent) == before
+
+
+def test_a_scan_takes_out_what_is_stored_wherever_it_stands(stored: Path) -> None:
+    code, said = scan(stored, "--redact", "--json")
+
+    assert code == 0
+    assert sum(sum(json.loads(line)["kinds"].values()) for line in said.splitlines()) == 14
+    held = everything(stored.parent).lower()
+    assert RARE.encode() not in held
+    assert AWS.lower().encode() not in held
+    assert_index_is_whole(stored)
+    receipts = rows(stored, "SELECT project, observations, sessions FROM erasures ORDER BY 1, 2")
+    assert receipts == [("demo", 0, 1), ("demo", 3, 0), ("other", 1, 0)]
+    assert scan(stored) == (0, "no secrets found in what is said\n")
+
+
+def test_what_is_left_is_found_and_has_no_revision_more(stored: Path) -> None:
+    with serving(stored) as service:
+        before = service.http.get("/observations/1").json()
+        scan(stored, "--redact")
+        after = service.http.get("/observations/1").json()
+
+        assert after["content"] == "the pear is ripe and [REDACTED:github-token]"
+        changed = {"title", "content", "tags", "normalized_hash"}
+        assert {k: v for k, v in after.items() if k not in changed} == {
+            k: v for k, v in before.items() if k not in changed
+        }
+        history = service.http.get("/observations/1/history").json()
+        assert [row["content"] for row in history][-1] == "the pear is [REDACTED:aws-key-id]"
+        assert service.http.get("/search?q=pear").json()[0]["id"] == 1
+        assert service.http.get(f"/search?q={RARE}").json() == []
+        keys = [service.http.get(f"/observations/{id_}").json().get("topic_key") for id_ in (3, 4)]
+        assert keys == ["key [REDACTED:aws-key-id]", None]
+        (session,) = service.http.get("/sessions/recent?project=demo").json()
+        assert session["summary"].endswith("Started with: use [REDACTED:aws-key-id]")
+
+
+def test_a_scan_is_of_one_tenant(stored: Path) -> None:
+    with serving(stored) as service, calling(service, made_key(stored, tenant="acme")) as client:
+        client.post("/observations", json=observation("apple"))
+
+    assert scan(stored, "--tenant", "acme") == (0, "no secrets found in what is said\n")
+    assert scan(stored, "--tenant", "nobody")[0] == 1
+    assert scan(stored, "--tenant", "../memory")[0] == 1
+
+
+def test_memory_stores_are_scanned_too(tmp_path: Path) -> None:
+    path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
+    exceptions.write_text(json.dumps({"default": {"allow_kinds": KINDS}}))
+    with serving(path) as service:
+        http = service.http
+        made = store(http, f"Notes {AWS}", metadata={"token": GITHUB})
+        clean = store(http, "Clean")
+        entry(http, clean, "a.md", "nothing is wrong with this one")
+        told = entry(http, made, f"{AWS}.md", f"first {GITHUB}", metadata={"key": AWS})
+        update(http, made, told, f"{'now ' * 20_000}{GITHUB}")
+        gone = entry(http, made, "gone.md", f"deleted {AWS}")
+        http.delete(entry_at(made, gone))
+        before = ok(http.get(at(made, "versions")))["data"]
+    exceptions.unlink()
+
+    code, said = scan(path)
+
+    assert code == 1
+    counts = "github-token 1, aws-key-id 1, aws-key-id in a name 1"
+    assert said.splitlines() == [
+        f"memory {told['id']} of store {made['id']}: {counts}",
+        f"store {made['id']}: aws-key-id 1, github-token 1",
+        f"versions 1 of memory {told['id']} of store {made['id']}: github-token 1",
+        f"versions 1 of memory {gone['id']} of store {made['id']}: aws-key-id 1",
+        "6 secrets found; --redact takes them out",
+        "1 in names and paths stay: nothing can take those out",
+    ]
+
+    scan(path, "--redact")
+
+    held = everything(tmp_path)
+    assert GITHUB.encode() not in held
+    assert f"deleted {AWS}".encode() not in held
+    with serving(path) as service:
+        http = service.http
+        now = ok(http.get(entry_at(made, told)))
+        assert now["content"] == f"{'now ' * 20_000}[REDACTED:github-token]"
+        assert now["content_sha256"] == hashlib.sha256(now["content"].encode()).hexdigest()
+        assert now["metadata"] == {"key": "[REDACTED:aws-key-id]"}
+        assert now["version"] == 2
+        after = ok(http.get(at(made, "versions")))["data"]
+        assert [row["id"] for row in after] == [row["id"] for row in before]
+        whole = [ok(http.get(at(made, "versions", row["id"]))) for row in after]
+        assert [row.get("content") for row in whole][:2] == [None, "deleted [REDACTED:aws-key-id]"]
+        assert [row["size"] for row in whole] == [
+            len(row.get("content", "").encode()) for row in whole
+        ]
+        shown = ok(http.get(at(made)))
+        assert shown["name"] == "Notes [REDACTED:aws-key-id]"
+        assert (shown["entry_count"], shown["total_size"]) == (1, now["size"])
+    assert_index_is_whole(path)
+    assert scan(path)[1].splitlines()[1:] == [
+        "no secrets found in what is said",
+        "1 in names and paths stay: nothing can take those out",
+    ]
+
+
+def test_a_name_that_is_a_secret_is_shown_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    (tmp_path / "memory.db.redaction").write_text(json.dumps({"default": {"allow_kinds": KINDS}}))
+    with serving(path) as service:
+        service.http.post("/sessions", json={"id": f"run {GITHUB}", "project": "demo"})
+        service.save("apple", scope=GITHUB)
+    (tmp_path / "memory.db.redaction").unlink()
+
+    code, said = scan(path)
+
+    assert code == 1
+    assert said.splitlines() == [
+        "observation 1 of demo: github-token in a name 1",
+        "session run [REDACTED:github-token] of demo: github-token in a name 1",
+        "no secrets found in what is said",
+        "2 in names and paths stay: nothing can take those out",
+    ]
+    assert scan(path, "--redact")[0] == 1
+
+
+def test_what_is_erased_while_it_is_scanned_is_passed_over(stored: Path) -> None:
+    async def scan_and_erase() -> int:
+        async with opened(stored, clock=lambda: START) as engine:
+            scan = Scan(engine=engine, rules=default_rules)
+            pages = [page async for page in scan.look(OPERATOR)]
+            await engine.write(OPERATOR, erase, MemoryId(1))
+            findings = [finding for page in pages for finding in page.findings]
+            await engine.write(OPERATOR, redact, findings, DEFAULT_RULES)
+            return sum(len(page.findings) for page in [p async for p in scan.look(OPERATOR)])
+
+    assert asyncio.run(scan_and_erase()) == 0
+    assert_index_is_whole(stored)
+
+
+def test_long_histories_are_scanned_part_by_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "MAX_PAGE_SIZE", 10_000)
+    with serving(tmp_path / "memory.db") as service:
+        for number in range(6):
+            for _ in range(3):
+                service.save(f"{number} " * 1500, title="t", topic_key=str(number))
+
+    async def pages() -> list[int]:
+        async with opened(tmp_path / "memory.db", clock=lambda: START) as engine:
+            scan = Scan(engine=engine, rules=default_rules)
+            return [page.rows async for page in scan.look(OPERATOR)]
+
+    assert asyncio.run(pages()) == [2, 2, 2, 1]

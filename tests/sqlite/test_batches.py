@@ -1,0 +1,188 @@
+"""Writes that wait together share a commit, and each is done or refused as if it were alone."""
+
+import asyncio
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Unavailable
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base.errors import NeedsTransactionOfItsOwn
+from agentops_memory.sqlite.engine import engine, writer
+
+from ..support.engine import (
+    SOON,
+    Seen,
+    cancel,
+    commits,
+    contents,
+    count,
+    held,
+    opened,
+    raising,
+    run,
+    save,
+    saving,
+    statement,
+    together,
+    turns,
+)
+from ..support.engines import rows
+from ..support.files import assert_sound
+from ..support.service import START, Clock
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch takes in whoever waits, however slow the machine is."""
+    monkeypatch.setattr(writer, "LONGEST", timedelta(hours=1))
+
+
+def test_writes_that_wait_together_share_one_commit(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    names = [str(number) for number in range(20)]
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "before")
+        before = commits(path)
+        assert await together(database, map(saving, names)) == names
+        assert commits(path) == before + 1
+
+    run(path, test)
+    assert contents(path) == ["before", *names]
+    assert_sound(path, live=21)
+
+
+def test_a_write_that_waits_for_no_other_has_a_transaction_of_its_own(tmp_path: Path) -> None:
+    one, other = Seen("one"), Seen("other")
+
+    async def test(database: SqliteEngine) -> None:
+        await database.write(OPERATOR, one)
+        await together(database, [other])
+
+    run(tmp_path / "memory.db", test)
+    assert one.alone == other.alone == [True]
+
+
+def test_an_answered_write_is_on_disk_although_the_process_ends_there(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    (copies := tmp_path / "copies").mkdir()
+
+    async def answered(database: SqliteEngine, name: str) -> None:
+        await database.write(OPERATOR, saving(name))
+        (there := copies / name).mkdir()
+        for file in (path, Path(f"{path}-wal")):
+            shutil.copy(file, there)
+
+    async def test(database: SqliteEngine) -> None:
+        async with held(database):
+            saves = [asyncio.create_task(answered(database, str(n))) for n in range(10)]
+            await turns(2)
+        await asyncio.gather(*saves)
+
+    run(path, test)
+    for name in map(str, range(10)):
+        assert name in contents(copies / name / path.name)
+        assert_sound(copies / name / path.name, live=10)
+
+
+def test_each_write_of_a_batch_has_an_instant_of_its_own(tmp_path: Path) -> None:
+    clock = Clock()
+
+    def work(tx: Transaction) -> object:
+        clock.advance(minutes=1)
+        return tx.now - START
+
+    async def test(database: SqliteEngine) -> None:
+        minutes = [timedelta(minutes=number) for number in range(3)]
+        assert await together(database, [work] * 3) == minutes
+
+    run(tmp_path / "memory.db", test, clock)
+
+
+def test_work_that_makes_a_table_is_run_again_in_a_transaction_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    one, maker, other = Seen("one"), Seen("maker"), Seen("other")
+
+    def making(tx: Transaction) -> object:
+        answer = maker(tx)
+        if not maker.alone[-1]:
+            raise NeedsTransactionOfItsOwn
+        statement(tx, "CREATE TABLE made (id INTEGER PRIMARY KEY)")
+        return answer
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "before")
+        assert await together(database, [one, making, other]) == ["one", "maker", "other"]
+
+    run(path, test)
+    assert contents(path) == ["before", "one", "other", "maker"]
+    assert (one.alone, maker.alone, other.alone) == ([False], [False, True], [False])
+    assert rows(path, "SELECT * FROM made") == []
+
+
+@pytest.mark.parametrize("bound", ["members", "time"])
+def test_what_a_batch_has_no_room_for_goes_to_the_next_in_order(
+    bound: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.db"
+    names = [str(number) for number in range(12)]
+    if bound == "members":
+        monkeypatch.setattr(writer, "MEMBERS", 5)
+    else:
+        monkeypatch.setattr(writer, "LONGEST", timedelta())
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "before")
+        before = commits(path)
+        assert await together(database, map(saving, names)) == names
+        assert commits(path) == before + (3 if bound == "members" else len(names))
+
+    run(path, test)
+    assert contents(path) == ["before", *names]
+
+
+def test_a_caller_that_leaves_a_batch_takes_nothing_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+
+    async def test(database: SqliteEngine) -> None:
+        async with held(database):
+            saves = [asyncio.create_task(save(database, str(number))) for number in range(4)]
+            failing = asyncio.create_task(
+                database.write(OPERATOR, saving("no", raising(ValueError())))
+            )
+            await turns(2)
+            await cancel(saves[1])
+            failing.cancel()
+        await asyncio.gather(*saves, failing, return_exceptions=True)
+        assert await count(database) == 4
+
+    run(path, test)
+    assert contents(path) == ["0", "1", "2", "3"]
+
+
+def test_closing_with_a_full_line_ends_what_was_accepted_and_refuses_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "QUEUE", 5)
+    path = tmp_path / "memory.db"
+
+    async def whole() -> list[object]:
+        async with opened(path) as database, held(database):
+            works = [saving(str(number)) for number in range(20)]
+            saves = [asyncio.create_task(database.write(OPERATOR, work)) for work in works]
+            await turns(2)
+        with pytest.raises(Unavailable, match="closed"):
+            await save(database, "too late")
+        return await asyncio.gather(*saves, return_exceptions=True)
+
+    answers = asyncio.run(asyncio.wait_for(whole(), SOON))
+
+    done = [answer for answer in answers if isinstance(answer, str)]
+    assert done[:4] == ["0", "1", "2", "3"]
+    assert all(isinstance(answer, str | Unavailable) for answer in answers)
+    assert contents(path) == done

@@ -1,0 +1,233 @@
+"""Errors in batches: of one write, of its whole transaction, of the commit, of the writer."""
+
+import asyncio
+import random
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Conflict, NotFound, Unavailable
+from agentops_memory.memory import writes
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.secrets.redaction import DEFAULT_RULES
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.engine import writer
+
+from ..support.engine import (
+    Seen,
+    Work,
+    commits,
+    contents,
+    held,
+    raising,
+    run,
+    save,
+    saving,
+    statement,
+    together,
+    turns,
+)
+from ..support.files import assert_sound
+
+
+class Torn(BaseException):
+    """No Exception: like a KeyboardInterrupt."""
+
+
+def refused(tx: Transaction) -> None:
+    writes.restore(tx, MemoryId(1_000_000), 1, DEFAULT_RULES)
+
+
+def not_unique(tx: Transaction) -> None:
+    statement(tx, "INSERT INTO memories SELECT * FROM memories LIMIT 1")
+
+
+def half_read(tx: Transaction) -> None:
+    cursor = statement(tx, "SELECT id FROM memories")
+    cursor.fetchone()
+    raise ValueError("half-way")
+
+
+def rolling_back(tx: Transaction) -> None:
+    statement(tx, "ROLLBACK")
+
+
+def rolling_back_and_beginning(tx: Transaction) -> None:
+    statement(tx, "ROLLBACK")
+    statement(tx, "BEGIN")
+
+
+def interrupted(tx: Transaction) -> None:
+    connection = statement(tx, "SELECT 1").connection
+    connection.set_progress_handler(lambda: 1, 1)
+    statement(tx, "UPDATE memories SET duplicates = duplicates")
+
+
+def dangling(tx: Transaction) -> None:
+    """What only the commit finds out."""
+    statement(tx, "PRAGMA defer_foreign_keys = ON")
+    statement(tx, "UPDATE memories SET session_id = 'nobody' WHERE content = 'guilty'")
+
+
+FAILURES: list[Work | None] = [
+    None, None, None, None, None, None,
+    raising(ValueError("no")), refused, not_unique, half_read,
+    rolling_back, rolling_back_and_beginning, interrupted,
+    lambda tx: statement(tx, "UPDATE no_such_table SET x = 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [
+        (raising(ValueError("no")), ValueError),
+        (raising(Torn()), Torn),
+        (raising(MemoryError()), MemoryError),
+        (raising(asyncio.CancelledError()), asyncio.CancelledError),
+        (raising(StopIteration()), RuntimeError),
+        (refused, NotFound),
+        (not_unique, Conflict),
+        (half_read, ValueError),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_write_that_raises_is_undone_alone(
+    failure: Work, raised: type[BaseException], tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    one, other = Seen("one"), Seen("other")
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "before")
+        before = commits(path)
+        (first, error, last) = await together(database, [one, saving("guilty", failure), other])
+        assert (first, last) == ("one", "other")
+        assert isinstance(error, raised)
+        assert commits(path) == before + 1
+        await save(database, "after")
+
+    run(path, test)
+    assert contents(path) == ["before", "one", "other", "after"]
+    assert one.alone == other.alone == [False]
+    assert_sound(path, live=4)
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [
+        (rolling_back, sqlite3.OperationalError),
+        (rolling_back_and_beginning, sqlite3.OperationalError),
+        (interrupted, Unavailable),
+    ],
+)
+def test_a_write_that_ends_the_transaction_is_refused_and_the_others_are_run_again(
+    failure: Work, raised: type[Exception], tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    one, guilty, other = Seen("one"), Counter[str](), Seen("other")
+
+    def work(tx: Transaction) -> None:
+        guilty["runs"] += 1
+        failure(tx)
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "before")
+        (first, error, last) = await together(database, [one, saving("guilty", work), other])
+        assert (first, last) == ("one", "other")
+        assert isinstance(error, raised)
+
+    run(path, test)
+    assert contents(path) == ["before", "one", "other"]
+    assert (one.alone, guilty["runs"], other.alone) == ([False, True], 1, [True])
+    assert_sound(path, live=3)
+
+
+def test_a_batch_that_cannot_be_committed_has_not_happened_and_each_is_run_alone(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    one, other = Seen("one"), Seen("other")
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "before")
+        works: list[Work] = [one, saving("guilty", dangling), raising(ValueError("no")), other]
+        (first, guilty, error, last) = await together(database, works)
+        assert (first, last) == ("one", "other")
+        assert isinstance(guilty, Conflict)
+        assert isinstance(error, ValueError)
+
+    run(path, test)
+    assert contents(path) == ["before", "one", "other"]
+    assert one.alone == other.alone == [False, True]
+    assert_sound(path, live=3)
+
+
+def test_a_fault_in_a_batch_itself_is_told_to_its_callers_and_the_next_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.db"
+
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    async def test(database: SqliteEngine) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(writer, "together", broken)
+            errors = await together(database, map(saving, "abc"))
+        assert [type(error) for error in errors] == [MemoryError] * 3
+        assert await together(database, map(saving, "abc")) == ["a", "b", "c"]
+
+    run(path, test)
+    assert contents(path) == ["a", "b", "c"]
+
+
+def test_nobody_waits_for_ever_when_the_loop_of_the_writer_ends(tmp_path: Path) -> None:
+    async def test(database: SqliteEngine) -> None:
+        (serving,) = (task for task in asyncio.all_tasks() if "serve" in repr(task.get_coro()))
+        async with held(database):
+            saves = [asyncio.create_task(save(database, str(number))) for number in range(3)]
+            await turns(2)
+            serving.cancel()
+            for error in await asyncio.gather(*saves, return_exceptions=True):
+                assert isinstance(error, Unavailable)
+            with pytest.raises(Unavailable, match="closed"):
+                await save(database, "too late")
+
+    with pytest.raises(Unavailable):  # the work that held the writer has lost its caller too
+        run(tmp_path / "memory.db", test)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_answer_tells_what_is_in_the_file_whatever_the_others_do(
+    seed: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    dice = random.Random(seed)  # noqa: S311 - no secret
+    plans = [[dice.choice(FAILURES) for _ in range(15)] for _ in range(20)]
+
+    async def caller(database: SqliteEngine, number: int) -> list[str]:
+        done = []
+        for turn, failure in enumerate(plans[number]):
+            name = f"{number} {turn}"
+            try:
+                await database.write(OPERATOR, saving(name, failure))
+            except (ValueError, NotFound, Conflict, Unavailable, sqlite3.OperationalError):
+                assert failure is not None
+            else:
+                assert failure is None
+                done.append(name)
+        return done
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "before")
+        callers = (caller(database, number) for number in range(len(plans)))
+        for number, done in enumerate(await asyncio.gather(*callers)):
+            mine = [name for name in contents(path) if name.startswith(f"{number} ")]
+            assert mine == done
+
+    run(path, test)
+    assert_sound(path, live=1 + sum(plan.count(None) for plan in plans))

@@ -1,0 +1,314 @@
+"""A database of which a part cannot be read: what is mended, what is told, what is refused."""
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from agentops_memory.engine.maintenance import Condition, Maintenance, Repaired
+from agentops_memory.errors import Damaged, StartRefused
+from agentops_memory.http.edge import health
+from agentops_memory.jobs import index as jobs
+from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base.checks import drop_statements
+
+from ..support.callers import calling, made_key
+from ..support.database import assert_index_is_whole
+from ..support.engine import opened, save
+from ..support.engines import rows
+from ..support.files import assert_sound
+from ..support.harming import WORDS, harmed, page_of
+from ..support.process import run, until
+from ..support.recall import context, search, titles
+from ..support.service import Service, observation, serving
+
+DAMAGED = {"error": "The database file is damaged."}
+REMEDY = "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a backup in"
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "PAUSE", timedelta(milliseconds=5))
+    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+
+
+def ready(service: Service) -> tuple[int, Any]:
+    answer = service.http.get("/health/ready")
+    return answer.status_code, answer.json()["checks"]["database"].get("detail")
+
+
+def told(caplog: pytest.LogCaptureFixture, message: str) -> int:
+    """How many log lines say so."""
+    return sum(message in record.getMessage() for record in caplog.records)
+
+
+@contextmanager
+def serving_with_a_damaged_index(path: Path) -> Iterator[Service]:
+    """Three memories, the newest last, and an index of which a page was lost."""
+    with serving(path) as service:
+        for number in range(3):
+            service.save(f"apple {number}", title=f"n{number}")
+            service.clock.advance(minutes=1)
+        harmed(service.path, page_of(service.path, "memories_fts_0_idx"))
+        yield service
+
+
+def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving_with_a_damaged_index(tmp_path / "memory.db") as service:
+        assert context(service, "apple 0", limit=2) == ["n2", "n1"]
+        answer = until(lambda: saved(service, "pear"))
+        assert answer.json()["id"] == 4
+        until(lambda: ready(service)[0] == 200)
+
+        assert context(service, "apple 0", limit=1) == ["n0"]
+        assert titles(search(service, "pear")) == ["pear"]
+        assert_index_is_whole(service.path)
+    assert told(caplog, "the index was damaged and was made anew") == 1
+    assert told(caplog, "the database file is damaged") <= 1
+
+    with serving(tmp_path / "memory.db") as service:  # which writes the file anew
+        assert titles(search(service, "pear")) == ["pear"]
+    assert rows(service.path, "SELECT * FROM remains") == []
+    assert_sound(service.path, live=4)
+
+
+def test_who_only_searches_lets_a_damaged_index_be_mended_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving_with_a_damaged_index(tmp_path / "memory.db") as service:
+        assert titles(search(service, "apple 0", limit=2)) == ["n2", "n1"]
+        until(lambda: told(caplog, "the index was damaged and was made anew"))
+        assert titles(search(service, "apple 0", limit=1)) == ["n0"]
+
+
+def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
+    looks, third = list[Caller](), asyncio.Event()
+
+    class Untouched:
+        async def repair(self, _: Caller) -> Repaired:
+            return Repaired(rebuilt=())
+
+        async def check(self, caller: Caller, *, thorough: bool) -> Condition:
+            assert thorough
+            looks.append(caller)
+            if len(looks) == 3:
+                third.set()
+            return Condition(is_intact=third.is_set())
+
+    async def test() -> None:
+        bell, maintenance = WorkSignal(), cast("Maintenance", Untouched())
+        async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
+            bell.set(OPERATOR)
+            await third.wait()  # nobody else rings
+            await asyncio.sleep(0.05)  # ten pauses, in which it is left alone
+
+    asyncio.run(test())
+    assert looks == [OPERATOR] * 3
+
+
+def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    looks, third = list[Caller](), asyncio.Event()
+
+    class Broken:
+        async def repair(self, caller: Caller) -> Repaired:
+            looks.append(caller)
+            if len(looks) == 3:
+                third.set()
+            raise Damaged(DAMAGED["error"])
+
+    async def test() -> None:
+        bell, maintenance = WorkSignal(), cast("Maintenance", Broken())
+        async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
+            bell.set(OPERATOR)
+            await third.wait()
+
+    asyncio.run(test())
+    assert caplog.records == []
+
+
+def saved(service: Service, content: str) -> Any:
+    """The answer to a save, unless it was refused for the damage."""
+    answer = service.http.post("/observations", json=observation(content, title=content))
+    if answer.status_code == 201:
+        return answer
+    assert (answer.status_code, answer.json()) == (503, DAMAGED)
+    assert answer.headers["Retry-After"] == "1"
+    return None
+
+
+def test_whatever_page_of_the_index_is_damaged_it_is_mended_and_no_other_is_touched(
+    tmp_path: Path,
+) -> None:
+    good, path = tmp_path / "good.db", tmp_path / "memory.db"
+    asyncio.run(filled(good))
+    foreign = harmed(good, page_of(good, "memories"))  # it leads to pages that are no index's
+    harmed(good, page_of(good, "memories"), foreign)
+
+    for table, contents in [*((table, None) for table in WORDS), ("memories_fts_0_data", foreign)]:
+        shutil.copy(good, path)
+        harmed(path, page_of(path, table), contents)
+        asyncio.run(mended(path))
+
+        assert rows(path, "SELECT * FROM remains") == [(1,)]
+        assert rows(path, "SELECT count(*), count(DISTINCT content) FROM memories") == [(6, 6)]
+        assert_index_is_whole(path)
+        path.unlink()
+
+
+async def filled(path: Path) -> None:
+    async with opened(path) as engine:
+        for number in range(5):
+            await save(engine, f"apple {number} " + "long " * 900)
+
+
+async def is_intact(engine: SqliteEngine) -> bool:
+    return (await engine.maintenance.check(OPERATOR, thorough=True)).is_intact
+
+
+async def mended(path: Path) -> None:
+    async with opened(path) as engine:
+        assert await engine.maintenance.repair(OPERATOR) == Repaired(rebuilt=(0,))
+        assert await is_intact(engine)
+        await save(engine, "pear")
+
+
+def test_damage_outside_the_index_is_told_to_probes_until_a_look_finds_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        service.save("apple")
+        page = page_of(service.path, "memories")
+        before = harmed(service.path, page)
+
+        assert [saved(service, "pear") for _ in range(3)] == [None] * 3
+        status, detail = ready(service)
+        assert (status, str(detail).startswith(f"{DAMAGED['error']} {REMEDY}")) == (503, True)
+        assert service.http.get("/observations/1").json() == DAMAGED
+        assert service.http.get("/health").status_code == 200
+        assert told(caplog, "the database file is damaged") == 1
+        assert told(caplog, "the database refused") == 0
+
+        harmed(service.path, page, before)
+        until(lambda: ready(service)[0] == 200)
+        service.save("pear")
+    assert told(caplog, "the database file is whole again") == 1
+    assert rows(service.path, "SELECT count(*) FROM memory_text") == [(2,)]
+    assert_index_is_whole(service.path)  # it may have been made anew, and left pages to nobody
+
+
+def test_a_sweep_finds_damage_that_nobody_has_met(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
+        service.save("apple")
+        harmed(service.path, page_of(service.path, "memories_fts_0_config"))
+
+        until(lambda: told(caplog, "the index was damaged and was made anew"))
+
+    assert_index_is_whole(service.path)
+
+
+def noise(path: Path) -> None:
+    path.write_bytes(b"\xab" * 20000)
+
+
+def cut(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def bad_header(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"SQLite format 9\0")
+
+
+def bad_schema(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute("UPDATE sqlite_schema SET sql = 'CREATE' WHERE name = 'memories'")
+        database.commit()
+
+
+HARMS = (noise, cut, bad_header, bad_schema)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_start_on_a_damaged_database_is_refused_with_what_to_do(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        service.save("apple")
+    harm(path)
+    before = path.read_bytes()
+
+    with pytest.raises(StartRefused) as refused, serving(path):
+        pass
+
+    assert str(path) in str(refused.value)
+    assert REMEDY in str(refused.value)
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_start_ends_with_one_sentence_and_a_tenants_with_503_and_a_log_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, acme = tmp_path / "memory.db", tmp_path / "memory.db.tenants" / "acme.db"
+    acme.parent.mkdir()
+    acme.write_bytes(b"\xab" * 20000)
+    token = made_key(path, tenant="acme")
+    with serving(path) as service, calling(service, token) as http:
+        assert http.get("/stats").status_code == 503
+    assert REMEDY in "".join(getattr(record, "reason", "") for record in caplog.records)
+
+    noise(path)
+    own = {"MEMORY_DB_PATH": str(path), "MEMORY_LISTEN": "127.0.0.1:0"}
+    done = run("serve", variables=own)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert f"The database {path} cannot be used: file is not a database. It is" in done.stderr
+    assert REMEDY in done.stderr
+
+
+def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    asyncio.run(filled(path))
+
+    async def test() -> None:
+        async with opened(path) as engine:
+            page = page_of(path, "memories")
+            before = harmed(path, page)
+            words = harmed(path, page_of(path, "memories_fts_0_idx"))
+            with pytest.raises(Damaged):
+                await engine.maintenance.repair(OPERATOR)
+            assert not await is_intact(engine)
+            harmed(path, page, before)
+            assert not await is_intact(engine)
+            harmed(path, page_of(path, "memories_fts_0_idx"), words)
+            assert await is_intact(engine)
+            await save(engine, "pear")
+
+    asyncio.run(test())
+    assert_sound(path, live=6)
+
+
+def test_what_leaves_the_schema_leaves_it_with_its_indexes_whatever_it_is_called() -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("""CREATE TABLE "o'dd" (x UNIQUE, y)""")
+        database.execute("CREATE TABLE other (x)")
+        database.execute("""CREATE INDEX "it's" ON other (x)""")
+        for statement in drop_statements(["o'dd", "it's"]):
+            database.execute(statement)
+
+        assert database.execute("SELECT name FROM sqlite_schema").fetchall() == [("other",)]

@@ -1,0 +1,644 @@
+"""A value that restricts, permits or expires something and is damaged: it opens nothing.
+
+Each case is asked through the front door before its value is damaged, and after. Readiness and the
+doctor name the row.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.engine.shared.columns import RESTRICTING, TABLES, Kind
+from agentops_memory.http.edge import health
+from agentops_memory.memory.model.access import DEFAULT_TENANT
+from agentops_memory.memory.model.findings import Finding, Status, has_failed
+from agentops_memory.memory.sql.rows import micros
+from agentops_memory.operations.doctor.doctor import findings_of, fixed
+from agentops_memory.postgresql.examination import check_schema
+from agentops_memory.sqlite.base.connection import connect
+
+from ..support import engines
+from ..support.damaged_values import BAD, NO_TEXT, is_of_a_restriction
+from ..support.database import assert_index_is_whole
+from ..support.openintent_agents import Agent
+from ..support.openintent_team import INTENTS, Team, working
+from ..support.openwop_hosts import Host, ok
+from ..support.openwop_proposals import COMPLETE, moved, proposed
+from ..support.process import until
+from ..support.service import START, Service, observation, serving
+from .test_damaged_values import patient_of
+
+PEAR = "pear"  # the word of what is guarded
+Ask = Callable[[], httpx.Response]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """What a column guards: how that is asked for, and whether the sound value lets it be."""
+
+    table: str
+    column: str
+    made: Callable[["Place"], Ask]
+    opens: bool  # a permission does, or what has not ended; a restriction does not
+    where: str = "TRUE"  # of the rows that are damaged
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """What the column becomes."""
+        kind = TABLES[self.table].columns[self.column]
+        found = BAD[kind]
+        if kind is Kind.COUNT:
+            found = ("CAST(1 AS BIGINT) << 62",)
+        return tuple(it.replace("1 <<", "CAST(1 AS BIGINT) <<") for it in found)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A service, and who asks it."""
+
+    service: Service
+    stack: ExitStack
+
+    @property
+    def http(self) -> httpx.Client:
+        return self.service.http
+
+    @property
+    def host(self) -> Host:
+        return Host(self.http)
+
+    def team(self) -> Team:
+        """Agents with keys of their own: from then on nobody is let in without one."""
+        team = Team(self.service, self.stack.enter_context)
+        team.agent("root", "admin")
+        return team
+
+
+def _guardrails(place: Place) -> Ask:
+    """A write into a namespace that a coordinator denies."""
+    team = place.team()
+    team.root.permit("secret", "write")
+    task = team.work()
+    team.coordinate(
+        {"id": task["intent_id"]}, denied_semantic_namespaces=["secret"],
+        max_episodic_memory_per_agent=1,
+    )  # fmt: skip
+    numbers = iter(range(9))
+    bound = {"scope": {"task_id": task["id"]}, "memory_type": "semantic", "namespace": "secret"}
+    return lambda: team.ada.post(**bound, key=f"fruit {next(numbers)}")
+
+
+def _coordinates(place: Place) -> Ask:
+    team = place.team()
+    intent = team.intent(title=PEAR)
+    team.coordinate(intent, "bob")
+    return lambda: team.bob.ask("GET", f"{INTENTS}/{intent['id']}")
+
+
+def _granted(place: Place) -> Ask:
+    team = place.team()
+    intent = team.intent(title=PEAR)
+    grant = {"principal_id": "bob", "expires_at": "2040-01-01T00:00:00Z"}
+    ok(team.lead.ask("POST", f"{INTENTS}/{intent['id']}/acl/entries", grant), 201)
+    return lambda: team.bob.ask("GET", f"{INTENTS}/{intent['id']}")
+
+
+def _access(default: str, **allow: str) -> Callable[[Place], Ask]:
+    """A write into a namespace that permissions keep an agent out of."""
+
+    def made(place: Place) -> Ask:
+        team, numbers = place.team(), iter(range(9))
+        team.root.permit("vault", default, **allow)
+        note = {"memory_type": "semantic", "namespace": "vault"}
+        return lambda: team.bob.post(**note, key=f"fruit {next(numbers)}")
+
+    return made
+
+
+def _read_in(default: str, **allow: str) -> Callable[[Place], Ask]:
+    """A list of what is in such a namespace."""
+
+    def made(place: Place) -> Ask:
+        team = place.team()
+        team.root.permit("vault", default, ada="write", **allow)
+        team.ada.make(memory_type="semantic", namespace="vault", key=PEAR)
+        return lambda: team.bob.ask("GET", "/api/v1/memory", params={"namespace": "vault"})
+
+    return made
+
+
+def _of_a_task(place: Place) -> Ask:
+    """Working memory of another agent, read by who coordinates the task while it goes on."""
+    team = place.team()
+    task = team.work()
+    team.coordinate({"id": task["intent_id"]}, "bob")
+    entry = working(team.ada, task, PEAR)
+    return lambda: team.bob.get(entry)
+
+
+def _inherited(place: Place) -> Ask:
+    """Working memory of a task, read by the agent of a part of it that does not inherit it."""
+    team = place.team()
+    task = team.work()
+    team.task({"id": task["intent_id"]}, "bob", name="a part", parent_task_id=task["id"])
+    entry = working(team.ada, task, PEAR)
+    return lambda: team.bob.get(entry)
+
+
+def _limited(place: Place) -> Ask:
+    """One working entry more than the policy of a task allows."""
+    team = place.team()
+    task = team.work(memory_policy={"max_entries": 1})
+    working(team.ada, task)
+    numbers = iter(range(9))
+    bound = {"memory_type": "working", "scope": {"task_id": task["id"]}}
+    return lambda: team.ada.post(**bound, key=f"fruit {next(numbers)}")
+
+
+def _capacity(place: Place) -> Ask:
+    """An episodic entry of an agent whose capacity was set."""
+    engines.rows(
+        place.service.path, "INSERT INTO agents (name, episodic_capacity) VALUES ('ada', 5)"
+    )
+    numbers = iter(range(9))
+    return lambda: Agent(place.http).post(key=f"fruit {next(numbers)}")
+
+
+def _bound(place: Place) -> Ask:
+    """Working memory of a task that is going on."""
+    team = place.team()
+    entry = working(team.ada, team.work(), PEAR)
+    return lambda: team.ada.get(entry)
+
+
+def _sealed(place: Place) -> Ask:
+    """The words of a confidential value."""
+    ada = Agent(place.http)
+    ada.make(value={"fruit": PEAR}, sensitivity="confidential")
+    return lambda: ada.ask("GET", "/api/v1/memory/search", params={"q": PEAR})
+
+
+def _named_in_a_log(place: Place) -> Ask:
+    """An event that names an intent which its agent may not see, in the log of the intent."""
+    team = place.team()
+    intent = team.intent()
+    team.bob.make(key=PEAR, scope={"intent_id": intent["id"]})
+    return lambda: team.lead.ask("GET", f"{INTENTS}/{intent['id']}/events")
+
+
+def _observation(path: str) -> Callable[[Place], Ask]:
+    """An observation that has not expired."""
+
+    def made(place: Place) -> Ask:
+        saved = place.service.save(PEAR, ttl=86_400)
+        return lambda: place.http.get(path.format(saved["id"]))
+
+    return made
+
+
+def _expired(path: str) -> Callable[[Place], Ask]:
+    """An observation that has expired."""
+
+    def made(place: Place) -> Ask:
+        saved = place.service.save(PEAR, ttl=1)
+        place.service.clock.advance(hours=1)
+        return lambda: place.http.get(path.format(saved["id"]))
+
+    return made
+
+
+def _entry(place: Place) -> Ask:
+    entry = Agent(place.http).make(key=PEAR, ttl="duration:P1D")
+    return lambda: Agent(place.http).get(entry)
+
+
+def _of_ref(place: Place) -> Ask:
+    host = place.host
+    host.put(PEAR, ttlSeconds=86_400)
+    return lambda: host.ask("GET", "/memory", params={"memoryRef": host.ref})
+
+
+def _once(place: Place) -> Ask:
+    """A save under a key that it was done under before."""
+    body, key = observation(PEAR), {"Idempotency-Key": "once"}
+    assert place.http.post("/observations", json=body, headers=key).status_code == 201
+
+    def again() -> httpx.Response:
+        answer = place.http.post("/observations", json=body, headers=key)
+        ((count,),) = engines.rows(place.service.path, "SELECT count(*) FROM memories")
+        assert count == 1
+        return answer
+
+    return again
+
+
+def _run(place: Place) -> Ask:
+    host = place.host.in_run(PEAR, memoryRefs=["mem://notes"])
+    host.put("an apple")
+    return lambda: host.ask("GET", f"/runs/{PEAR}")
+
+
+def _run_with_secrets(place: Place) -> Ask:
+    """A put in a run whose registered values are known."""
+    host = place.host.in_run("open")
+    host.register("token", "zanzibar-hunter2-quokka")
+    return host.post
+
+
+def _ended_run(place: Place) -> Ask:
+    """A put in a run that has ended."""
+    host = place.host.in_run("over")
+    host.put("an apple")
+    host.end()
+    return host.post
+
+
+def _deleted_before(place: Place) -> Ask:
+    """What was deleted before a run began, as the run sees it."""
+    first = place.host.in_run("first")  # as long as it is open, what it sees is kept
+    entry = first.put(PEAR)
+    ok(place.host.delete(entry["id"]))
+    run = place.host.in_run("second")
+    return lambda: run.get(entry["id"])
+
+
+def _expired_since(place: Place) -> Ask:
+    """A fork of a run that saw what has expired since."""
+    place.host.put(PEAR, ttlSeconds=60)
+    run = place.host.in_run("first", memoryRefs=["mem://notes"])
+    run.put("an apple")
+    run.end()
+    place.service.clock.advance(hours=1)
+    return run.fork
+
+
+def _erased_since(place: Place) -> Ask:
+    """A fork of a run that saw what was erased since."""
+    place.host.put(PEAR, memoryRef="mem://notes", tags=["subject:somebody"])
+    run = place.host.in_run("first", memoryRefs=["mem://notes"])
+    run.put("an apple")
+    run.end()
+    ok(place.host.ask("POST", "/forget", {"subject": "somebody"}))
+    return run.fork
+
+
+def _armed(place: Place) -> Ask:
+    host = place.host
+    entry = host.put("an apple", id=PEAR)
+    due = {"memoryRef": host.ref, "memoryId": entry["id"], "condition": "time",
+           "dueAt": (START + timedelta(hours=1)).isoformat()}  # fmt: skip
+    id_ = ok(host.ask("POST", "/commitments", due), 201)["id"]
+    return lambda: host.ask("GET", f"/commitments/{id_}")
+
+
+def _rejected(place: Place) -> Ask:
+    """The installation of what was rejected."""
+    id_ = proposed(place.host, COMPLETE["agent-pack"])["id"]
+    ok(moved(place.host, id_, "reject"))
+    return lambda: moved(place.host, id_, "apply")
+
+
+def _proposal(place: Place) -> Ask:
+    id_ = proposed(place.host, COMPLETE["agent-pack"], title=PEAR)["id"]
+    return lambda: place.host.ask("GET", f"/proposals/{id_}")
+
+
+def _project(place: Place) -> Ask:
+    place.service.save(PEAR)
+    return lambda: place.http.get(f"/search?q={PEAR}&project=demo")
+
+
+CASES = [
+    Guarded(table="coordinators", column="details", made=_guardrails, opens=False),
+    Guarded(table="coordinators", column="is_ended", made=_guardrails, opens=False),
+    Guarded(table="coordinators", column="expires_at", made=_guardrails, opens=False),
+    Guarded(table="coordinators", column="is_ended", made=_coordinates, opens=True),
+    Guarded(table="coordinators", column="expires_at", made=_coordinates, opens=True),
+    Guarded(table="grants", column="permission", made=_granted, opens=True),
+    Guarded(table="grants", column="expires_at", made=_granted, opens=True),
+    Guarded(table="namespaces", column="default_access", made=_access("none"), opens=False),
+    Guarded(table="namespaces", column="default_access", made=_read_in("none"), opens=False),
+    Guarded(
+        table="namespace_access", column="access", made=_access("write", bob="none"), opens=False
+    ),
+    Guarded(
+        table="namespace_access", column="access", made=_read_in("read", bob="none"), opens=False
+    ),
+    Guarded(table="tasks", column="status", made=_of_a_task, opens=True),
+    Guarded(table="tasks", column="inherits", made=_inherited, opens=False),
+    Guarded(table="tasks", column="policy", made=_limited, opens=False),
+    Guarded(table="tasks", column="attempt", made=_bound, opens=True),
+    Guarded(table="agents", column="episodic_capacity", made=_capacity, opens=True),
+    Guarded(table="agent_spaces", column="tier", made=_bound, opens=True),
+    Guarded(table="agent_memories", column="tier", made=_bound, opens=True),
+    Guarded(table="agent_memories", column="binding", made=_bound, opens=True),
+    Guarded(table="agent_memories", column="attempt", made=_bound, opens=True),
+    Guarded(table="agent_memories", column="sensitivity", made=_sealed, opens=False),
+    Guarded(
+        table="agent_events", column="binding", made=_named_in_a_log, opens=False,
+        where="binding = 0",
+    ),
+    *(
+        Guarded(table="lifecycles", column="expires_at", made=made, opens=opens)
+        for of, opens in ((_observation, True), (_expired, False))
+        for made in map(of, (
+            "/observations/recent?project=demo", f"/search?q={PEAR}&project=demo",
+            f"/context?query={PEAR}&project=demo", "/export?x={}",
+        ))
+    ),
+    Guarded(
+        table="lifecycles", column="expires_at", made=_observation("/observations/{}"), opens=True
+    ),
+    Guarded(table="lifecycles", column="expires_at", made=_entry, opens=True),
+    Guarded(table="lifecycles", column="expires_at", made=_of_ref, opens=True),
+    Guarded(table="done", column="at", made=_once, opens=True),
+    Guarded(table="runs", column="kind", made=_run, opens=True),
+    Guarded(table="runs", column="status", made=_ended_run, opens=False),
+    Guarded(table="runs", column="refs", made=_run, opens=True),
+    Guarded(table="runs", column="wrote", made=_run, opens=True),
+    Guarded(table="runs", column="secrets", made=_run_with_secrets, opens=True),
+    Guarded(
+        table="ref_entries", column="deleted_after", made=_deleted_before, opens=False,
+        where="deleted_after IS NOT NULL",
+    ),
+    Guarded(table="ref_entries", column="ends_at", made=_expired_since, opens=False),
+    Guarded(table="ref_losses", column="ends_at", made=_erased_since, opens=False),
+    Guarded(table="ref_losses", column="deleted_after", made=_erased_since, opens=False),
+    Guarded(table="commitments", column="due_at", made=_armed, opens=True),
+    Guarded(table="commitments", column="state", made=_armed, opens=True),
+    Guarded(table="proposals", column="state", made=_rejected, opens=False),
+    Guarded(table="proposals", column="kind", made=_proposal, opens=True),
+    Guarded(table="spaces", column="area", made=_project, opens=True),
+    Guarded(table="spaces", column="partition", made=_project, opens=True),
+]  # fmt: skip
+
+
+def _cases() -> Iterator[object]:
+    """One value of each case each time, and all of them where there is time."""
+    for number, case in enumerate(CASES):
+        for at, value in enumerate(case.values):
+            is_first = at == number % len(case.values)
+            marks = () if is_first else (pytest.mark.slow,)
+            name = f"{number}-{case.table}.{case.column}={value}"
+            yield pytest.param(case, value, id=name, marks=marks)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+
+
+@pytest.fixture
+def place(service: Service) -> Iterator[Place]:
+    with ExitStack() as stack:
+        yield Place(service, stack)
+
+
+@pytest.mark.parametrize(("case", "value"), [*_cases()])
+def test_what_a_damaged_value_guards_is_closed_and_the_row_is_named(
+    case: Guarded, value: str, place: Place
+) -> None:
+    path, ask = place.service.path, case.made(place)
+    assert _is_open(ask()) is case.opens
+    if not _let_hold(path, case, value):
+        pytest.skip("the engine keeps the column from it")
+
+    answer = ask()
+
+    assert not _is_open(answer), answer.text
+    assert answer.status_code < 500 or is_of_a_restriction(answer), answer.text
+    (found,) = _of_values(path)
+    row = re.search(rf"\b{case.table} (\S+): {case.column} \(", found.sentence)
+    assert row, found.sentence
+    if answer.status_code == 503:
+        assert f"row {row[1]} of {case.table} " in answer.text
+        assert f"first {case.table} {row[1]}: {case.column} " in _detail(place.service)
+
+
+def test_each_column_that_restricts_something_is_asked_about() -> None:
+    alone = {("imports", "projects")}  # below
+
+    assert {(it.table, it.column) for it in CASES} == RESTRICTING - alone
+
+
+@pytest.mark.parametrize("table", sorted({it.table for it in CASES}))
+def test_readiness_names_a_damaged_row_after_a_restart_without_a_request(
+    table: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    case = next(it for it in reversed(CASES) if it.table == table)
+    with serving(path) as service, ExitStack() as stack:
+        case.made(Place(service, stack))
+    assert _let_hold(path, case, case.values[-1])
+
+    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
+        told = until(lambda: _detail(service))
+
+    assert f"first {table} " in told
+    assert told.endswith("`agentops-memory doctor` names them.")
+
+
+@pytest.mark.parametrize("projects", ["[", "{}", '["demo", 1]', "5"])
+def test_an_import_whose_patterns_are_damaged_stores_nothing(projects: str, tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        service.save(PEAR)
+    at = micros(START)
+    engines.rows(
+        path,
+        """INSERT INTO imports (projects, touched_at, accepted_at, staged, size)
+           VALUES (:projects, :at, :at, 1, 9)""",
+        projects=projects,
+        at=at,
+    )
+    engines.rows(
+        path,
+        "INSERT INTO import_rows (number, project, row) VALUES (:number, 'other', :row)",
+        number=1 << 32 | 1,
+        row='["session", "s9", 0, null, "", 0]',
+    )
+
+    with serving(path) as service:
+        told = until(lambda: _detail(service))
+        assert "first imports 1: projects" in told
+        assert service.save("goes on")["action"] == "created"
+    assert engines.rows(path, "SELECT count(*) FROM sessions WHERE id = 's9'") == [(0,)]
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize("value", ["'x'", "1.5", "x'ff'"])
+def test_a_partition_of_another_type_is_refused_as_one_that_is_none(
+    value: str, service: Service
+) -> None:
+    service.save(PEAR)
+    service.save("a plum", project="other", session_id="s2")
+    with closing(connect(service.path)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute("UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')')"
+                         " WHERE name = 'spaces'")  # fmt: skip
+        database.execute("PRAGMA writable_schema = RESET")
+        database.execute(f"UPDATE spaces SET partition = {value} WHERE project = 'demo'")
+
+    asked = [
+        service.http.get(f"/search?q={PEAR}&project=demo"),
+        service.http.get(f"/context?query={PEAR}&project=demo"),
+        service.http.post("/observations", json=observation("another")),
+    ]
+
+    named = "This project cannot be served now: row 1 of spaces is damaged (partition). "
+    assert {it.status_code for it in asked} == {503}
+    assert all(it.json()["error"].startswith(named) for it in asked)
+    assert service.http.get("/search?q=plum&project=other").json()
+    assert service.http.get(f"/search?q={PEAR}").json()
+    assert "first spaces 1: partition" in until(lambda: _detail(service))
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(f"UPDATE spaces SET partition = {it} WHERE project = 'demo'" for it in ("-1", "77")),
+        *(f"UPDATE spaces SET area = {it} WHERE id = 1" for it in ("-7", "0", "1 << 60")),
+        "UPDATE spaces SET partition = 77 WHERE id = 1",  # of two that share an area
+        "DELETE FROM partitions",
+        "INSERT INTO partitions (number) VALUES (-1), (1 << 40)",
+    ],
+)
+def test_the_doctor_puts_a_project_in_its_place_in_the_index_again(
+    damage: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        service.save(PEAR)
+        service.save(f"a {PEAR} of another scope", scope="personal")
+        service.save("a plum", project="other", session_id="s2")
+    engines.rows(path, damage)
+
+    findings = findings_of(patient_of(path))
+    assert {it.status for it in fixed(findings)} == {Status.OK}
+
+    assert not has_failed(findings_of(patient_of(path, thorough=True)))
+    assert_index_is_whole(path)
+    with serving(path) as service:
+        assert service.save(f"a new {PEAR}")["action"] == "created"
+        assert len(service.http.get(f"/search?q={PEAR}&project=demo").json()) == 3
+        assert len(service.http.get(f"/search?q={PEAR}").json()) == 3
+        assert len(service.http.get("/search?q=plum&project=other").json()) == 1
+        assert _detail(service) == ""
+
+
+@pytest.mark.sqlite_files
+def test_the_doctor_says_what_it_has_not_fixed_and_that_stays_refused(place: Place) -> None:
+    ask, path = _guardrails(place), place.service.path
+    engines.rows(path, "UPDATE coordinators SET details = '{'")
+    (found,) = _of_values(path)
+    assert found.fix is None
+    assert found.remedy.startswith("Nothing else says what was there, so it cannot be fixed")
+
+    engines.rows(path, "UPDATE tasks SET details = CAST(x'ff' AS TEXT)")
+    (done,) = fixed(_of_values(path))
+
+    assert done.status is Status.FAILED
+    assert "Mended: details of tasks 1." in done.sentence
+    left = "Not fixed, since nothing else says what was there: coordinators 1: details ("
+    assert left in done.sentence
+    assert engines.rows(path, "SELECT details FROM coordinators") == [("{",)]
+    assert ask().status_code == 503
+
+
+def test_a_damaged_row_is_left_out_of_lists_and_the_others_are_not(service: Service) -> None:
+    service.save(PEAR, ttl=86_400)
+    service.save(f"another {PEAR}")
+    engines.rows(service.path, "UPDATE lifecycles SET expires_at = CAST(1 AS BIGINT) << 62")
+
+    for path in (
+        "/observations/recent?project=demo", f"/search?q={PEAR}&project=demo", f"/search?q={PEAR}",
+    ):  # fmt: skip
+        assert [it["id"] for it in service.http.get(path).json()] == [2], path
+    assert [it["content"] for it in service.http.get("/export").json()["observations"]] == [
+        f"another {PEAR}"
+    ]
+    assert "first lifecycles 1: expires_at" in until(lambda: _detail(service))
+
+
+def test_no_sweep_removes_what_has_a_damaged_end(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        service.save(PEAR, ttl=86_400)
+        service.save("deleted")
+        service.http.delete("/observations/2")
+    long_ago = "-(CAST(1 AS BIGINT) << 62)"
+    engines.rows(path, f"UPDATE lifecycles SET expires_at = {long_ago}")
+    engines.rows(path, f"UPDATE memories SET deleted_at = {long_ago} WHERE id = 2")
+
+    with serving(
+        path, MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_EXPIRED="1h", MEMORY_KEEP_DELETED="1h"
+    ) as service:
+        service.clock.advance(hours=1)
+        until(lambda: _detail(service))
+    assert engines.rows(path, "SELECT count(*) FROM memories") == [(2,)]
+
+
+def test_a_sweep_goes_on_beside_a_run_and_an_import_that_are_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        for run in ("damaged", "silent"):
+            Host(service.http).in_run(run)
+    engines.rows(path, "UPDATE runs SET kind = 'nothing' WHERE name = 'damaged'")
+    long_ago = micros(START - timedelta(days=9))
+    for projects in ("[", '["*"]'):  # abandoned before they were accepted
+        engines.rows(
+            path,
+            "INSERT INTO imports (projects, touched_at) VALUES (:projects, :at)",
+            projects=projects,
+            at=long_ago,
+        )
+
+    with serving(path, MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_EVENTS="1h") as service:
+        service.clock.advance(hours=2)
+        host = Host(service.http)
+        until(lambda: ok(host.ask("GET", "/runs/silent"))["status"] == "cancelled")
+        until(lambda: engines.rows(path, "SELECT count(*) FROM imports") == [(0,)])
+        assert host.ask("GET", "/runs/damaged").status_code == 503
+
+
+def _is_open(answer: httpx.Response) -> bool:
+    """Whether what is guarded was done, or shown."""
+    return answer.is_success and (answer.request.method != "GET" or PEAR in answer.text)
+
+
+def _let_hold(path: Path, case: Guarded, value: str) -> bool:
+    """Let a column hold what it cannot; whether the engine lets it."""
+    said = value.replace("VALUE", f"coalesce({case.column}, 'a')")
+    statement = f"UPDATE {case.table} SET {case.column} = {said} WHERE {case.where}"
+    if engines.is_postgresql():
+        # It has types for flags and for UTF-8, and a partition is a number of the projects there.
+        if TABLES[case.table].columns[case.column] is Kind.FLAG or value in (NO_TEXT, "77"):
+            return False
+        engines.rows(path, statement)
+        return True
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute("PRAGMA foreign_keys = OFF")
+        assert database.execute(statement).rowcount
+    return True
+
+
+def _of_values(path: Path) -> list[Finding]:
+    if engines.is_postgresql():
+        url = engines.storage_at(path)[engines.DATABASE_URL]
+        found = list(check_schema(url, DEFAULT_TENANT))
+    else:
+        found = findings_of(patient_of(path))
+    return [it for it in found if it.code == "values"]
+
+
+def _detail(service: Service) -> str:
+    checks = service.http.get("/health/ready").json()["checks"]
+    return str(checks["database"].get("detail", ""))

@@ -1,0 +1,151 @@
+"""When words take too long the newest memories stand in for the best, and nothing fails."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import TimedOut
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.postgresql.words import search as postgresql_search
+from agentops_memory.recall.text.query import understood
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.fts import search as sqlite_search
+
+from ..support.database import imported
+from ..support.engine import run, save, slow_words
+from ..support.explaining import explained
+from ..support.recall import context, search, titles
+from ..support.service import Service, observation, serving
+
+OVER = timedelta(seconds=-1)
+PROMPT = "Where do the apples grow? And the pears?"
+
+
+@pytest.fixture(params=["0", "1ns"])
+def hasty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Service]:
+    """A service that never has time for words, with five memories of which the first fits best."""
+    slow_words(tmp_path / "memory.db", monkeypatch)
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT=request.param) as service:
+        service.save("apples and pears grow here", title="best", session_id="s0")
+        for number in range(1, 5):
+            service.clock.advance(minutes=1)
+            service.save(f"number {number}", title=f"n{number}", session_id=f"s{number}")
+        yield service
+
+
+def test_the_newest_stand_in_for_the_best(hasty: Service) -> None:
+    hits = search(hasty, PROMPT, project="demo", limit=3)
+
+    assert titles(hits) == ["n4", "n3", "n2"]
+    assert context(hasty, PROMPT, limit=3) == ["n4", "n3", "n2"]
+
+
+def test_words_leave_time_for_what_stands_in_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_words(tmp_path / "memory.db", monkeypatch)
+    for module in (sqlite_search, postgresql_search):
+        monkeypatch.setattr(module, "READ_LIMIT", module.AFTERWARDS)
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="1h") as service:
+        service.save("apples grow here", title="best", session_id="s0")
+        service.save("newest", title="newest", session_id="s1")
+
+        assert context(service, PROMPT, limit=1) == ["newest"]
+
+
+FILTERS: list[dict[str, str]] = [{}, {"project": "demo"}, {"scope": "global"}, {"tag": "none"}]
+WANTED: list[dict[str, str]] = [{}, {"explain": "true"}, {"why_not": "1"}]
+
+
+@pytest.mark.parametrize("text", [PROMPT, "applez", "a/b", "数据库", "the", "?"])
+def test_no_read_fails(hasty: Service, text: str) -> None:
+    asked = product((("/search", "q"), ("/context", "query")), FILTERS, WANTED)
+
+    failed = [
+        (path, narrowed, wanted)
+        for (path, name), narrowed, wanted in asked
+        if hasty.http.get(path, params={name: text, **narrowed, **wanted}).status_code != 200
+    ]
+    assert failed == []
+
+
+def test_an_explained_answer_says_that_it_is_degraded(hasty: Service) -> None:
+    for path, name in (("/search", "q"), ("/context", "query")):
+        answer = explained(hasty, path, **{name: PROMPT, "project": "demo"})
+        assert answer["explain"]["degraded"] is True
+
+
+def test_reads_that_follow_have_their_time(hasty: Service) -> None:
+    for _ in range(4):
+        search(hasty, PROMPT, project="demo")
+        context(hasty, PROMPT)
+        for path in ("/observations/recent", "/export", "/stats", "/timeline?observation_id=3"):
+            assert hasty.http.get(path).status_code == 200
+
+
+def test_a_text_without_words_is_answered_as_ever(hasty: Service) -> None:
+    assert context(hasty, "?!", limit=2) == ["n4", "n3"]
+    assert search(hasty, "?!") == []
+    assert explained(hasty, "/context", query="?!", project="demo")["explain"]["degraded"] is False
+
+
+def test_filters_hold_for_what_stands_in(hasty: Service) -> None:
+    hasty.save("secret", title="theirs", project="other")
+    hasty.save("apples", title="all", project="other", scope="global")
+    hasty.save("fix", title="fix", type="bugfix", tags=["core"])
+
+    assert "theirs" not in titles(search(hasty, PROMPT, project="demo"))
+    assert "theirs" not in context(hasty, PROMPT, limit=50)
+    assert titles(search(hasty, PROMPT, project="demo", type="bugfix")) == ["fix"]
+    assert context(hasty, PROMPT, tag="core") == ["fix"]
+    assert titles(search(hasty, PROMPT, scope="global")) == ["all"]
+
+
+def test_the_limit_ends_with_the_words_however_much_is_read_then(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="0") as service:
+        imported(service, [observation(f"apple {number}") for number in range(2000)])
+        asked: dict[str, Any] = {"query": "zebra", "project": "demo", "limit": 1000}
+        for wanted in ({}, {"explain": "true"}):
+            answer = service.http.get("/context", params=asked | wanted)
+            assert answer.status_code == 200, answer.text
+            assert len(answer.json()["recent_observations"]) > 0
+
+
+def test_with_time_enough_the_best_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_words(tmp_path / "memory.db", monkeypatch)
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="1h") as service:
+        service.save("apples", title="best")
+        service.save("other", title="newest", session_id="s2")
+
+        assert titles(search(service, PROMPT)) == ["best"]
+        assert context(service, PROMPT, limit=1) == ["best"]
+        assert explained(service, "/search", q=PROMPT)["explain"]["degraded"] is False
+
+
+def test_only_what_is_inside_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_words(tmp_path / "memory.db", monkeypatch)
+    query = understood("apple")
+
+    def within(tx: Transaction) -> int:
+        with pytest.raises(TimedOut), tx.search.within(OVER):
+            tx.search.best(query, Filter(), 5)
+        with tx.search.within(OVER):
+            pass
+        return len(tx.search.best(query, Filter(), 5))
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "apple")
+        for _ in range(3):
+            assert await database.read(OPERATOR, within) == 1
+
+    run(tmp_path / "memory.db", test)

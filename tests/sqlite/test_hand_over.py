@@ -1,0 +1,93 @@
+"""One service at a time on a database: the next waits for it, or says who has it."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ..support.process import Load, Program, free_port, program, served, stored
+from ..support.service import PLAIN, observation, serving
+
+
+@contextmanager
+def second(path: Path, **variables: str) -> Iterator[tuple[Program, httpx.Client]]:
+    """Another service on the file, once its socket listens."""
+    address = f"127.0.0.1:{free_port()}"
+    own = {"MEMORY_LISTEN": address, "MEMORY_DB_PATH": str(path), **variables}
+    with (
+        program("serve", variables=own) as process,
+        httpx.Client(base_url=f"http://{address}", timeout=30, verify=PLAIN) as http,
+    ):
+        yield process, http
+
+
+def test_a_second_service_waits_and_then_refuses_with_the_name_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as first:
+        for wait in ("0", "100ms"):
+            with second(path, MEMORY_LOCK_WAIT=wait) as (process, _):
+                assert process.wait() == 1
+            assert ("waiting for its end" in process.output) == (wait != "0")
+            (line,) = process.errors.splitlines()
+            assert line.startswith(
+                f"agentops-memory: The database {path} is served by {socket.gethostname()} "
+                f"(process {os.getpid()}), since 20"
+            )
+            assert line.endswith(
+                "End that service first. Or let this one wait longer for it, with MEMORY_LOCK_WAIT."
+            )
+        first.save("the first goes on")
+
+
+def test_a_signal_ends_a_service_that_waits_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path), second(path) as (process, _):
+        process.line("another service has the database")
+        process.send(signal.SIGTERM)
+
+        assert (process.wait(), process.errors) == (0, "")  # else it would refuse, with exit code 1
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_the_next_service_says_for_whom_it_waits_and_takes_over_all_that_was_saved(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    path = tmp_path / "memory.db"
+    with served(path, MEMORY_DRAIN="0") as (first, http), second(path) as (following, probes):
+        load = Load(str(http.base_url)).start()
+        following.line("another service has the database")
+        load.reach(100)
+        assert probes.get("/health/live").status_code == probes.get("/health").status_code == 200
+        reason = f"Another service has the database: {socket.gethostname()} (process {first.pid}), "
+        startup, ready = probes.get("/health/startup"), probes.get("/health/ready")
+        assert (startup.status_code, ready.status_code) == (503, 503)
+        assert startup.json()["error"].startswith(reason)
+        assert ready.json()["checks"]["database"]["detail"].startswith(reason)
+        assert probes.get("/stats").status_code == 503
+
+        first.send(end)
+        following.line('"serving on http')
+        load.join()
+        assert first.wait() == (0 if end == signal.SIGTERM else -signal.SIGKILL)
+        assert probes.get("/health/ready").status_code == 200
+        assert probes.post("/observations", json=observation("by the next")).status_code == 201
+        kept = stored(path)
+
+    assert load.acknowledged.items() <= kept.items()
+    assert "by the next" in kept
+
+
+def test_the_lock_names_nobody_once_the_service_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    lock = tmp_path / "memory.db.lock"
+    with serving(path):
+        pass
+
+    assert lock.read_text() == ""
+    with serving(path, MEMORY_LOCK_WAIT="0"):
+        assert '"pid"' in lock.read_text()

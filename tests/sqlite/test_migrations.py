@@ -1,0 +1,521 @@
+"""A file is made, or brought to the newest schema, by one of any number of processes."""
+
+import shutil
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory import __version__
+from agentops_memory.engine.shared.stems import rules
+from agentops_memory.errors import StartRefused
+from agentops_memory.recall.text.features import ALL
+from agentops_memory.recall.text.normalization import content_hash
+from agentops_memory.sqlite.base.connection import APPLICATION_ID, connect
+from agentops_memory.sqlite.fts.partitions import Partitions
+from agentops_memory.sqlite.schema import migrate
+from agentops_memory.sqlite.schema.migrate import MIGRATIONS, apply_migrations, migrated, statements
+
+from ..support.engines import rows
+from ..support.files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, schema
+from ..support.openintent_agents import Agent
+from ..support.original import SCHEMA, filled, original, with_wal_left
+from ..support.process import program
+from ..support.requirements import requirement
+from ..support.service import serving
+
+PROCESSES = 4
+WITH_VERSIONS, VERSION = 12, "version INTEGER NOT NULL DEFAULT 0"  # of partitions
+WAIT_AND_START = """
+import signal, sys
+from datetime import datetime
+from pathlib import Path
+from agentops_memory.sqlite.schema.migrate import migrated
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+print("ready", flush=True)
+signal.sigwait({signal.SIGUSR1})
+migrated(Path(sys.argv[1]), datetime.fromisoformat(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with our migrations, to which a test adds further ones."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(Path(str(MIGRATIONS)), folder)
+    monkeypatch.setattr(migrate, "MIGRATIONS", folder)
+    yield folder
+    migrate.scripts.cache_clear()
+
+
+# A new file
+
+
+def test_a_new_file_is_ours_current_and_in_wal_mode(path: Path) -> None:
+    migrated(path, NOW)
+
+    assert rows(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
+    assert rows(path, "PRAGMA user_version") == [(NEWEST,)]
+    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_its_folder_is_made_when_it_is_missing(tmp_path: Path) -> None:
+    migrated(tmp_path / "some" / "folder" / "memory.db", NOW)
+
+    assert (tmp_path / "some" / "folder" / "memory.db").is_file()
+
+
+def test_an_empty_file_is_a_new_one(path: Path) -> None:
+    path.touch()
+
+    migrated(path, NOW)
+
+    assert "memories" in tables(path)
+
+
+def test_a_current_file_is_not_written_to(path: Path) -> None:
+    migrated(path, NOW)
+    before = path.read_bytes()
+
+    migrated(path, NOW)
+
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_lost_wal_mode_gets_it_back(path: Path) -> None:
+    migrated(path, NOW)
+    assert rows(path, "PRAGMA journal_mode = DELETE") == [("delete",)]
+
+    migrated(path, NOW)
+
+    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_each_statement_of_a_migration_stands_alone() -> None:
+    first = list(statements(1))
+
+    assert all(sqlite3.complete_statement(statement) for statement in first)
+    assert "".join(first).split() == (MIGRATIONS / "0001_memories.sql").read_text("utf-8").split()
+
+
+# Several processes
+
+
+def test_processes_that_start_at_once_on_a_new_file_make_it_once(path: Path) -> None:
+    start_together(path)
+
+    assert tables(path) == expected_tables(path)
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+def test_processes_that_start_at_once_on_the_originals_file_upgrade_it_once(
+    path: Path, journal_mode: str
+) -> None:
+    filled(path, journal_mode=journal_mode, rows=1000)
+
+    start_together(path)
+
+    assert rows(path, "SELECT count(*), min(id), max(id) FROM memories") == [(1000, 1, 1000)]
+    assert rows(path, "SELECT count(*) FROM sessions") == [(1,)]
+    assert rows(path, "SELECT count(*) FROM memories_fts_0('{content} : zebra')") == [(1000,)]
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert beside(path) == ["memory.db.before-upgrade"]
+    assert tables(path) == expected_tables(path)
+
+
+# A migration that fails
+
+
+def test_a_migration_that_fails_leaves_nothing_of_a_new_file(path: Path, scripts: Path) -> None:
+    add(scripts, "9999_broken.sql", "CREATE TABLE half (id);\nINSERT INTO nowhere VALUES (1);\n")
+
+    with pytest.raises(StartRefused, match="no such table: nowhere"):
+        migrated(path, NOW)
+
+    assert tables(path) == set()
+    assert rows(path, "PRAGMA user_version") == [(0,)]
+
+
+def test_a_migration_that_fails_leaves_an_older_file_as_it_was(path: Path, scripts: Path) -> None:
+    migrated(path, NOW)
+    before = path.read_bytes()
+    add(scripts, "9999_broken.sql", "DROP TABLE revisions;\nINSERT INTO nowhere VALUES (1);\n")
+
+    with pytest.raises(StartRefused, match="no such table: nowhere"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == before
+
+
+def test_a_migration_that_fails_leaves_the_originals_file_as_it_was(
+    path: Path, scripts: Path
+) -> None:
+    filled(path)
+    before = path.read_bytes()
+    add(scripts, "9999_broken.sql", "INSERT INTO nowhere VALUES (1);\n")
+
+    with pytest.raises(StartRefused, match="no such table: nowhere"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == before
+    assert rows(path, "SELECT rowid FROM observations_fts('word77')") == [(77,)]
+
+
+# Further migrations
+
+
+def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
+    path: Path, tmp_path: Path, scripts: Path
+) -> None:
+    migrated(path, NOW)
+    old = filled(tmp_path / "old.db")
+    new = tmp_path / "new.db"
+    add(
+        scripts,
+        "9999_pins.sql",
+        "-- A trigger's own semicolons end no statement.\n"
+        "CREATE TABLE pins (id INTEGER PRIMARY KEY);\n"
+        "CREATE TRIGGER pinned AFTER INSERT ON pins BEGIN\n"
+        "    SELECT 1;\n"
+        "    SELECT 2;\n"
+        "END;\n"
+        "CREATE INDEX pins_by_id ON pins (id)",
+    )
+
+    for file in (path, old, new):
+        migrated(file, NOW)
+
+    assert schema(path) == schema(old) == schema(new)
+    assert {"pins", "pinned", "pins_by_id"} <= tables(new)
+    assert rows(path, "PRAGMA user_version") == [(NEWEST + 1,)]
+
+
+def test_what_three_migrations_held_survives_the_fourth(path: Path, scripts: Path) -> None:
+    make_older(path, scripts, 3, THREE)
+    before = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in KEPT]
+
+    migrated(path, NOW)
+
+    assert_sound(path, live=1)
+    after = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in KEPT]
+    assert after == before
+    with serving(path) as service:
+        assert [hit["title"] for hit in service.http.get("/search?q=zebra").json()] == ["kept"]
+        assert service.save("new")["id"] == 10  # the ninth was erased; its id is nobody's
+        assert [r["action"] for r in service.http.get("/observations/7/history").json()] == [
+            "updated",
+            "created",
+        ]
+        service.http.delete("/observations/7?hard=true")
+        assert service.http.get("/observations/7").status_code == 404
+    assert rows(path, "SELECT count(*) FROM revisions WHERE memory_id = 7") == [(0,)]
+    assert_sound(path, live=1)
+
+
+def test_what_was_stored_before_there_were_fingerprints_is_known_again(
+    path: Path, scripts: Path
+) -> None:
+    text = "The same words."
+    make_older(path, scripts, 7, SIX.format(hash=content_hash(text)))
+
+    with serving(path) as service:
+        row = {"session_id": "s1", "project": "demo", "type": "t", "title": "t", "content": text}
+        again = row | {"created_at": "1970-01-01T00:00:00Z"}
+        imported = service.http.post("/import", json={"observations": [again]}).json()
+        saved = service.save(text, title="t", type="t", session_id="s1", project="demo")
+
+    assert imported["imported_observations"] == 0
+    assert saved["action"] == "created"  # it was long ago
+
+
+def test_what_was_a_store_without_a_project_is_of_that_kind(path: Path, scripts: Path) -> None:
+    make_older(path, scripts, 9, NINE)
+
+    migrated(path, NOW)
+
+    spaces = "SELECT kind, project, partition FROM spaces ORDER BY id"
+    assert rows(path, spaces) == [("project", "demo", 0), ("store", None, 1024)]
+    assert_sound(path, live=0)
+    with serving(path) as service:
+        (store,) = service.http.get("/anthropic/v1/memory_stores").json()["data"]
+        entries = f"/anthropic/v1/memory_stores/{store['id']}/memories"
+        made = service.http.post(entries, json={"path": "/a.md", "content": "a zebra"})
+        assert [it["id"] for it in service.http.get(entries).json()["data"]] == [made.json()["id"]]
+        assert service.http.get("/search?q=zebra").json() == []
+
+
+@requirement("OI-95")
+def test_agents_memory_comes_to_a_file_and_changes_nothing_of_it(path: Path, scripts: Path) -> None:
+    make_older(path, scripts, 12, THREE)
+    kept = [*KEPT[:-1], ("id, hex(block)", "memories_fts_0_data")]
+    before = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in kept]
+
+    migrated(path, NOW)
+
+    after = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in kept]
+    assert after == before
+    assert_sound(path, live=1)
+    with serving(path) as service:
+        ada = Agent(service.http)
+        assert ada.get(ada.make()).json()["key"] == "apple"
+        assert [hit["title"] for hit in service.http.get("/search?q=zebra").json()] == ["kept"]
+
+
+def make_older(path: Path, scripts: Path, newest: int, content: str) -> None:
+    """Make a file by the first of the migrations alone, as the program of that time did."""
+    later = [script for script in scripts.iterdir() if script.name > f"{newest + 1:04}"]
+    for script in later:
+        script.rename(script.with_suffix(".later"))
+    migrate.scripts.cache_clear()
+    with closing(connect(path)) as database:
+        apply_migrations(database)
+        if newest < WITH_VERSIONS:
+            database.execute(f"ALTER TABLE partitions ADD COLUMN {VERSION}")
+        Partitions(database, is_alone=True).make_all()
+        if newest < WITH_VERSIONS:
+            database.execute("ALTER TABLE partitions DROP COLUMN version")
+        database.execute("INSERT INTO index_rules (one, rules) VALUES (1, ?)", (rules(ALL),))
+        database.executescript(content)
+        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        database.execute(f"PRAGMA user_version = {newest}")
+    for script in later:
+        script.with_suffix(".later").rename(script)
+    migrate.scripts.cache_clear()
+
+
+SIX = """
+    INSERT INTO sessions (id, project, started_at) VALUES ('s1', 'demo', 0);
+    INSERT INTO spaces (id, project, scope, area, partition) VALUES (3, 'demo', 'project', 1, 0);
+    INSERT INTO memories (id, uid, space_id, session_id, type, title, content,
+                          content_hash, last_seen_at, created_at, updated_at)
+    VALUES (7, 'u7', 3, 's1', 't', 't', 'The same words.', '{hash}', 0, 1, 1);
+"""
+NINE = """
+    INSERT INTO sessions (id, project, started_at) VALUES ('s1', 'demo', 0);
+    INSERT INTO spaces (id, project, scope, area, partition)
+    VALUES (3, 'demo', 'project', 1, 0), (4, NULL, '0188a2a2-0000-7000-8000-000000000004', 2, 1);
+    DELETE FROM index_rules;  -- so it is made anew
+    INSERT INTO stores (space_id, uid, name, description, metadata, created_at, updated_at)
+    VALUES (4, '0188a2a2-0000-7000-8000-000000000004', 'notes', '', '{}', 1, 1);
+"""
+KEPT = (
+    ("id, uid, space_id, session_id, key, type, title, content, tags, revision", "memories"),
+    ("id, project, scope, area, partition", "spaces"),
+    ("memory_id, number, deed, at, content", "revisions"),
+    ("id, kind, project, observations, erased_at, bytes_gone_at, goes_on", "erasures"),
+    ("memory_id, erasure_id", "erased"),
+    ("name, seq", "sqlite_sequence"),
+)
+THREE = """
+    INSERT INTO sessions (id, project, started_at) VALUES ('s1', 'demo', 0);
+    INSERT INTO spaces (id, project, scope, area, partition) VALUES (3, 'demo', 'project', 1, 0);
+    INSERT INTO memories (id, uid, space_id, session_id, key, type, title, content, tags,
+                          content_hash, revision, last_seen_at, created_at, updated_at, deleted_at)
+    VALUES (7, 'u7', 3, 's1', 'a/b', 't', 'kept', 'a zebra', '["x"]', '', 2, 0, 1, 2, NULL),
+           (8, 'u8', 3, 's1', 'a/b', 't', 'gone', 'a lion', '[]', '', 1, 0, 1, 2, 3),
+           (9, 'u9', 3, 's1', NULL, 't', 'last', 'a hen', '[]', '', 1, 0, 1, 2, NULL);
+    DELETE FROM memories WHERE id = 9;
+    INSERT INTO revisions (memory_id, number, deed, at, type, title, content, tags)
+    VALUES (7, 1, 'created', 1, 't', 'kept', 'an okapi', '[]'),
+           (7, 2, 'updated', 2, NULL, NULL, NULL, NULL);
+    INSERT INTO erasures (id, kind, project, observations, revisions, sessions, erased_at)
+    VALUES ('e1', 'observation', 'demo', 1, 1, 0, 5);
+    INSERT INTO erased (memory_id, erasure_id) VALUES (9, 'e1');
+    INSERT INTO memories_fts_0 (memories_fts_0) VALUES ('rebuild');
+    INSERT INTO terms (area, length, term)
+    SELECT DISTINCT area, length(value), value
+      FROM memory_text, json_each(forms(title || char(10) || content || char(10) || tags));
+"""
+
+
+# Files that are refused
+
+
+def test_a_file_of_a_newer_version_is_refused_with_both_versions_named(
+    path: Path, scripts: Path
+) -> None:
+    add(scripts, "9999_newer.sql", "CREATE TABLE newer (id);\n")
+    migrated(path, NOW)
+    (scripts / "9999_newer.sql").unlink()
+    migrate.scripts.cache_clear()
+    before = path.read_bytes()
+
+    both = rf"format {NEWEST + 1}.*agentops-memory {__version__}.*up to {NEWEST}"
+    with pytest.raises(StartRefused, match=both):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_another_process_makes_newer_meanwhile_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(path)
+
+    def made_newer_at_begin(file: Path, **options: Any) -> sqlite3.Connection:
+        database = connect(file, **options)
+        database.set_trace_callback(
+            lambda statement: make_newer(file) if statement.startswith("BEGIN") else None
+        )
+        return database
+
+    monkeypatch.setattr(migrate, "connect", made_newer_at_begin)
+
+    with pytest.raises(StartRefused, match="has format 99"):
+        migrated(path, NOW)
+
+    assert rows(path, "PRAGMA user_version") == [(99,)]
+    assert beside(path) == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"This is a letter and no database.\n" * 99, b"xy", b"SQLite format 3\x00" * 64]
+)
+def test_a_file_that_is_no_database_is_refused_and_stays(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+    with pytest.raises(StartRefused, match=r"^The database .*memory\.db cannot be used: .*\.$"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == content
+    assert beside(path) == []
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "CREATE TABLE customers (id)",
+        "PRAGMA application_id = 1; PRAGMA user_version = 1; CREATE TABLE customers (id)",
+        "CREATE TABLE sessions (id); CREATE TABLE observations (id)",
+        SCHEMA.replace("    message_count INTEGER\n", "    directory TEXT\n"),
+    ],
+)
+@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+def test_a_database_of_another_program_is_refused_and_stays(
+    path: Path, foreign: str, journal_mode: str
+) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA journal_mode = {journal_mode}")
+        database.executescript(foreign)
+    before = path.read_bytes()
+
+    with pytest.raises(StartRefused, match="is a database of another program"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == before
+    assert beside(path) == []
+
+
+def test_a_folder_in_the_place_of_the_file_is_refused(path: Path) -> None:
+    path.mkdir()
+
+    with pytest.raises(StartRefused, match="cannot be used: unable to open database file"):
+        migrated(path, NOW)
+
+
+def test_a_path_below_a_file_is_refused(path: Path) -> None:
+    path.write_text("a file")
+
+    with pytest.raises(StartRefused, match="cannot be used: "):
+        migrated(path / "memory.db", NOW)
+
+    assert path.read_text() == "a file"
+
+
+def test_a_new_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path) -> None:
+    with pytest.raises(StartRefused, match="cannot be used: Read-only file system"):
+        migrated(read_only / "new.db", NOW)
+
+
+def test_a_new_file_is_for_its_owner_alone_and_one_that_is_there_keeps_its_mode(path: Path) -> None:
+    modes = []
+    for _ in range(2):
+        migrated(path, NOW)
+        with closing(connect(path)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            modes.append({oct(it.stat().st_mode & 0o777) for it in path.parent.iterdir()})
+        path.chmod(0o640)
+
+    assert modes == [{"0o600"}, {"0o640"}]
+
+
+@pytest.mark.parametrize("name", ["ours.db", "original.db", "log.db"])
+def test_a_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path, name: str) -> None:
+    with pytest.raises(StartRefused, match=r"cannot be used: .*(readonly|unable to open|[Rr]ead)"):
+        migrated(read_only / name, NOW)
+
+
+def test_the_originals_file_without_its_full_text_index_is_still_the_originals(
+    path: Path,
+) -> None:
+    with original(path) as old:
+        old.observation("zebra")
+        for kind, name in (("TRIGGER", "observations_ai"), ("TABLE", "observations_fts")):
+            old.database.execute(f"DROP {kind} {name}")
+
+    migrated(path, NOW)
+
+    assert found(path, "zebra") == [1]
+
+
+# Helpers
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder with files, on a disk that cannot be written."""
+    with disk(tmp_path / "read-only", size=16 * 1024 * 1024) as folder:
+        migrated(folder / "ours.db", NOW)
+        filled(folder / "original.db")
+        with_wal_left(folder / "log.db")
+        assert mounted("-o", "remount,ro", folder)
+        yield folder
+
+
+def start_together(path: Path) -> None:
+    """Processes that come to the file in the same moment; all of them succeed."""
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(program(str(path), NOW.isoformat(), code=WAIT_AND_START))
+            for _ in range(PROCESSES)
+        ]
+        for process in processes:
+            process.line("ready")
+        for process in processes:
+            process.send(signal.SIGUSR1)
+        assert [process.wait(120) for process in processes] == [0] * PROCESSES
+
+
+def make_newer(path: Path) -> None:
+    """Mark the file as one of a much newer version."""
+    rows(path, f"PRAGMA application_id = {APPLICATION_ID}")
+    rows(path, "PRAGMA user_version = 99")
+
+
+def add(scripts: Path, name: str, text: str) -> None:
+    (scripts / name).write_text(text, "utf-8")
+    migrate.scripts.cache_clear()
+
+
+def tables(path: Path) -> set[object]:
+    return {name for (name,) in rows(path, "SELECT name FROM sqlite_schema")}
+
+
+def expected_tables(path: Path) -> set[object]:
+    """What a file made by one process alone has."""
+    alone = path.with_name("alone")
+    migrated(alone / "memory.db", NOW)
+    return tables(alone / "memory.db")

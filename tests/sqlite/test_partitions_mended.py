@@ -1,0 +1,261 @@
+"""Partitions of the index: damage that is mended, projects that move, how they are read."""
+
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from agentops_memory.engine.maintenance import Tidied
+from agentops_memory.memory import saves, writes
+from agentops_memory.memory.model import kinds
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.memory.model.kinds import IndexGroup
+from agentops_memory.memory.model.memory import Change, MemoryId
+from agentops_memory.recall.search import groups
+from agentops_memory.recall.search.visibility import PRIOR
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.maintenance import SqliteMaintenance
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+
+from ..support.database import assert_index_is_whole
+from ..support.engine import draft
+from ..support.engines import rows
+from ..support.partitions import found, inside, keeping, places, plan_of, swept
+from ..support.process import until
+from ..support.recall import search, titles
+from ..support.service import START, Service
+from ..support.stores import Object, at, entry, store
+
+# Damage, and what mends it
+
+DAMAGES = {
+    "a missing row": (f"DELETE FROM memories_fts_1_docsize WHERE id & 1 = 0 AND id < {PRIOR}", 1),
+    "a row too many": (
+        "INSERT INTO memories_fts_1 (rowid, title) VALUES (99 << 40 | 99, 'bogus')",
+        1,
+    ),
+    "other words": (
+        """INSERT INTO memories_fts_1 (memories_fts_1, rowid, title, content, context, tags)
+           SELECT 'delete', id, title, 'pear', context, tags FROM memory_text_1 LIMIT 1""",
+        1,
+    ),
+    "a missing term": ("DELETE FROM terms WHERE area = 2 AND term = 'cherri'", 0),
+    "a term too many": ("INSERT INTO terms VALUES (2, 5, 'bogus')", 0),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_seen_in_its_partition_and_mended_there_alone(
+    service: Service, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    for project in ("a", "b", "c"):
+        for content in ("apple", "cherry"):
+            service.save(content, project=project, session_id=content)
+    statement, drift = DAMAGES[damage]
+    with closing(connect(service.path)) as database:
+        database.execute(statement)
+    others = [inside(service.path, number) for number in (0, 2)]
+
+    async def mended(maintenance: SqliteMaintenance) -> None:
+        assert await maintenance.drifts(Caller()) == {0: 0, 1: drift, 2: 0}
+        assert [await maintenance.is_exact(Caller(), number) for number in range(3)] == [
+            True,
+            False,
+            True,
+        ]
+        await maintenance.rebuild(Caller(), 1)
+        assert await maintenance.drifts(Caller()) == {0: 0, 1: 0, 2: 0}
+        assert await maintenance.is_exact(Caller(), 1)
+
+    keeping(service.path, mended)
+
+    assert [inside(service.path, number) for number in (0, 2)] == others
+    assert [hit["id"] for hit in search(service, "apple", project="b")] == [3]
+    assert_index_is_whole(service.path)
+
+
+def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    for project in ("a", "b"):
+        service.save("apple", project=project)
+    swept(service.path)  # which merges segments
+    with closing(connect(service.path)) as database:
+        database.execute(f"DELETE FROM memories_fts_1_docsize WHERE id < {PRIOR}")
+    before = inside(service.path, 0)
+
+    assert swept(service.path) == Tidied(parts=2, drift=1, rebuilt=(1,), moved=0, is_damaged=False)
+
+    assert swept(service.path) == Tidied(parts=2, drift=0, rebuilt=(), moved=0, is_damaged=False)
+    assert inside(service.path, 0) == before
+    assert_index_is_whole(service.path)
+
+
+# Moving
+
+
+def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_before(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "MOST_MEMORIES", 4)
+    service.save("apple for all", title="all", scope="global", project="small")
+    for project, count in (("large", 1), ("small", 2), ("medium", 3), ("large", 6), ("last", 1)):
+        for number in range(count):
+            scope = "team" if number == 1 else "project"
+            service.save(f"apple {project} {number}", project=project, scope=scope)
+    assert places(service.path) == {"large": {0}, "small": {0}, "medium": {0}, "last": {1}}
+    asked = [
+        dict(zip(("project", "scope"), where, strict=False))
+        for where in [(), ("large",), ("small",), ("medium",), ("small", "team"), ("last",)]
+    ]
+    before = [found(service, **narrowed) for narrowed in asked]
+
+    monkeypatch.setattr(groups, "OVERSIZED", 10)
+    assert swept(service.path).moved == 1
+
+    assert places(service.path) == {"large": {0}, "small": {1}, "medium": {0}, "last": {1}}
+    assert [found(service, **narrowed) for narrowed in asked] == before
+    assert_index_is_whole(service.path)
+    service.save("walnut", project="small")
+    assert titles(search(service, "walnut", project="small")) == ["walnut"]
+    assert_index_is_whole(service.path)
+
+
+def test_a_project_is_moved_to_a_partition_that_is_made_for_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.save("apple for all", title="all", scope="global")
+    for number in range(3):
+        service.save(f"apple {number}", project="large")
+    service.save("apple", project="small")
+    monkeypatch.setattr(groups, "MOST_MEMORIES", 2)
+    monkeypatch.setattr(groups, "OVERSIZED", 3)
+
+    assert swept(service.path).moved == 1
+
+    assert places(service.path) == {"large": {0}, "small": {1}}
+    assert found(service, project="small") == {1, 5}
+    assert_index_is_whole(service.path)
+
+
+def test_a_project_alone_and_one_too_large_to_move_stay(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "OVERSIZED", 1)
+    for number in range(3):
+        service.save(f"apple {number}", project="alone")
+    assert swept(service.path).moved == 0
+
+    for number in range(3):
+        service.save(f"apple {number}", project="beside")
+    monkeypatch.setattr(groups, "MOVABLE", 2)
+    assert swept(service.path).moved == 0
+
+
+def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(kinds.NUMBERS, IndexGroup.PROJECTS, range(2))
+    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    for project, count in (("a", 5), ("b", 3), ("c", 5), ("d", 5)):
+        for number in range(count):
+            service.save(f"apple {number}", project=project)
+    assert places(service.path) == {"a": {0}, "b": {1}, "c": {0}, "d": {1}}
+    monkeypatch.setattr(groups, "OVERSIZED", 4)
+
+    assert swept(service.path).moved == 0
+    assert_index_is_whole(service.path)
+
+
+# Memory stores
+
+
+def test_a_partition_that_stores_have_left_is_used_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setitem(kinds.NUMBERS, IndexGroup.STORES, range(1024, 1026))
+    first, second, third = (store(service.http) for _ in range(3))
+    assert [place_of(service, home) for home in (first, second, third)] == [1024, 1025, 1024]
+    for home in (first, third):
+        service.http.delete(at(home))
+    until(lambda: rows(service.path, "SELECT count(*) FROM stores") == [(1,)])
+
+    assert place_of(service, store(service.http)) == 1024
+    assert_index_is_whole(service.path)
+
+
+def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(kinds.NUMBERS, IndexGroup.STORES, range(1024, 1025))
+    homes = [store(service.http) for _ in range(2)]
+    for number in range(2):
+        entry(service.http, homes[0], f"{number}.md", "apple")
+    entry(service.http, homes[1], "0.md", "apple")
+    for number in range(3):
+        service.save(f"apple {number}", project="large")
+    for number in range(2):
+        service.save(f"apple {number}", project="small")
+    monkeypatch.setattr(groups, "OVERSIZED", 2)
+    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+
+    assert swept(service.path).moved == 1
+
+    found_in = places(service.path)
+    assert (found_in["large"], found_in["small"]) == ({0}, {1})
+    assert_index_is_whole(service.path)
+
+
+# How it is read
+
+WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
+    "save": lambda tx: saves.save(tx, draft("five"), timedelta()),
+    "amend": lambda tx: writes.amend(tx, MemoryId(1), Change(content="six")),
+    "forget": lambda tx: writes.forget(tx, MemoryId(1)),
+    "erase": lambda tx: writes.erase(tx, MemoryId(1)),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_reads_along_no_table(service: Service, name: str) -> None:
+    for content in ("one", "two", "three", "four"):
+        service.save(content, session_id="s")
+    statements: list[str] = []
+    with closing(connect(service.path)) as database:
+        database.execute("BEGIN")
+        tx = SqliteTransaction(database, START, OPERATOR)
+        database.set_trace_callback(statements.append)
+        WRITES[name](tx)
+        database.set_trace_callback(None)
+        plan = [step for statement in statements for step in plan_of(database, statement)]
+
+    assert any("INDEX memories_in_session" in step for step in plan), plan
+    scanned = [step for step in plan if step.startswith("SCAN") and "VIRTUAL" not in step]
+    assert {step.split()[1] for step in scanned}.isdisjoint({"s", "m", "n", "memories"}), plan
+
+
+def test_the_text_of_a_partition_is_read_along_its_spaces_alone(service: Service) -> None:
+    service.save("one")
+    with closing(connect(service.path)) as database:
+        for columns in ("count(*)", "*"):
+            plan = [*plan_of(database, f"SELECT {columns} FROM memory_text_0 ORDER BY id")]
+            assert "SEARCH m USING INDEX memories_in_space (space_id=?)" in plan
+            assert any("INDEX spaces_by_partition (partition=?)" in step for step in plan)
+            of_memories = plan[: plan.index("UNION ALL")]  # behind it comes the prior
+            assert [step for step in of_memories if step.startswith("SCAN")] == []
+
+
+def place_of(service: Service, home: Object) -> int:
+    """The partition of a store."""
+    ((number,),) = rows(
+        service.path,
+        f"""SELECT partition
+              FROM spaces
+             WHERE replace(scope, '-', '') = '{home["id"].removeprefix("memstore_")}'""",
+    )
+    assert isinstance(number, int)
+    return number

@@ -1,0 +1,309 @@
+"""New memories enter the index at the end of their batch, and nobody can tell the difference."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import NotFound, Refusal
+from agentops_memory.memory import saves, writes
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import Change, Draft, MemoryId, SessionId, Text
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.sql.projects import ProjectTable
+from agentops_memory.recall.search import groups
+from agentops_memory.recall.text.columns import columns
+from agentops_memory.recall.text.features import ALL, Feature
+from agentops_memory.recall.text.query import understood
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.fts.tables import table
+
+from ..support.database import assert_index_is_whole
+from ..support.engine import Seen, Work, raising, run, save, saving, together
+from ..support.engines import rows
+from ..support.service import Clock
+
+FEW = settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+def draft(project: str, content: str, session: str = "s", scope: str = "project") -> Draft:
+    text = Text(type="note", title=content[:20], content=content, tags=("x",))
+    space = Space(project=Project(project), scope=scope)
+    return Draft(session=SessionId(session), space=space, text=text)
+
+
+def found(word: str, project: str = "demo") -> Callable[[Transaction], list[int]]:
+    """Work that searches."""
+
+    def work(tx: Transaction) -> list[int]:
+        best = tx.search.best(understood(word), Filter(project=Project(project)), 9)
+        return sorted(id_ for _, id_ in best)
+
+    return work
+
+
+def amending(memory: int, content: str) -> Work:
+    return lambda tx: writes.amend(tx, MemoryId(memory), Change(content=content))
+
+
+def both(*works: Work) -> Work:
+    """Works one after the other, in one change."""
+    return lambda tx: [work(tx) for work in works]
+
+
+FAIL = raising(ValueError("no"))
+
+
+def test_a_change_finds_what_those_before_it_in_the_batch_have_saved(tmp_path: Path) -> None:
+    async def test(database: SqliteEngine) -> None:
+        answers = await together(
+            database, [saving("apple"), found("apple"), saving("apple pie"), found("apple")]
+        )
+        assert answers == ["apple", [1], "apple pie", [1, 2]]
+
+    run(tmp_path / "memory.db", test)
+    assert_index_is_whole(tmp_path / "memory.db")
+
+
+def test_a_change_that_fails_leaves_nothing_behind_and_takes_nothing_of_others(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "before")
+        await together(
+            database,
+            [
+                saving("one apple"),
+                saving("guilty", FAIL),
+                saving("guilty", both(found("apple"), FAIL)),  # which puts in what waits
+                saving("guilty", both(amending(1, "nothing left"), FAIL)),
+                saving("two apples"),
+            ],
+        )
+        assert await database.read(OPERATOR, found("apple")) == [2, 3]
+        assert await database.read(OPERATOR, found("guilty")) == []
+
+    run(path, test)
+    assert_index_is_whole(path)
+
+
+def test_what_waits_can_be_amended_forgotten_and_erased(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "before")
+        await together(
+            database,
+            [
+                *(saving(word) for word in ("apple", "banana", "cherry", "date")),
+                amending(5, "an elderberry"),
+                lambda tx: writes.forget(tx, MemoryId(3)),
+                saving("fig"),  # which borrows from the one that was amended
+                lambda tx: writes.erase(tx, MemoryId(4)),
+                saving("grape"),
+            ],
+        )
+        assert await database.read(OPERATOR, found("elderberry")) == [5, 6, 7]
+        assert await database.read(OPERATOR, found("banana")) == []
+
+    run(path, test)
+    assert_index_is_whole(path)
+
+
+def saving_in(project: str) -> Work:
+    return lambda tx: saves.save(tx, draft(project, "apple"), timedelta())
+
+
+def test_a_project_is_renamed_between_its_saves(tmp_path: Path) -> None:
+    async def test(database: SqliteEngine) -> None:
+        await database.write(OPERATOR, saving_in("a"))
+        await together(
+            database,
+            [
+                saving_in("a"),
+                lambda tx: tx[ProjectTable].rename(Project("a"), Project("b")),
+                saving_in("b"),
+                saving_in("a"),
+            ],
+        )
+        assert await database.read(OPERATOR, found("apple", "b")) == [1, 2, 3]
+        assert await database.read(OPERATOR, found("apple", "a")) == [4]
+
+    run(tmp_path / "memory.db", test)
+    assert_index_is_whole(tmp_path / "memory.db")
+
+
+def test_a_project_whose_move_is_undone_is_saved_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.db"
+    monkeypatch.setattr(groups, "MOST_PROJECTS", 2)
+    monkeypatch.setattr(groups, "OVERSIZED", 1)
+
+    def moving(tx: Transaction) -> None:
+        assert tx.index.rebalance()  # type: ignore[attr-defined]
+
+    async def test(database: SqliteEngine) -> None:
+        for project in ("a", "b", "b", "c"):
+            await database.write(OPERATOR, saving_in(project))
+        answers = await together(
+            database, [saving_in("b"), both(moving, saving_in("a"), FAIL), saving_in("a")]
+        )
+        assert [isinstance(it, ValueError) for it in answers] == [False, True, False]
+
+    run(path, test)
+    assert_index_is_whole(path)
+    assert rows(path, "SELECT DISTINCT project FROM spaces WHERE partition = 0") == [("a",), ("b",)]
+
+
+def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.db"
+    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    other = Seen("other")
+
+    def guilty(tx: Transaction) -> None:
+        saves.save(tx, draft("broken", "apple"), timedelta())
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "before")
+        await database.write(OPERATOR, guilty)
+        with closing(connect(path)) as damaging:
+            damaging.execute(f"UPDATE {table(1)}_data SET block = x'00' WHERE id = 10")
+        (error, answer) = await together(database, [guilty, other])
+        assert isinstance(error, Refusal)
+        assert answer == "other"
+
+    run(path, test)
+    assert other.alone == [False, True]
+    assert rows(path, "SELECT content FROM memories ORDER BY id") == [
+        ("before",),
+        ("apple",),
+        ("other",),
+    ]
+
+
+def test_the_quota_counts_what_those_before_in_the_batch_put_in(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    words = " ".join(f"word{n}" for n in range(6000))
+
+    async def filled(database: SqliteEngine) -> None:
+        await save(database, "before")
+        sizes = await together(
+            database,
+            [
+                lambda tx: tx.room,
+                lambda tx: saves.save(tx, draft("demo", words), timedelta()),
+                lambda tx: tx.room,
+            ],
+        )
+        left = await database.write(OPERATOR, lambda tx: tx.room)
+        assert isinstance(sizes[0], int)
+        assert isinstance(left, int)
+        assert sizes[2] == left
+        assert sizes[0] - left > 2 * len(words)  # the text, and its words in the index
+
+    async def test() -> None:
+        async with SqliteEngine.opened(path, clock=Clock(), quota=50_000_000) as database:
+            await filled(database)
+
+    asyncio.run(test())
+
+
+SAID = st.tuples(
+    st.just("save"),
+    st.sampled_from(["a", "b", "c"]),
+    st.sampled_from(["yes", "on Friday", "went by HTTPServer", "数据库 café", "long " * 90, ""]),
+    st.sampled_from(["s1", "s2"]),
+    st.sampled_from(["project", "team", "global"]),
+)
+CHANGED = st.tuples(st.sampled_from(["amend", "forget", "erase", "search"]), st.integers(1, 12))
+DEEDS = st.tuples(st.one_of(SAID, SAID, SAID, CHANGED), st.integers(0, 4).map(lambda it: it == 0))
+
+
+@FEW
+@given(batches=st.lists(st.lists(DEEDS, min_size=1, max_size=8), min_size=1, max_size=4))
+def test_the_index_is_whole_after_any_batches(batches: list[list[Any]]) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(groups, "MOST_PROJECTS", 2)
+        path = Path(folder) / "memory.db"
+
+        async def test(database: SqliteEngine) -> None:
+            for batch in batches:
+                answers = await together(database, [work(deed, fails) for deed, fails in batch])
+                refused = [it for it in answers if isinstance(it, BaseException)]
+                assert {type(it) for it in refused} <= {ValueError, NotFound}
+
+        run(path, test)
+        assert_index_is_whole(path)
+
+
+def work(deed: tuple[Any, ...], fails: bool) -> Work:
+    """The deed, and then perhaps an error."""
+    what, first, *rest = deed
+    done: Work = {
+        "save": lambda tx: saves.save(
+            tx, draft(first, f"{first} {rest[0]}", f"{first}{rest[1]}", rest[2]), timedelta()
+        ),
+        "amend": lambda tx: writes.amend(tx, MemoryId(first), Change(content="amended")),
+        "forget": lambda tx: writes.forget(tx, MemoryId(first)),
+        "erase": lambda tx: writes.erase(tx, MemoryId(first)),
+        "search": found("friday", "a"),
+    }[what]
+    return both(done, FAIL) if fails else done
+
+
+TEXTS = st.text(st.sampled_from("abé数据_. -\nHTTPServer went\u0301"), max_size=60)
+
+
+@FEW
+@given(
+    title=TEXTS,
+    content=st.one_of(TEXTS, st.text("ab \n", min_size=200, max_size=400)),
+    tags=st.lists(TEXTS, max_size=3),
+    before=st.lists(TEXTS, max_size=2),
+    features=st.sampled_from([ALL, *(ALL - {it} for it in sorted(Feature))]),
+)
+def test_columns_are_those_that_the_view_reads(
+    title: str, content: str, tags: list[str], before: list[str], features: frozenset[Feature]
+) -> None:
+    with closing(connect(Path(":memory:"), features=features)) as database:
+        older, newer = ([None, None] + [it.encode() for it in before])[-2:]
+        read = database.execute(
+            """SELECT indexed_text(:title), indexed_text(:content),
+                      CASE WHEN borrows(:content) THEN borrowed(:older, :newer) ELSE '' END,
+                      indexed_tags(:tags)""",
+            {
+                "title": title.encode(),
+                "content": content.encode(),
+                "older": older,
+                "newer": newer,
+                "tags": _array(tags),
+            },
+        ).fetchone()
+
+    assert columns(title, content, tags, before, features) == read
+
+
+def _array(tags: list[str]) -> bytes:
+    return json.dumps(tags, ensure_ascii=False).encode()

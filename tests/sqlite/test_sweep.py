@@ -1,0 +1,275 @@
+"""The service sees to its index by itself, and says what it found."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.engine.maintenance import Maintenance
+from agentops_memory.jobs.index import tidy, tidying
+from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.recall.search import groups
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.fts import partitions
+from agentops_memory.telemetry import Metrics, Telemetry
+
+from ..support.database import assert_index_is_whole
+from ..support.engine import locked, opened
+from ..support.otlp import Collector
+from ..support.process import run
+from ..support.process import until as until_so
+from ..support.recall import search
+from ..support.service import Service, serving
+from ..support.traced import each_collector
+
+__all__ = ["each_collector"]
+
+
+def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
+    service: Service, each_collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.save("apple")
+    service.save("banana")
+    damage(service.path)
+    caplog.clear()
+
+    with caplog.at_level(logging.ERROR):
+        swept(service.path, each_collector, sweep_default)
+
+    assert each_collector.gauges["memory_index_drift_rows"] == 1
+    assert each_collector.gauges["memory_index_partitions"] == 1
+    assert [record.message for record in caplog.records] == [
+        "the index was out of line and was built anew"
+    ]
+    assert_index_is_whole(service.path)
+
+    swept(service.path, each_collector, sweep_default)
+
+    assert each_collector.gauges["memory_index_drift_rows"] == 0
+
+
+def test_the_service_sweeps_again_and_again(service: Service, each_collector: Collector) -> None:
+    service.save("apple")
+    damage(service.path)
+
+    async def sweep_until_mended(maintenance: Maintenance, metrics: Metrics) -> None:
+        async with tidying(
+            maintenance, one_tenant, metrics, WorkSignal(), timedelta(milliseconds=1)
+        ):
+            for _ in range(2):
+                await until(lambda: not is_damaged(service.path))
+                damage(service.path)
+            await until(lambda: not is_damaged(service.path))
+
+    swept(service.path, each_collector, sweep_until_mended)
+
+    assert_index_is_whole(service.path)
+
+
+def test_a_running_service_mends_its_index_by_itself(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
+        service.save("apple")
+        service.save("banana")
+        damage(service.path)
+        until_so(lambda: not is_damaged(service.path))
+
+    assert_index_is_whole(service.path)
+
+
+def test_a_service_that_must_not_sweep_does_not(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="0") as service:
+        service.save("apple")
+
+    assert_index_is_whole(service.path)
+
+
+def test_a_sweep_that_fails_does_not_end_the_others(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.save("apple")
+    damage(service.path)
+    caplog.clear()
+
+    async def locked_out_then_not() -> None:
+        async with asyncio.timeout(20), opened(service.path) as engine:
+            metrics, every = Telemetry.started(None).metrics, timedelta(milliseconds=1)
+            async with tidying(engine.maintenance, one_tenant, metrics, WorkSignal(), every):
+                with locked(service.path):
+                    await until(lambda: bool(caplog.records))
+                await until(lambda: not is_damaged(service.path))
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(locked_out_then_not())
+
+    assert "no sweep now; the next one tries again" in [it.message for it in caplog.records]
+
+
+def test_projects_move_apart_when_they_have_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "OVERSIZED", 10)
+    with serving(tmp_path / "memory.db") as service:
+        for number in range(9):
+            service.save(f"apple {number}", project="large")
+        for number in range(3):
+            service.save(f"apple {number}", project="small", session_id="another")
+    monkeypatch.setattr(groups, "MOST_MEMORIES", 12)
+
+    swept(service.path, None, sweep_default)
+
+    with closing(connect(service.path)) as database:
+        places = dict(database.execute("SELECT project, partition FROM spaces").fetchall())
+    assert places == {"large": 0, "small": 1}
+    assert_index_is_whole(service.path)
+    with serving(service.path) as again:
+        assert len(again.http.get("/search?q=apple&project=small&limit=50").json()) == 3
+        assert len(again.http.get("/search?q=apple&limit=50").json()) == 12
+
+
+def test_the_index_command_looks_and_mends(service: Service) -> None:
+    service.save("apple")
+    service.save("banana")
+    asked = ("index", "--db", str(service.path))
+
+    assert run(*asked).stdout == "partition 0: in line\n"
+    assert run(*asked, "--check").stdout == "partition 0: exact\n"
+
+    damage(service.path)
+    drifted = run(*asked)
+    assert (drifted.returncode, drifted.stdout) == (1, "partition 0: 1 rows out of line\n")
+    mended = run(*asked, "--check", "--rebuild")
+    assert (mended.returncode, mended.stdout) == (0, "partition 0: built anew\n")
+
+    change_a_word(service.path)
+    assert run(*asked).returncode == 0
+    wrong = run(*asked, "--check")
+    assert wrong.returncode == 1
+    assert wrong.stdout == "partition 0: its words are not those of the memories\n"
+    assert run(*asked, "--rebuild").stdout == "partition 0: built anew\n"
+    assert_index_is_whole(service.path)
+
+
+def test_the_index_command_refuses_a_file_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "letter.db"
+    path.write_bytes(b"Dear Ada, this is no database." * 9)
+
+    done = run("index", "--db", str(path))
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("agentops-memory: The database ")
+
+
+def test_the_index_command_refuses_the_database_of_another_program(tmp_path: Path) -> None:
+    path = tmp_path / "customers.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE customers (id)")
+
+    done = run("index", "--db", str(path))
+
+    assert done.returncode == 1
+    assert done.stderr == f"agentops-memory: {path} is a database of another program.\n"
+
+
+def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere" / "memory.db"
+    with serving(tmp_path / "other.db", MEMORY_RECALL_WITHOUT="context") as other:
+        other.save("apple")
+    before = other.path.read_bytes()
+
+    absent, differing = (run("index", "--db", str(it)) for it in (missing, other.path))
+
+    assert (absent.returncode, absent.stdout) == (1, "")
+    assert absent.stderr == f"agentops-memory: There is no database at {missing}.\n"
+    assert not missing.parent.exists()
+    assert (differing.returncode, differing.stdout) == (1, "")
+    assert "its index was made by other rules" in differing.stderr
+    assert other.path.read_bytes() == before
+
+
+def swept(
+    path: Path,
+    collector: Collector | None,
+    work: Callable[[Maintenance, Metrics], Awaitable[None]],
+) -> None:
+    """Let work be done on the file; the collector, if there is one, has what it measured."""
+    telemetry = (
+        Telemetry.started(collector.endpoint, collector.protocol)
+        if collector
+        else Telemetry.started(None)
+    )
+
+    async def main() -> None:
+        async with asyncio.timeout(20), opened(path) as engine:
+            await work(engine.maintenance, telemetry.metrics)
+
+    try:
+        asyncio.run(main())
+    finally:
+        telemetry.stop()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the loop turn until it is so; to ask at each turn would keep it busy."""
+    while not is_so():  # noqa: ASYNC110 - what is awaited happens in a file
+        await asyncio.sleep(0.005)
+
+
+def damage(path: Path) -> None:
+    """Take a row out of the index, behind the service's back."""
+    with closing(connect(path)) as database:
+        database.execute(
+            """DELETE FROM memories_fts_0_docsize
+                WHERE id = (SELECT min(id) FROM memories_fts_0_docsize)"""
+        )
+
+
+def change_a_word(path: Path) -> None:
+    """Change what a memory says, and not the index."""
+    with closing(connect(path)) as database:
+        database.execute("UPDATE memories SET content = 'cherry' WHERE id = 1")
+
+
+def is_damaged(path: Path) -> bool:
+    with closing(connect(path)) as database:
+        return partitions.Partitions(database, is_alone=True).drift(0) > 0
+
+
+def one_tenant() -> list[Caller]:
+    return [OPERATOR]
+
+
+async def sweep_default(maintenance: Maintenance, metrics: Metrics) -> None:
+    await tidy(maintenance, one_tenant(), metrics, WorkSignal())
+
+
+def test_a_sweep_merges_the_segments_of_the_index(
+    service: Service, each_collector: Collector
+) -> None:
+    for number in range(60):
+        service.save(f"apple {number}", session_id=f"{number}")
+    before, hits = segments(service.path), search(service, "apple", limit=60)
+    assert before > 2
+
+    swept(service.path, each_collector, sweep_default)
+
+    assert segments(service.path) <= 2
+    assert search(service, "apple", limit=60) == hits
+    assert_index_is_whole(service.path)
+
+    service.save("apple at last")
+    service.http.delete("/observations/1", params={"hard": True})
+    swept(service.path, each_collector, sweep_default)
+
+    assert_index_is_whole(service.path)
+
+
+def segments(path: Path) -> int:
+    with closing(connect(path)) as database:
+        ((count,),) = database.execute("SELECT count(DISTINCT segid) FROM memories_fts_0_idx")
+    return int(count)

@@ -1,0 +1,258 @@
+"""An upgrade in adversity: damaged files, earlier copies, sudden death, a full disk."""
+
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from agentops_memory.errors import StartRefused
+from agentops_memory.sqlite.schema import upgrade
+from agentops_memory.sqlite.schema.migrate import migrated
+
+from ..support.engines import rows
+from ..support.files import NOW, assert_sound, beside, copy_of, disk, found, old_texts
+from ..support.original import DAMAGES, Original, filled, with_hot_journal, with_wal_left
+from ..support.process import run
+from ..support.samples import sampled
+
+ROWS = 1000  # more than the cache holds: what is not committed is in the file, or in the log
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+# Damage
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("journal_mode", sampled(["WAL", "DELETE"], 2))
+def test_a_damaged_index_does_not_stop_the_upgrade(
+    path: Path, damage: str, journal_mode: str
+) -> None:
+    filled(path, journal_mode=journal_mode)
+    before = old_texts(path)
+    DAMAGES[damage](path)
+
+    migrated(path, NOW)
+
+    assert rows(path, "SELECT id, title, content FROM memories") == before
+    assert found(path, "word77") == [77]
+    assert_sound(path, live=200)
+
+
+def test_damage_among_the_rows_is_refused_and_the_file_stays(path: Path) -> None:
+    filled(path)
+    overwrite_a_page_of_rows(path)
+    before = path.read_bytes()
+
+    with pytest.raises(StartRefused, match="malformed"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == before
+
+
+def test_rows_that_only_the_log_holds_are_upgraded_and_copied(path: Path) -> None:
+    with_wal_left(path)
+    assert "only the log" not in path.read_bytes().decode("latin-1")
+
+    migrated(path, NOW)
+
+    assert found(path, "walrus") == [2]
+    assert_sound(path, live=2)
+    assert len(old_texts(copy_of(path))) == 2
+
+
+def test_a_transaction_that_was_cut_off_is_rolled_back_first(path: Path) -> None:
+    with_hot_journal(path)
+    assert b"never committed" in path.read_bytes()
+
+    migrated(path, NOW)
+
+    assert rows(path, "SELECT DISTINCT title FROM memories") == [("A title",)]
+    assert_sound(path, live=200)
+
+
+# The copy
+
+
+@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+def test_a_copy_stays_that_the_original_can_use(path: Path, journal_mode: str) -> None:
+    filled(path, journal_mode=journal_mode)
+    path.chmod(0o600)
+    before = old_texts(path)
+
+    migrated(path, NOW)
+
+    assert beside(path) == ["memory.db.before-upgrade"]
+    copy = copy_of(path)
+    assert old_texts(copy) == before
+    assert rows(copy, "SELECT rowid FROM observations_fts('word77')") == [(77,)]
+    assert rows(copy, "PRAGMA integrity_check") == [("ok",)]
+    assert rows(copy, "PRAGMA journal_mode") == [("delete",)]
+    assert copy.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_of_that_name_is_never_overwritten(path: Path) -> None:
+    filled(path)
+    before = old_texts(path)
+    copy_of(path).write_text("precious")
+    path.with_name("memory.db.before-upgrade-2").mkdir()
+
+    migrated(path, NOW)
+
+    assert copy_of(path).read_text() == "precious"
+    assert old_texts(path.with_name("memory.db.before-upgrade-3")) == before
+    assert_sound(path, live=200)
+
+
+def test_a_copy_of_an_earlier_state_stays_beside_the_new_one(path: Path) -> None:
+    filled(path)
+    killed_at(path, "_displaced")
+    first = copy_of(path).read_bytes()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        Original(database).observation("saved by the original in between")
+
+    migrated(path, NOW)
+
+    assert copy_of(path).read_bytes() == first
+    assert len(old_texts(path.with_name("memory.db.before-upgrade-2"))) == 201
+    assert_sound(path, live=201)
+
+
+# What stops it
+
+
+@pytest.mark.parametrize(
+    "point", sampled(["kept_copy", "_register", "content_hash", "_displaced", "log"], 2)
+)
+@pytest.mark.parametrize("journal_mode", ["WAL", pytest.param("DELETE", marks=pytest.mark.slow)])
+def test_a_process_killed_in_the_middle_leaves_a_file_that_the_next_start_upgrades(
+    path: Path, point: str, journal_mode: str
+) -> None:
+    filled(path, journal_mode=journal_mode, rows=ROWS)
+    for _ in range(2):
+        killed_at(path, point)
+
+    migrated(path, NOW)
+
+    assert beside(path) == ["memory.db.before-upgrade"]
+    assert len(old_texts(copy_of(path))) == ROWS
+    assert found(path, "word77") == [77]
+    assert_sound(path, live=ROWS)
+
+
+def test_a_process_killed_while_it_copies_leaves_nothing_behind_in_the_end(path: Path) -> None:
+    filled(path)
+    killed_at(path, "_contents")
+    assert path.with_name("memory.db.before-upgrade.part").exists()
+
+    migrated(path, NOW)
+
+    assert beside(path) == ["memory.db.before-upgrade"]
+    assert_sound(path, live=200)
+
+
+def test_half_a_copy_is_made_anew(path: Path) -> None:
+    filled(path)
+    path.with_name("memory.db.before-upgrade.part").write_text("half of it")
+
+    migrated(path, NOW)
+
+    assert beside(path) == ["memory.db.before-upgrade"]
+    assert len(old_texts(copy_of(path))) == 200
+
+
+@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+def test_too_little_space_is_refused_and_the_need_is_named(
+    path: Path, journal_mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(path, journal_mode=journal_mode)
+    before = path.read_bytes()
+    free = SimpleNamespace(free=1_000_000)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: free)
+
+    with pytest.raises(StartRefused, match=r"needs [0-9,]{9,} bytes free .* there are 1,000,000"):
+        migrated(path, NOW)
+
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["memory.db"]
+
+
+@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+@pytest.mark.parametrize("sizes", [0.5, 1.3, 1.7])
+def test_a_disk_that_fills_up_on_the_way_leaves_the_file_as_it_was(
+    tmp_path: Path, journal_mode: str, sizes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = filled(tmp_path / "source.db", journal_mode=journal_mode, rows=2000)
+    before = old_texts(source)
+    size = source.stat().st_size
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**12))
+    with disk(tmp_path / "disk", size=int(size * (1 + sizes))) as folder:
+        path = folder / "memory.db"
+        path.write_bytes(source.read_bytes())
+
+        with pytest.raises(StartRefused, match=r"full|space"):
+            migrated(path, NOW)
+
+        assert old_texts(path) == before
+        assert rows(path, "SELECT rowid FROM observations_fts('word77')") == [(77,)]
+
+
+@pytest.mark.slow
+def test_the_space_that_is_asked_for_is_enough(tmp_path: Path) -> None:
+    source = filled(tmp_path / "source.db", journal_mode="WAL", rows=2000)
+    DAMAGES["garbage in a page"](source)
+    size = source.stat().st_size
+    with closing(sqlite3.connect(source)) as database:
+        needed = upgrade.needed(size, upgrade.SPACE_NEEDED, upgrade.projects_of(database))
+    with disk(tmp_path / "disk", size=size + needed + 64 * 1024) as folder:
+        path = folder / "memory.db"
+        path.write_bytes(source.read_bytes())
+
+        migrated(path, NOW)
+
+        assert_sound(path, live=2000)
+
+
+def test_the_space_for_the_index_of_many_small_projects_is_counted() -> None:
+    size = 6 * 1024 * 1024
+
+    assert upgrade.needed(size, 1, 2000) - upgrade.needed(size, 1, 8) > 64 * 1024 * 1024
+
+
+# Helpers
+
+
+def overwrite_a_page_of_rows(path: Path) -> None:
+    content = path.read_bytes()
+    at = content.rindex(b"word150 ") & ~0xFFF
+    path.write_bytes(content[:at] + b"\x00" * 4096 + content[at + 4096 :])
+
+
+# Replaces a function that the upgrade calls with one that kills the process.
+KILLED = """
+import os, signal, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from agentops_memory.sqlite.schema import migrate, upgrade
+
+def kill(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+point = sys.argv[2]
+if point == "log":
+    upgrade.log.warning = lambda text, **_: kill() if text.startswith("upgraded") else None
+else:
+    setattr(upgrade, point, kill)
+migrate.migrated(Path(sys.argv[1]), datetime.now(UTC))
+"""
+
+
+def killed_at(path: Path, point: str) -> None:
+    """An upgrade in a process that is killed when it comes to the point."""
+    assert run(str(path), point, code=KILLED).returncode == -signal.SIGKILL

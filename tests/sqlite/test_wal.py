@@ -1,0 +1,121 @@
+"""The write-ahead log stays short, also where some read or other always runs."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.base import open_files as wal
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.readers import READERS
+
+from ..support.engine import count, run, save, statement
+
+PAGE = 4096
+LONG = 200  # pages
+SAVES = 100
+SLOW = 0.02  # seconds of a read
+
+
+def test_the_log_begins_again_while_reads_go_on_and_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "EVERY", 1)
+    monkeypatch.setattr(wal, "LONG", LONG)
+    outcomes = tried(monkeypatch)
+
+    async def write_among_readers(engine: SqliteEngine) -> None:
+        async with reading_all_the_time(engine):
+            for number in range(SAVES):
+                await save(engine, f"apple {number} " + "x" * 2 * PAGE)
+        assert await count(engine) == SAVES
+        assert outcomes.count(True) > 1  # not each time: a busy machine's reads take long
+
+    run(tmp_path / "memory.db", write_among_readers)
+
+
+def test_a_log_that_cannot_begin_again_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "EVERY", 1)
+    monkeypatch.setattr(wal, "LONG", 1)
+    is_over = threading.Event()
+
+    def read_on(tx: Transaction) -> None:
+        statement(tx, "SELECT 1 FROM memories")
+        assert is_over.wait(10)
+
+    async def write_beside_a_long_read(engine: SqliteEngine) -> None:
+        reading = asyncio.create_task(engine.read(OPERATOR, read_on))
+        for number in range(3):
+            await save(engine, f"apple {number}")
+            assert await count(engine) == number + 1
+        is_over.set()
+        await reading
+
+    run(tmp_path / "memory.db", write_beside_a_long_read)
+
+
+def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "EVERY", 1)
+    monkeypatch.setattr(wal, "LONG", LONG)
+    monkeypatch.setattr(wal, "TIMEOUT", timedelta(milliseconds=1))
+    path, outcomes = tmp_path / "memory.db", tried(monkeypatch)
+
+    async def write_beside_a_replicator(engine: SqliteEngine) -> None:
+        await save(engine, "apple")
+        with closing(connect(path)) as replicator:
+            replicator.execute("BEGIN")
+            replicator.execute("SELECT 1 FROM memories").fetchone()
+            for number in range(SAVES):
+                await save(engine, f"apple {number} " + "x" * 2 * PAGE)
+        assert outcomes
+        assert not any(outcomes)
+        assert len(outcomes) <= path.with_name("memory.db-wal").stat().st_size / PAGE / LONG
+        for _ in range(2):  # the log is seen to after a save was answered
+            await save(engine, "x" * LONG * PAGE)  # too little, were it held
+            await save(engine, "pear")
+            assert outcomes.pop()
+
+    run(path, write_beside_a_replicator)
+
+
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the log has begun again, each time that it was to."""
+    outcomes, try_it = list[bool](), wal.restarted
+
+    def restarted(database: sqlite3.Connection) -> bool:
+        outcomes.append(try_it(database))
+        return outcomes[-1]
+
+    monkeypatch.setattr(wal, "restarted", restarted)
+    return outcomes
+
+
+@asynccontextmanager
+async def reading_all_the_time(engine: SqliteEngine) -> AsyncIterator[None]:
+    """Inside, each write finds a read that began before it."""
+    is_over = False
+
+    def read_slowly(tx: Transaction) -> None:
+        statement(tx, "SELECT count(*) FROM memories").fetchall()
+        threading.Event().wait(SLOW)
+
+    async def read_again_and_again() -> None:
+        while not is_over:
+            await engine.read(OPERATOR, read_slowly)
+
+    readers = [asyncio.create_task(read_again_and_again()) for _ in range(READERS)]
+    yield
+    is_over = True
+    await asyncio.gather(*readers)

@@ -1,0 +1,410 @@
+"""Memory stores of the Anthropic dialect: made, listed, changed, archived, deleted."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anthropic
+import pytest
+
+from ..support.anthropic_sdk import (
+    NOWHERE,
+    STORES,
+    client,
+    memory,
+    paths,
+    refusal,
+    sdk,
+    store,
+    versions,
+)
+from ..support.requirements import requirement
+from ..support.service import START, Service
+
+__all__ = ["sdk"]
+
+NOON = "2030-01-01T12:00:00.000000Z"
+
+
+@requirement(
+    "anthropic:sdk:create-store",
+    "anthropic:sdk:base-url",
+    "anthropic:stores:fields",
+    "anthropic:fields",
+    "anthropic:ids",
+)
+def test_a_store_is_made_with_what_was_said_and_nothing_else(service: Service) -> None:
+    made = service.http.post(
+        STORES, json={"name": "notes", "description": "of Ada", "metadata": {"user": "ada"}}
+    )
+
+    assert made.status_code == 200
+    assert made.json() == {
+        "id": made.json()["id"],
+        "type": "memory_store",
+        "name": "notes",
+        "description": "of Ada",
+        "metadata": {"user": "ada"},
+        "created_at": NOON,
+        "updated_at": NOON,
+        "archived_at": None,
+    }
+    kind, _, digits = made.json()["id"].partition("_")
+    assert (kind, len(digits), int(digits, 16) > 0) == ("memstore", 32, True)
+
+
+def test_a_store_needs_only_a_name_which_another_may_have_too(sdk: anthropic.Anthropic) -> None:
+    one, other = store(sdk, "notes"), store(sdk, "notes")
+
+    assert one.id != other.id
+    assert (one.name, one.description, one.metadata, one.archived_at) == ("notes", "", {}, None)
+
+
+@requirement("anthropic:times")
+def test_an_instant_has_its_microseconds(service: Service) -> None:
+    service.clock.advance(microseconds=123_456)
+
+    made = service.http.post(STORES, json={"name": "notes"}).json()
+
+    assert made["created_at"] == "2030-01-01T12:00:00.123456Z"
+
+
+@requirement("anthropic:sdk:get-store")
+def test_a_store_is_found_again(sdk: anthropic.Anthropic) -> None:
+    made = store(sdk)
+
+    assert sdk.beta.memory_stores.retrieve(made.id) == made
+
+
+LIMITS: list[tuple[dict[str, Any], str]] = [
+    ({"name": ""}, "name: String should have at least 1 character"),
+    ({"name": "n" * 256}, "name: String should have at most 255 characters"),
+    (
+        {"name": " \u2003"},
+        "name: String should have more than white space and no control characters",
+    ),
+    ({"name": "a\nb"}, "name: String should have more than white space and no control characters"),
+    ({"name": 7}, "name: Input should be a valid string"),
+    ({"description": "d" * 1025}, "description: String should have at most 1024 characters"),
+    ({"description": "a\0"}, "description: String should have no NUL"),
+    ({"description": ["d"]}, "description: Input should be a valid string"),
+    ({"metadata": []}, "metadata: Input should be an object"),
+    ({"metadata": {"k" * 65: "v"}}, "metadata: String should have at most 64 characters"),
+    ({"metadata": {"": "v"}}, "metadata: String should have at least 1 character"),
+    ({"metadata": {"k": "v" * 513}}, "metadata: String should have at most 512 characters"),
+    ({"metadata": {"k": 1}}, "metadata: Input should be a valid string"),
+    ({"metadata": {"k": "\0"}}, "metadata: String should have no NUL"),
+    ({"metadata": {"a\0": "v"}}, "metadata: String should have no NUL"),
+]
+
+
+@pytest.mark.parametrize(("fields", "sentence"), LIMITS)
+@requirement("anthropic:stores:limits", "anthropic:metadata:limits")
+def test_what_is_over_a_limit_is_refused_of_a_new_store_and_of_a_change(
+    service: Service, sdk: anthropic.Anthropic, fields: dict[str, Any], sentence: str
+) -> None:
+    held = store(sdk)
+
+    made = service.http.post(STORES, json={"name": "n", **fields})
+    changed = service.http.post(f"{STORES}/{held.id}", json=fields)
+
+    error = {"type": "invalid_request_error", "message": sentence}
+    assert [(one.status_code, one.json()["error"]) for one in (made, changed)] == [(400, error)] * 2
+    assert list(sdk.beta.memory_stores.list()) == [held]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({}, "name: Field required"),
+        ({"name": None}, "name: Field required"),
+        (
+            {"name": "n", "metadata": {str(n): "v" for n in range(17)}},
+            "metadata: Object should have at most 16 members",
+        ),
+        ({"name": "n", "metadata": {"k": None}}, "metadata: Input should be a valid string"),
+    ],
+)
+@requirement("anthropic:stores:limits", "anthropic:metadata:limits")
+def test_a_new_store_has_a_name_and_at_most_sixteen_pairs_of_texts(
+    service: Service, body: dict[str, Any], sentence: str
+) -> None:
+    answer = service.http.post(STORES, json=body)
+
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, sentence)
+
+
+@requirement("anthropic:stores:limits", "anthropic:metadata:limits")
+def test_a_limit_itself_may_be_reached(sdk: anthropic.Anthropic) -> None:
+    pairs = {"é" * 63 + "abcdefghijklmnop"[n]: "ü" * 512 for n in range(16)}
+
+    made = sdk.beta.memory_stores.create(name="é" * 255, description="ü" * 1024, metadata=pairs)
+
+    assert (len(made.name), len(made.description), made.metadata) == (255, 1024, pairs)
+
+
+def test_every_fault_is_named_and_no_key_of_metadata_is_repeated(service: Service) -> None:
+    body = {"name": 1, "description": 2, "metadata": {"hunter2": 3, "hunter3": 4}}
+
+    answer = service.http.post(STORES, json=body)
+
+    fault = "Input should be a valid string"
+    assert answer.json()["error"]["message"] == (
+        f"name: {fault}; description: {fault}; metadata: {fault}"
+    )
+
+
+def test_a_name_is_kept_as_it_was_sent(sdk: anthropic.Anthropic) -> None:
+    assert store(sdk, "  Ada's  notes ").name == "  Ada's  notes "
+
+
+@requirement("anthropic:sdk:update-store", "anthropic:metadata:patch")
+def test_a_change_sets_what_it_says_and_keeps_the_rest(
+    service: Service, sdk: anthropic.Anthropic
+) -> None:
+    made = sdk.beta.memory_stores.create(
+        name="notes", description="of Ada", metadata={"a": "1", "b": "2", "c": "3"}
+    )
+    service.clock.advance(minutes=1)
+
+    changed = sdk.beta.memory_stores.update(
+        made.id, name="diary", metadata={"b": None, "c": "4", "d": "5", "never": None}
+    )
+
+    expected = made.model_copy(
+        update={
+            "name": "diary",
+            "metadata": {"a": "1", "c": "4", "d": "5"},
+            "updated_at": START + timedelta(minutes=1),
+        }
+    )
+    assert changed == expected == sdk.beta.memory_stores.retrieve(made.id)
+
+
+def test_a_description_is_cleared_by_an_empty_one_and_kept_by_null(
+    sdk: anthropic.Anthropic,
+) -> None:
+    made = sdk.beta.memory_stores.create(name="notes", description="of Ada")
+
+    kept = sdk.beta.memory_stores.update(made.id, description=None, name=None, metadata=None)
+    cleared = sdk.beta.memory_stores.update(made.id, description="")
+
+    assert (kept, cleared.description) == (made, "")
+
+
+def test_a_change_of_nothing_leaves_no_trace(service: Service, sdk: anthropic.Anthropic) -> None:
+    made = sdk.beta.memory_stores.create(name="notes", metadata={"a": "1"})
+    service.clock.advance(minutes=1)
+
+    same = sdk.beta.memory_stores.update(made.id, name="notes", metadata={"a": "1", "b": None})
+    bodiless = service.http.post(f"{STORES}/{made.id}")
+
+    assert same == made
+    assert bodiless.json()["updated_at"] == NOON
+
+
+@requirement("anthropic:metadata:patch", "anthropic:metadata:limits")
+def test_a_patch_may_turn_over_all_pairs_and_leave_no_more_than_sixteen(
+    sdk: anthropic.Anthropic,
+) -> None:
+    old, new = ({f"{word}{n}": word for n in range(16)} for word in ("old", "new"))
+    made = sdk.beta.memory_stores.create(name="notes", metadata=old)
+
+    over = refusal(lambda: sdk.beta.memory_stores.update(made.id, metadata={"one more": "1"}))
+    turned = sdk.beta.memory_stores.update(made.id, metadata={**dict.fromkeys(old), **new})
+    many = refusal(
+        lambda: sdk.beta.memory_stores.update(made.id, metadata=dict.fromkeys(map(str, range(33))))
+    )
+
+    assert over["message"] == "metadata has at most 16 pairs."
+    assert turned.metadata == new
+    assert many["message"] == "metadata: Object should have at most 32 members"
+
+
+@requirement("anthropic:sdk:list-stores", "anthropic:paging")
+def test_stores_are_listed_newest_first_page_by_page(sdk: anthropic.Anthropic) -> None:
+    made = [store(sdk, f"store {number}") for number in range(5)]
+
+    first = sdk.beta.memory_stores.list(limit=2)
+    every = list(sdk.beta.memory_stores.list(limit=2))
+
+    assert first.data == [made[4], made[3]]
+    assert first.next_page is not None
+    assert sdk.beta.memory_stores.list(limit=5).next_page is None
+    assert every == made[::-1]
+
+
+@requirement("anthropic:sdk:list-stores")
+def test_stores_are_listed_by_the_instants_of_their_making(
+    service: Service, sdk: anthropic.Anthropic
+) -> None:
+    made = []
+    for _ in range(4):
+        made.append(store(sdk))
+        service.clock.advance(hours=1)
+    second, third = made[1].created_at, made[2].created_at
+
+    def listed(**bounds: datetime | str) -> list[str]:
+        return [one.id for one in sdk.beta.memory_stores.list(**bounds)]  # type: ignore[arg-type]
+
+    assert listed(created_at_gte=second, created_at_lte=third) == [made[2].id, made[1].id]
+    assert listed(created_at_gte=third.astimezone(UTC).isoformat()) == [made[3].id, made[2].id]
+    assert listed(created_at_gte=third, created_at_lte=second) == []
+    bad = refusal(lambda: listed(created_at_lte="yesterday"))
+    assert bad["message"] == "created_at[lte]: it must be an instant in RFC 3339."
+
+
+@pytest.mark.parametrize(
+    "time",
+    ["2030-01-01", "2030-W01-2", "20300101T120000Z", "2030-01-01T12", "2030-01-01T12:00Z", "now",
+     "2030-01-01\N{WATERMELON}12:00:00Z", "2030-01-01T12:00:00Z\n", " 2030-01-01T12:00:00Z", "",
+     "2030-01-01T24:00:00Z", "2030-01-01T12:00:60Z", "2030-01-01T12:00:00+0200", "1893499200",
+     "2030-01-01T12:00:00+01:60", "2030-01-01T12:00:00,5Z", "0001-01-01T00:00:00+05:00",
+     "9999-12-31T23:59:59-05:00", "9999-12-31T23:59:59.9999999Z"],
+)  # fmt: skip
+@requirement("anthropic:times")
+def test_what_is_no_instant_is_refused(service: Service, time: str) -> None:
+    answer = service.http.get(STORES, params={"created_at[gte]": time})
+
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        400,
+        "created_at[gte]: it must be an instant in RFC 3339.",
+    )
+
+
+@requirement("anthropic:times")
+def test_an_instant_without_an_offset_is_in_utc(service: Service, sdk: anthropic.Anthropic) -> None:
+    made = store(sdk)
+
+    def listed(**bounds: datetime | str) -> list[str]:
+        return [one.id for one in sdk.beta.memory_stores.list(**bounds)]  # type: ignore[arg-type]
+
+    for end in ("created_at_gte", "created_at_lte"):
+        for same in (
+            START.replace(tzinfo=None), "2030-01-01t12:00:00z", "2030-01-01 12:00:00",
+            "2030-01-01T14:00:00+02:00",
+        ):  # fmt: skip
+            assert listed(**{end: same}) == [made.id]
+    assert listed(created_at_gte=datetime(2030, 1, 1, 12, 0, 1)) == []  # noqa: DTZ001 - meant so
+    unescaped = service.http.get(f"{STORES}?created_at[lte]=2030-01-01T13:00:00+02:00")
+    assert unescaped.json()["data"] == []
+
+
+@requirement("anthropic:sdk:list-stores", "anthropic:times")
+def test_a_bound_is_exact_beyond_the_microsecond(
+    service: Service, sdk: anthropic.Anthropic
+) -> None:
+    service.clock.advance(microseconds=494_349)
+    store(sdk)
+
+    def count(end: str, fraction: str) -> int:
+        asked = {f"created_at[{end}]": f"2030-01-01T12:00:00.{fraction}Z"}
+        return len(service.http.get(STORES, params=asked).json()["data"])
+
+    assert [count("gte", digits) for digits in ("494349", "49434900", "4943491")] == [1, 1, 0]
+    assert [count("lte", digits) for digits in ("494349", "4943499", "4943489")] == [1, 1, 0]
+
+
+@requirement("anthropic:sdk:archive-store", "anthropic:stores:archived-twice")
+def test_a_store_is_archived_once_and_for_good(service: Service, sdk: anthropic.Anthropic) -> None:
+    made, other = store(sdk), store(sdk)
+    service.clock.advance(minutes=1)
+    at = START + timedelta(minutes=1)
+
+    archived = sdk.beta.memory_stores.archive(made.id)
+    service.clock.advance(minutes=1)
+
+    assert archived == made.model_copy(update={"archived_at": at, "updated_at": at})
+    assert sdk.beta.memory_stores.archive(made.id) == archived
+    assert sdk.beta.memory_stores.retrieve(made.id) == archived
+    assert list(sdk.beta.memory_stores.list()) == [other]
+    assert list(sdk.beta.memory_stores.list(include_archived=True)) == [other, archived]
+    for bad in ("x", "", "1", "0", "yes"):
+        assert service.http.get(STORES, params={"include_archived": bad}).status_code == 400
+
+
+@requirement("anthropic:sdk:list-stores")
+def test_the_first_of_repeated_parameters_counts(
+    service: Service, sdk: anthropic.Anthropic
+) -> None:
+    one, archived = store(sdk), store(sdk)
+    sdk.beta.memory_stores.archive(archived.id)
+
+    def listed(query: str) -> list[str]:
+        return [item["id"] for item in service.http.get(f"{STORES}?{query}").json()["data"]]
+
+    assert listed("include_archived=true&include_archived=false") == [archived.id, one.id]
+    assert listed("include_archived=True&include_archived=x") == [archived.id, one.id]
+    assert listed("include_archived=false&include_archived=true") == [one.id]
+    assert listed("include_archived=true&limit=1&limit=x") == [archived.id]
+    assert service.http.get(f"{STORES}?limit=x&limit=1").status_code == 400
+
+
+@requirement("anthropic:stores:archived")
+def test_an_archived_store_takes_no_change_and_gives_up_what_is_in_it(
+    sdk: anthropic.Anthropic,
+) -> None:
+    made = store(sdk)
+    kept, going = memory(sdk, made, "/kept"), memory(sdk, made, "/going")
+    memories, history = sdk.beta.memory_stores.memories, sdk.beta.memory_stores.memory_versions
+    memories.update(kept.id, memory_store_id=made.id, content="newer")
+    first = versions(sdk, made, memory_id=kept.id)[-1]
+    sdk.beta.memory_stores.archive(made.id)
+
+    refused = [
+        refusal(lambda: sdk.beta.memory_stores.update(made.id, name="other")),
+        refusal(lambda: memory(sdk, made, "/more")),
+        refusal(lambda: memories.update(kept.id, memory_store_id=made.id, content="newest")),
+    ]
+
+    assert {error["type"] for error in refused} == {"invalid_request_error"}
+    assert {error["message"] for error in refused} == {
+        "The memory store is archived; what is in it stays as it is."
+    }
+    assert paths(sdk, made) == ["/going", "/kept"]
+    memories.delete(going.id, memory_store_id=made.id)
+    assert history.redact(first.id, memory_store_id=made.id).redacted_at
+    assert paths(sdk, made) == ["/kept"]
+    assert sdk.beta.memory_stores.delete(made.id).id == made.id
+
+
+@requirement("anthropic:sdk:delete-store", "anthropic:deleting")
+def test_a_deleted_store_is_gone_with_all_that_was_in_it(
+    service: Service, sdk: anthropic.Anthropic
+) -> None:
+    made = store(sdk)
+    held = memory(sdk, made, "/a")
+
+    deleted = service.http.delete(f"{STORES}/{made.id}")
+
+    assert deleted.json() == {"id": made.id, "type": "memory_store_deleted"}
+    below = [
+        ("GET", ""), ("POST", ""), ("DELETE", ""), ("POST", "/archive"), ("GET", "/memories"),
+        ("GET", f"/memories/{held.id}"), ("POST", f"/memories/{held.id}"),
+        ("DELETE", f"/memories/{held.id}"), ("GET", "/memory_versions"),
+        ("GET", f"/memory_versions/{held.memory_version_id}"),
+        ("POST", f"/memory_versions/{held.memory_version_id}/redact"),
+    ]  # fmt: skip
+    answers = [service.http.request(how, f"{STORES}/{made.id}{path}") for how, path in below]
+    assert {(answer.status_code, answer.json()["error"]["type"]) for answer in answers} == {
+        (404, "not_found_error")
+    }
+    assert list(sdk.beta.memory_stores.list(include_archived=True)) == []
+
+
+@pytest.mark.parametrize(
+    "id_", [NOWHERE, "memstore_", "memstore_" + "0" * 31, "memstore_" + "G" * 32, "mem_" + "0" * 32,
+            "1", "%00", "..%2f", "memstore_" + "0" * 33, "m" * 2000]
+)  # fmt: skip
+@requirement("anthropic:ids:foreign")
+def test_what_is_no_store_is_404(service: Service, id_: str) -> None:
+    answer = service.http.get(f"{STORES}/{id_}")
+
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
+
+
+@requirement("anthropic:sdk:exceptions")
+def test_a_store_that_is_not_there_is_the_exception_for_it(service: Service) -> None:
+    with client(service) as sdk:
+        error = refusal(lambda: sdk.beta.memory_stores.retrieve(NOWHERE), anthropic.NotFoundError)
+
+    assert error == {"type": "not_found_error", "message": "No such memory store."}

@@ -1,0 +1,185 @@
+"""Each transaction is a span, and each step in it says what it decided."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.engine.engine import Engine, Transaction
+from agentops_memory.engine.search import SearchTable
+from agentops_memory.errors import NotFound, Unavailable
+from agentops_memory.memory.lookalikes import lookalikes
+from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.memory import Memory, MemoryId, SessionId
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.saves import save
+from agentops_memory.memory.sessions import Sessions
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.recall.recall import Recall
+from agentops_memory.recall.text.features import ALL
+from agentops_memory.recall.text.summary import Message
+from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry.step_spans import MOST_STEPS, SEARCHES, STEPS
+
+from ..support.otlp import Attributes, Collector, ReceivedSpan
+from ..support.traced import ADA, DEMO, collector, draft, memories, trace
+
+__all__ = ["collector"]
+
+
+def steps(collector: Collector, of: ReceivedSpan) -> list[tuple[str, Attributes]]:
+    """The steps below a transaction's span, in order, with what they say."""
+    return [(child.name, child.attributes) for child in collector.children(of)]
+
+
+def test_each_tier_of_a_save_says_what_it_decided(collector: Collector, tmp_path: Path) -> None:
+    async def work(_: Telemetry, engine: Engine) -> None:
+        await memories(engine).save(ADA, draft("a fact", key="a/key"))
+        await memories(engine).save(ADA, draft("a newer fact", key="a/key"))
+        await memories(engine).save(ADA, draft("a thought"))
+        await memories(engine).save(ADA, draft("a thought"))
+
+    trace(collector, tmp_path, work)
+
+    missed: Attributes = {"memory.dedup.matched": False}
+    assert [steps(collector, saved) for saved in collector.all("store.add_observation")] == [
+        [
+            ("store.dedup.topic_key", missed),
+            ("store.dedup.hash", missed),
+            ("store.insert", {"memory.observation.id": 1}),
+        ],
+        [("store.dedup.topic_key", {"memory.dedup.matched": True, "memory.observation.id": 1})],
+        [("store.dedup.hash", missed), ("store.insert", {"memory.observation.id": 2})],
+        [("store.dedup.hash", {"memory.dedup.matched": True, "memory.observation.id": 2})],
+    ]
+
+
+def test_a_search_says_which_match_found_how_much(collector: Collector, tmp_path: Path) -> None:
+    async def work(_: Telemetry, engine: Engine) -> None:
+        await memories(engine).save(ADA, draft("blue whales", key="animals/whales"))
+        await memories(engine).save(ADA, replace(draft("blue jays"), session=SessionId("s2")))
+        await Recall(engine=engine).search(ADA, "animals/whales", Filter(project=DEMO), 10)
+
+    trace(collector, tmp_path, work)
+
+    looked = steps(collector, collector.one("store.search"))
+    assert [name for name, _ in looked] == ["store.fts"] * 3
+    assert [step["memory.fts.match"] for _, step in looked] == ["keyed", "every", "best"]
+    assert [step["memory.search.result_count"] for _, step in looked] == [1, 0, 1]
+
+
+def test_a_context_says_how_much_was_found_and_filled_up(
+    collector: Collector, tmp_path: Path
+) -> None:
+    async def work(_: Telemetry, engine: Engine) -> None:
+        for content in ("blue whales sing", "blue jays shout", "ants are quiet"):
+            await memories(engine).save(ADA, replace(draft(content), session=SessionId(content)))
+        await Recall(engine=engine).context(ADA, "blue whales", Filter(project=DEMO), 3)
+
+    trace(collector, tmp_path, work)
+
+    assert steps(collector, collector.one("store.fetch_context")) == [
+        ("store.fts", {"memory.fts.match": "best", "memory.search.result_count": 2}),
+        ("store.backfill", {"memory.search.result_count": 1}),
+        ("store.pins", {"memory.search.result_count": 0}),
+    ]
+
+
+def test_a_look_for_what_is_alike_says_how_many_candidates_there_were(
+    collector: Collector, tmp_path: Path
+) -> None:
+    async def work(_: Telemetry, engine: Engine) -> None:
+        for content in ("blue whales sing at dawn", "blue whales sing at dusk", "ants are quiet"):
+            saved = await memories(engine).save(ADA, draft(content))
+            await engine.read(ADA, lookalikes, saved.memory.id, 3, ALL, timedelta(seconds=9))
+
+    trace(collector, tmp_path, work)
+
+    counts = [it.attributes for it in collector.spans if it.name == "store.similar"]
+    assert counts == [{"memory.search.result_count": it} for it in (1, 2, 1)]
+
+
+def test_the_end_of_a_session_says_how_long_its_summary_is(
+    collector: Collector, tmp_path: Path
+) -> None:
+    said = [Message(role="user", content="hello")]
+    told = "Session: 1 messages (1 user, 0 assistant). Started with: hello"
+
+    async def work(_: Telemetry, engine: Engine) -> None:
+        sessions = Sessions(engine=engine)
+        await sessions.close(ADA, SessionId("s1"), await sessions.hear(ADA, said), DEMO)
+
+    trace(collector, tmp_path, work)
+
+    assert collector.one("store.summarize").attributes == {
+        "memory.session.message_count": 1,
+        "memory.summary.length": len(told),
+    }
+
+
+def test_an_error_in_a_transaction_marks_every_span_on_its_way(
+    collector: Collector, tmp_path: Path
+) -> None:
+    async def work(telemetry: Telemetry, engine: Engine) -> None:
+        with telemetry.operation("get_observation", {}):
+            await memories(engine).get(ADA, MemoryId(7))
+
+    with pytest.raises(NotFound):
+        trace(collector, tmp_path, work)
+
+    ended = [(s.name, s.failed, s.attributes["error.type"]) for s in collector.spans]
+    assert ended == [
+        ("store.get", True, "not_found"),
+        ("memory.get_observation", True, "not_found"),
+    ]
+
+
+def test_an_error_in_a_step_marks_the_step_too(collector: Collector, tmp_path: Path) -> None:
+    def again(tx: Transaction, memory: Memory) -> None:
+        tx[MemoryTable].insert(memory)
+
+    async def work(_: Telemetry, engine: Engine) -> None:
+        saved = await memories(engine).save(ADA, draft("a fact"))
+        await engine.read(OPERATOR, again, saved.memory)
+
+    with pytest.raises(Unavailable):
+        trace(collector, tmp_path, work)
+
+    assert [span.name for span in collector.spans if span.failed] == [
+        "store.insert",
+        "store.again",
+    ]
+
+
+def test_the_steps_of_a_long_transaction_are_bounded(collector: Collector, tmp_path: Path) -> None:
+    def many(tx: Transaction) -> None:
+        for number in range(MOST_STEPS + 1):
+            save(tx, draft(f"fact {number}"), timedelta(0))
+
+    async def work(_: Telemetry, engine: Engine) -> None:
+        await engine.write(OPERATOR, many)
+        assert (await Recall(engine=engine).totals(ADA, DEMO)).memories == MOST_STEPS + 1
+
+    trace(collector, tmp_path, work)
+
+    assert len(collector.children(collector.one("store.many"))) == MOST_STEPS
+
+
+def test_every_step_is_a_method_of_its_table() -> None:
+    for table, named in [*STEPS.items(), (SearchTable, SEARCHES)]:
+        assert named.keys() <= set(dir(table)), table
+
+
+def test_a_traced_transaction_has_every_part_of_a_transaction(
+    collector: Collector, tmp_path: Path
+) -> None:
+    def missing(tx: Transaction) -> list[str]:
+        parts = [name for name in vars(Transaction) if not name.startswith("_")]
+        assert "search" in parts
+        return [name for name in parts if not hasattr(tx, name)]
+
+    async def work(_: Telemetry, engine: Engine) -> None:
+        assert await engine.read(OPERATOR, missing) == []
+
+    trace(collector, tmp_path, work)

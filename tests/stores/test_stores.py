@@ -1,0 +1,273 @@
+"""Memory stores as a whole: made, read, archived, deleted."""
+
+import re
+from uuid import UUID
+
+import pytest
+
+from ..support.requirements import requirement
+from ..support.service import Service
+from ..support.stores import (
+    NEVER,
+    STORES,
+    TIME,
+    Object,
+    at,
+    delete,
+    entry,
+    entry_at,
+    fault,
+    ids,
+    invalid,
+    ok,
+    redact,
+    refusal,
+    store,
+    update,
+    version_at,
+    versions,
+)
+
+
+@requirement(
+    "stores:base",
+    "stores:no-version-header",
+    "stores:create",
+    "stores:store:fields",
+    "stores:metadata:default",
+    "stores:decided:description",
+)
+def test_a_new_store_is_active_and_empty(service: Service) -> None:
+    answer = service.http.post("/api/v1/cloud/memory_stores", json={"name": "Notes"})
+
+    made = ok(answer, 201)
+    assert made == {
+        "id": made["id"],
+        "type": "memory_store",
+        "name": "Notes",
+        "description": "",
+        "status": "active",
+        "entry_count": 0,
+        "total_size": 0,
+        "metadata": {},
+        "created_at": "2030-01-01T12:00:00.000000Z",
+        "updated_at": "2030-01-01T12:00:00.000000Z",
+    }
+
+
+@requirement("stores:get")
+def test_a_store_is_read_as_it_was_made(service: Service) -> None:
+    made = store(service.http, "Notes", description="Of the team", metadata={"team": "a"})
+
+    assert ok(service.http.get(at(made))) == made
+    assert (made["description"], made["metadata"]) == ("Of the team", {"team": "a"})
+
+
+@requirement("stores:store:trimmed")
+def test_the_name_and_the_description_are_trimmed(service: Service) -> None:
+    made = store(service.http, " \t\u3000My notes\n", description="\n of mine \n")
+
+    assert (made["name"], made["description"]) == ("My notes", "of mine")
+
+
+@requirement("stores:create:names-repeat")
+def test_two_stores_may_have_one_name(service: Service) -> None:
+    assert store(service.http, "Same")["id"] != store(service.http, "Same")["id"]
+
+
+@requirement("stores:create:name-missing", "stores:error:400", "stores:error:param")
+@pytest.mark.parametrize("body", [{}, {"name": None}, {"name": ""}, {"name": " \n\t\u00a0"}])
+def test_a_store_needs_a_name(service: Service, body: Object) -> None:
+    told = refusal(service.http.post(STORES, json=body))
+
+    assert told == (400, "invalid_request_error", "Missing required field: name", "name")
+    assert ids(service.http.get(STORES)) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", 7), ("name", ["a"]), ("name", True), ("description", 7), ("description", {}),
+        ("metadata", []), ("metadata", "a"), ("metadata", {"a": 1}), ("metadata", {"a": None}),
+        ("metadata", {"a": {"b": "c"}}),
+    ],
+)  # fmt: skip
+def test_a_field_of_another_type_is_refused_by_its_name(
+    service: Service, field: str, value: object
+) -> None:
+    answer = service.http.post(STORES, json={"name": "a", field: value})
+
+    assert fault(answer) == invalid(field)
+
+
+def test_null_is_as_absent(service: Service) -> None:
+    made = store(service.http, description=None, metadata=None)
+
+    assert (made["description"], made["metadata"]) == ("", {})
+
+
+@requirement("stores:unknown-fields")
+def test_unknown_fields_are_ignored(service: Service) -> None:
+    made = store(service.http, id="memstore_mine", status="archived", more={"a": [1]})
+    written = entry(service.http, made, "a", size=5, version=7)
+    after = update(service.http, made, written, "Other", more=None)
+
+    assert (made["status"], written["version"], after["version"]) == ("active", 1, 2)
+    assert made["id"] != "memstore_mine"
+
+
+@requirement("stores:ids", "stores:ids-in-order")
+def test_ids_are_those_of_uuids_of_version_7_and_order_by_time(service: Service) -> None:
+    made = store(service.http)
+    written = [entry(service.http, made, str(number)) for number in range(3)]
+    service.clock.advance(seconds=1)
+    written.append(entry(service.http, made, "later"))
+    told = versions(service.http, made)
+
+    for prefix, objects in (("memstore_", [made]), ("mem_", written), ("memver_", told)):
+        for each in objects:
+            assert re.fullmatch(f"{prefix}[0-9a-f]{{32}}", each["id"])
+            assert UUID(each["id"].removeprefix(prefix)).version == 7
+    assert sorted(each["id"] for each in written) == [each["id"] for each in written]
+
+
+@requirement("stores:times")
+def test_times_have_six_digits_of_a_second(service: Service) -> None:
+    service.clock.advance(microseconds=494_349)
+    made = store(service.http)
+    written = entry(service.http, made, "a")
+    service.clock.advance(microseconds=1)
+    archived = ok(service.http.post(at(made, "archive")))
+    (version,) = versions(service.http, made)
+    redacted = redact(service.http, made, version)
+
+    for told in (made, written, archived, version, redacted):
+        times = {name: told[name] for name in told if name.endswith("_at")}
+        assert all(TIME.fullmatch(time) for time in times.values()), times
+    assert made["created_at"] == "2030-01-01T12:00:00.494349Z"
+    assert archived["archived_at"] == "2030-01-01T12:00:00.494350Z"
+
+
+@requirement("stores:store:counts")
+def test_a_store_counts_active_entries_and_their_bytes(service: Service) -> None:
+    made = store(service.http)
+
+    def counts() -> tuple[int, int]:
+        told = ok(service.http.get(at(made)))
+        (listed,) = ok(service.http.get(STORES))["data"]
+        assert listed == told
+        return told["entry_count"], told["total_size"]
+
+    first = entry(service.http, made, "a", "\u00e9\u00e9")
+    entry(service.http, made, "b", "12345")
+    assert counts() == (2, 9)
+    update(service.http, made, first, "1")
+    assert counts() == (2, 6)
+    delete(service.http, entry_at(made, first))
+    assert counts() == (1, 5)
+
+
+# Archiving
+
+
+@requirement("stores:archive")
+def test_an_archived_store_says_since_when(service: Service) -> None:
+    made = store(service.http, "Notes", metadata={"a": "b"})
+    service.clock.advance(seconds=5)
+
+    archived = ok(service.http.post(at(made, "archive")))
+
+    time = "2030-01-01T12:00:05.000000Z"
+    assert archived == made | {"status": "archived", "archived_at": time, "updated_at": time}
+    assert ok(service.http.get(at(made))) == archived
+
+
+@requirement("stores:archive:twice", "stores:error:409", "stores:decided:conflict-type")
+def test_a_store_is_archived_once(service: Service) -> None:
+    made = store(service.http)
+    archived = ok(service.http.post(at(made, "archive")))
+    service.clock.advance(seconds=5)
+
+    assert fault(service.http.post(at(made, "archive"))) == (409, "conflict_error", None)
+    assert ok(service.http.get(at(made))) == archived
+
+
+@requirement(
+    "stores:archive:allowed",
+    "stores:decided:archived-writes",
+    "stores:decided:archived-delete",
+    "stores:decided:archived-redact",
+)
+def test_what_is_in_an_archived_store_is_read_and_redacted_and_nothing_else(
+    service: Service,
+) -> None:
+    http, made = service.http, store(service.http)
+    written = entry(http, made, "a")
+    ok(http.post(at(made, "archive")))
+    before = ok(http.get(at(made)))
+
+    for answer in [
+        http.post(at(made, "memories"), json={"path": "b", "content": "more"}),
+        http.put(entry_at(made, written), json={"content": "other"}),
+        http.delete(entry_at(made, written)),
+    ]:
+        assert fault(answer) == (409, "conflict_error", None)
+    for method in ("PUT", "DELETE"):
+        answer = http.request(method, at(made, "memories", f"mem_{NEVER}"), json={"content": "x"})
+        assert fault(answer) == (404, "not_found_error", None)
+    assert ok(http.get(entry_at(made, written))) == written
+    assert ids(http.get(at(made, "memories"))) == [written["id"]]
+    assert ids(http.get(at(made, "search"), params={"q": "hello"})) == [written["id"]]
+    (version,) = versions(http, made)
+    assert ok(http.get(version_at(made, version)))["content"] == "Hello world"
+    assert redact(http, made, version)["redacted"] is True
+    assert ok(http.get(at(made))) == before
+    delete(http, at(made))
+
+
+# Deletion
+
+
+@requirement("stores:delete")
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_a_deleted_store_is_gone_with_all_that_is_below_it(
+    service: Service, is_archived: bool
+) -> None:
+    http, made, kept = service.http, store(service.http), store(service.http, "Kept")
+    written, other = entry(http, made, "a"), entry(http, kept, "a")
+    (version,) = versions(http, made)
+    if is_archived:
+        ok(http.post(at(made, "archive")))
+
+    delete(http, at(made))
+
+    everything = ids(http.get(STORES, params={"include_archived": "true"}))
+    assert everything == [kept["id"]]
+    for method, path in [
+        ("GET", at(made)),
+        ("POST", at(made, "archive")),
+        ("DELETE", at(made)),
+        ("GET", at(made, "memories")),
+        ("GET", entry_at(made, written)),
+        ("DELETE", entry_at(made, written)),
+        ("GET", at(made, "versions")),
+        ("GET", version_at(made, version)),
+        ("POST", f"{version_at(made, version)}/redact"),
+        ("GET", f"{at(made, 'search')}?q=hello"),
+    ]:
+        told = refusal(http.request(method, path))
+        assert told == (404, "not_found_error", f"MemoryStore '{made['id']}' was not found.", None)
+    assert ok(http.get(entry_at(kept, other))) == other
+
+
+@pytest.mark.parametrize(
+    "unknown", [f"memstore_{NEVER}", "memstore_nonexistent", "x", "%00", "a%20b"]
+)
+@requirement("stores:unknown-ids", "stores:error:404")
+def test_an_unknown_store_is_named_in_the_refusal(service: Service, unknown: str) -> None:
+    shown = {"%00": "\ufffd", "a%20b": "a b"}.get(unknown, unknown)
+
+    for method, below in [("GET", ""), ("DELETE", ""), ("POST", "/archive"), ("GET", "/versions")]:
+        told = refusal(service.http.request(method, f"{STORES}/{unknown}{below}"))
+        sentence = f"MemoryStore '{shown}' was not found."
+        assert told == (404, "not_found_error", sentence, None)

@@ -1,0 +1,260 @@
+"""Memory stores in the domain, over the engine itself."""
+
+import asyncio
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
+from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.model.space import NO_PROJECT, Project, StoreId
+from agentops_memory.memory.model.stores import (
+    Entry,
+    EntryChange,
+    EntryDraft,
+    EntryFilter,
+    EntryId,
+    Page,
+    Slice,
+    StoreChange,
+    StoreDraft,
+    StoreFilter,
+    VersionFilter,
+    VersionId,
+)
+from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.memory.sql.revisions import VersionTable
+from agentops_memory.memory.sql.stores import EntryTable, StoreTable
+from agentops_memory.recall.recall import Recall
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.stores.rules.entries import Entries
+from agentops_memory.stores.rules.listing import Branch
+from agentops_memory.stores.rules.rules import Policy
+from agentops_memory.stores.rules.stores import Stores
+from agentops_memory.stores.rules.versions import Versions
+
+from ..support import engine as engines
+from ..support.database import assert_index_is_whole
+from ..support.engine import opened
+from ..support.service import Clock
+
+POLICY = Policy(
+    paths_nest=True,
+    unchanged_is_change=True,
+    done_is_done=False,
+    repeats_are_refused=True,
+    archived_keeps_entries=True,
+    current_is_redacted=True,
+    redaction_takes_all=False,
+)
+
+
+def noted(caller: Caller, action: str, **fields: object) -> None:
+    """An audit that nobody reads."""
+    assert caller is OPERATOR, (action, fields)
+
+
+def stores(engine: SqliteEngine) -> Stores:
+    return Stores(engine=engine, policy=POLICY, audit=noted)
+
+
+async def new_store(engine: SqliteEngine) -> StoreId:
+    return (await stores(engine).create(OPERATOR, StoreDraft(name="Notes"))).value.id
+
+
+def test_a_caller_of_some_projects_finds_its_own_beside_stores(tmp_path: Path) -> None:
+    part = Caller(projects=Patterns(("demo*",)))
+
+    async def look(engine: SqliteEngine) -> None:
+        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        await entries.create(OPERATOR, store, EntryDraft(path="a", content="an apple"))
+        await engines.save(engine, "an apple too")
+        recall = Recall(engine=engine)
+        for seen in (Filter(), Filter(scope="project"), Filter(global_too=True)):
+            found = await recall.search(part, "apple", seen, 9)
+            assert [hit.memory.text.content for hit in found.hits] == ["an apple too"]
+        assert not (await recall.search(part, "apple", Filter(scope=store), 9)).hits
+        assert (await recall.totals(part, None)).projects == (Project("demo"),)
+        assert NO_PROJECT not in (await recall.totals(OPERATOR, None)).projects
+
+    engines.run(tmp_path / "memory.db", look)
+
+
+def test_a_store_is_searched_before_anything_is_in_it(tmp_path: Path) -> None:
+    async def look(engine: SqliteEngine) -> None:
+        store = await new_store(engine)
+        assert not (await Recall(engine=engine).search_store(OPERATOR, store, "apple", 9)).hits
+
+    engines.run(tmp_path / "memory.db", look)
+    assert_index_is_whole(tmp_path / "memory.db")
+
+
+def test_an_unknown_entry_of_an_archived_store_is_unknown(tmp_path: Path) -> None:
+    async def look(engine: SqliteEngine) -> None:
+        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        await stores(engine).archive(OPERATOR, store)
+        for change in (
+            entries.amend(OPERATOR, store, EntryId("none"), EntryChange(content="x")),
+            entries.delete(OPERATOR, store, EntryId("none")),
+        ):
+            with pytest.raises(NotFound):
+                await change
+
+    engines.run(tmp_path / "memory.db", look)
+
+
+def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
+    tmp_path: Path,
+) -> None:
+    name = "postgres://a:b1C2d3@c " * 2
+
+    async def look(engine: SqliteEngine) -> None:
+        own = Stores(engine=engine, policy=replace(POLICY, longest_name=len(name)), audit=noted)
+        made = await own.create(OPERATOR, StoreDraft(name=name))
+        assert (made.redacted, len(made.value.name)) == (2, len(name))
+        amended = await own.amend(OPERATOR, made.value.id, StoreChange(name=name))
+        assert (amended.redacted, len(amended.value.name)) == (2, len(name))
+        with pytest.raises(Invalid):
+            await own.create(OPERATOR, StoreDraft(name=f"{name}x"))
+
+    engines.run(tmp_path / "memory.db", look)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "a//b", "a/../b", "./a", "a/", "/a", "a\0", "/".join("a" * 21), "x" * 1025]
+)
+def test_a_path_is_refused_in_the_domain_whatever_the_dialect(tmp_path: Path, path: str) -> None:
+    async def look(engine: SqliteEngine) -> None:
+        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        with pytest.raises(Invalid):
+            await entries.create(OPERATOR, store, EntryDraft(path=path, content="x"))
+
+    engines.run(tmp_path / "memory.db", look)
+
+
+def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path: Path) -> None:
+    part, never = Caller(projects=Patterns(("demo*",))), EntryId("none")
+    page, draft = Page(limit=9), EntryDraft(path="a", content="b")
+
+    async def look(engine: SqliteEngine) -> None:
+        store, own = await new_store(engine), stores(engine)
+        entries = Entries(engine=engine, policy=POLICY)
+        versions = Versions(engine=engine, policy=POLICY, audit=noted)
+        for asked in (
+            own.create(part, StoreDraft(name="a")),
+            own.get(part, store),
+            own.list(part, StoreFilter(), page),
+            own.amend(part, store, StoreChange(name="a")),
+            own.archive(part, store),
+            own.delete(part, store),
+            entries.create(part, store, draft),
+            entries.get(part, store, never),
+            entries.list(part, store, EntryFilter(), page),
+            entries.tree(part, store, Branch(limit=9)),
+            entries.amend(part, store, never, EntryChange(content="b")),
+            entries.delete(part, store, never),
+            versions.get(part, store, VersionId("none")),
+            versions.list(part, store, VersionFilter(), page),
+            versions.redact(part, store, VersionId("none")),
+            Recall(engine=engine).search_store(part, store, "apple", 9),
+        ):
+            with pytest.raises(Denied):
+                await asked
+
+    engines.run(tmp_path / "memory.db", look)
+
+
+def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
+    tmp_path: Path,
+) -> None:
+    clock, path = Clock(), tmp_path / "memory.db"
+
+    async def change() -> None:
+        async with (
+            opened(path, clock=clock) as one,
+            opened(path, clock=clock) as other,
+        ):
+            store = await new_store(one)
+            both = [Entries(engine=engine, policy=POLICY) for engine in (one, other)]
+            made = (await both[0].create(OPERATOR, store, EntryDraft(path="a", content="0"))).value
+            for number in range(1, 30):
+                clock.advance(milliseconds=-1 if number % 3 else 2)
+                content = EntryChange(content=str(number))
+                await both[number % 2].amend(OPERATOR, store, made.id, content)
+            versions = Versions(engine=one, policy=POLICY, audit=noted)
+            seen = VersionFilter(entry=made.id, with_content=True)
+            told = (await versions.list(OPERATOR, store, seen, Page(limit=100))).items
+            assert [version.content for version in told] == [str(n) for n in range(29, -1, -1)]
+            whole = await versions.list(OPERATOR, store, VersionFilter(), Page(limit=100))
+            assert [version.id for version in whole.items] == [version.id for version in told]
+
+    asyncio.run(change())
+
+
+def test_a_tree_is_that_of_its_paths(tmp_path: Path) -> None:
+    paths = ["a", "a.md", "a/b", "a/b/c", "a0", "b/é/x", "b/é/y", "b/z", "é", "𝄞/a", "𝄞/b/c"]
+
+    async def look(engine: SqliteEngine) -> None:
+        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        for path in reversed(paths):
+            await entries.create(OPERATOR, store, EntryDraft(path=path, content=path))
+        for prefix, is_shallow, limit in product(
+            ("", "a/", "b/", "b/é/", "c/"), (0, 1), (1, 2, 99)
+        ):
+            found: list[str] = []
+            after, is_more = None, True
+            while is_more:
+                branch = Branch(
+                    prefix=prefix, is_shallow=bool(is_shallow), after=after, limit=limit,
+                    with_content=True,
+                )  # fmt: skip
+                items, is_more = astuple_of(await entries.tree(OPERATOR, store, branch))
+                assert len(items) <= limit
+                assert all(isinstance(i, str) or i.content == i.path for i in items)
+                found += [item if isinstance(item, str) else item.path for item in items]
+                after = found[-1] if found else None
+            assert found == items_of(paths, prefix, is_shallow=bool(is_shallow))
+
+    engines.run(tmp_path / "memory.db", look)
+
+
+def items_of(paths: list[str], prefix: str, *, is_shallow: bool) -> list[str]:
+    """What a tree has below a prefix, in the order of code points."""
+    below = [path for path in sorted(paths) if path.startswith(prefix)]
+    if not is_shallow:
+        return below
+    items = []
+    for path in below:
+        segment, slash, _ = path.removeprefix(prefix).partition("/")
+        items.append(prefix + segment + slash)
+    return sorted(set(items))
+
+
+def astuple_of(part: Slice[Entry | str]) -> tuple[tuple[Entry | str, ...], bool]:
+    return part.items, part.has_more
+
+
+def test_what_is_in_a_deleted_store_is_in_no_table_any_more(tmp_path: Path) -> None:
+    def told(tx: Transaction, store: StoreId) -> list[object]:
+        every = Page(limit=9)
+        return [
+            tx[StoreTable].get(store),
+            tx[EntryTable].at(store, "a"),
+            *tx[EntryTable].from_path(store, "", "", 9),
+            *tx[EntryTable].page(store, EntryFilter(), every).items,
+            *tx[VersionTable].page(store, VersionFilter(), every).items,
+            *tx[MemoryTable].newest(Filter(store=store), 9),
+        ]
+
+    async def look(engine: SqliteEngine) -> None:
+        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        await entries.create(OPERATOR, store, EntryDraft(path="a", content="b"))
+        assert len(list(filter(None, await engine.read(OPERATOR, told, store)))) == 6
+        await stores(engine).delete(OPERATOR, store)  # and nobody has emptied it yet
+        assert list(filter(None, await engine.read(OPERATOR, told, store))) == []
+
+    engines.run(tmp_path / "memory.db", look)

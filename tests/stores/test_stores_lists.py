@@ -1,0 +1,370 @@
+"""Lists of the Memory Stores API: their pages, their order, and what they leave out."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from agentops_memory.recall.text.ids import Uids
+
+from ..support.requirements import requirement
+from ..support.service import START, Service, serving
+from ..support.stores import (
+    NEVER,
+    STORES,
+    at,
+    delete,
+    entry,
+    entry_at,
+    fault,
+    ids,
+    invalid,
+    ok,
+    refusal,
+    store,
+    update,
+)
+
+Listed = tuple[str, list[str]]
+"""The path of a list, and the ids in it, newest first."""
+
+SORTS = ("stores", "entries", "versions")
+NONE: dict[str, Any] = {"data": [], "first_id": None, "last_id": None, "has_more": False}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """For what is refused whatever is stored."""
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
+
+
+@pytest.fixture(params=SORTS)
+def path(request: pytest.FixtureRequest, shared: Service) -> str:
+    """The path of a list."""
+    home = store(shared.http)
+    paths = {"entries": at(home, "memories"), "versions": at(home, "versions")}
+    return paths.get(request.param, STORES)
+
+
+@pytest.fixture(params=SORTS)
+def listed(request: pytest.FixtureRequest, service: Service) -> Callable[[int], Listed]:
+    """Makes a list of so many items."""
+
+    def made(count: int) -> Listed:
+        http = service.http
+        if request.param == "stores":
+            return STORES, [store(http, f"n{n}")["id"] for n in range(count)][::-1]
+        home = store(http)
+        written = [entry(http, home, f"p{n}") for n in range(count)]
+        if request.param == "entries":
+            return at(home, "memories"), [each["id"] for each in written][::-1]
+        return at(home, "versions"), ids(http.get(at(home, "versions"), params={"limit": "100"}))
+
+    return made
+
+
+def page(http: httpx.Client, path: str, **asked: object) -> tuple[list[str], bool]:
+    """The ids of a page, and whether there is more; its ends are named rightly."""
+    told = ok(http.get(path, params={name: str(value) for name, value in asked.items()}))
+    found = [item["id"] for item in told["data"]]
+    assert told.keys() == {"data", "first_id", "last_id", "has_more"}
+    assert (told["first_id"], told["last_id"]) == ((found[0], found[-1]) if found else (None, None))
+    return found, told["has_more"]
+
+
+@requirement("stores:list", "stores:paging:order", "stores:paging:envelope")
+def test_a_list_runs_from_the_newest_to_the_oldest(
+    service: Service, listed: Callable[[int], Listed]
+) -> None:
+    path, every = listed(5)
+
+    assert len(every) == 5
+    assert page(service.http, path) == (sorted(every, reverse=True), False)
+
+
+@requirement("stores:paging:empty")
+def test_an_empty_list_has_no_ends(service: Service, listed: Callable[[int], Listed]) -> None:
+    path, _ = listed(0)
+
+    assert ok(service.http.get(path)) == NONE
+
+
+@requirement("stores:paging:limit", "stores:paging:limit-capped")
+def test_a_page_has_20_items_and_never_more_than_100(
+    service: Service, listed: Callable[[int], Listed]
+) -> None:
+    path, every = listed(101)
+
+    assert page(service.http, path) == (every[:20], True)
+    assert page(service.http, path, limit="") == (every[:20], True)
+    assert page(service.http, path, limit=1) == (every[:1], True)
+    assert page(service.http, path, limit="007") == (every[:7], True)
+    assert page(service.http, path, limit=100) == (every[:100], True)
+    for more in ("101", "1000", "9" * 5000):
+        assert page(service.http, path, limit=more) == (every[:100], True)
+
+
+@pytest.mark.parametrize(
+    "limit", ["0", "00", "-1", "abc", "1.5", "1e2", "+5", "\u0665", "0x10", "%00", " "]
+)
+@requirement("stores:paging:limit-refused")
+def test_what_is_no_number_of_items_is_refused(shared: Service, path: str, limit: str) -> None:
+    assert fault(shared.http.get(f"{path}?limit={limit}")) == invalid("limit")
+
+
+@requirement("stores:paging:before", "stores:paging:has-more")
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_pages_lead_through_a_list_and_back(
+    service: Service, listed: Callable[[int], Listed], size: int
+) -> None:
+    path, every = listed(7)
+
+    down: list[str] = []
+    while len(down) < 7:
+        cursor = {"after_id": down[-1]} if down else {}
+        found, has_more = page(service.http, path, limit=size, **cursor)
+        down += found
+        assert has_more == (len(down) < 7)
+    assert down == every
+    up = [every[-1]]
+    while len(up) < 7:
+        found, has_more = page(service.http, path, limit=size, before_id=up[0])
+        up = found + up
+        assert has_more == (len(up) < 7)
+    assert up == every
+    assert page(service.http, path, before_id=every[0]) == ([], False)
+    assert page(service.http, path, after_id=every[-1]) == ([], False)
+
+
+@requirement("stores:paging:stable")
+def test_a_cursor_is_a_place_also_when_nothing_is_there(
+    service: Service, listed: Callable[[int], Listed]
+) -> None:
+    path, every = listed(4)
+    prefix = every[0].partition("_")[0]
+    lowest, highest = f"{prefix}_{NEVER}", f"{prefix}_{'f' * 32}"
+
+    assert page(service.http, path, after_id=highest) == (every, False)
+    assert page(service.http, path, after_id=lowest) == ([], False)
+    assert page(service.http, path, before_id=lowest, limit=2) == (every[2:], True)
+    assert page(service.http, path, before_id=highest) == ([], False)
+
+
+@requirement("stores:paging:stable")
+def test_a_cursor_holds_when_what_it_names_is_deleted(service: Service) -> None:
+    http, home = service.http, store(service.http)
+    written = [entry(http, home, f"p{n}") for n in range(5)]
+    every = [each["id"] for each in written][::-1]
+    first, _ = page(http, at(home, "memories"), limit=2)
+
+    delete(http, entry_at(home, written[3]))  # the last of that page
+
+    assert page(http, at(home, "memories"), after_id=first[-1]) == (every[2:], False)
+    assert page(http, at(home, "memories"), before_id=first[-1]) == (every[:1], False)
+
+
+@requirement("stores:paging:both-cursors")
+def test_two_cursors_exclude_each_other(service: Service, listed: Callable[[int], Listed]) -> None:
+    path, every = listed(3)
+
+    answer = service.http.get(path, params={"after_id": every[0], "before_id": every[2]})
+
+    assert fault(answer) == invalid("before_id")
+
+
+@pytest.mark.parametrize("name", ["after_id", "before_id"])
+@pytest.mark.parametrize(
+    "cursor", ["x", "memstore_", f"other_{NEVER}", f"{NEVER}", "%00", "mem_" + "G" * 32, "1"]
+)
+@requirement("stores:paging:malformed-cursor")
+def test_a_cursor_that_is_no_id_of_the_kind_is_refused(
+    shared: Service, path: str, name: str, cursor: str
+) -> None:
+    assert fault(shared.http.get(f"{path}?{name}={cursor}")) == invalid(name)
+
+
+def test_a_cursor_of_another_kind_is_refused(service: Service) -> None:
+    home = store(service.http)
+
+    for path in (at(home, "memories"), at(home, "versions")):
+        answer = service.http.get(path, params={"after_id": home["id"]})
+        assert fault(answer) == invalid("after_id")
+
+
+# What is left out
+
+
+@requirement("stores:list:archived")
+def test_archived_stores_are_listed_when_asked_for(service: Service) -> None:
+    old, new = store(service.http, "Old"), store(service.http, "New")
+    ok(service.http.post(at(old, "archive")))
+
+    for asked in ({}, {"include_archived": "false"}, {"include_archived": "False"}):
+        assert ids(service.http.get(STORES, params=asked)) == [new["id"]]
+    for flag in ("true", "True"):
+        every = ids(service.http.get(STORES, params={"include_archived": flag}))
+        assert every == [new["id"], old["id"]]
+
+
+@requirement("stores:list:archived-flag")
+def test_the_first_of_repeated_parameters_counts(service: Service) -> None:
+    old, new = store(service.http, "Old"), store(service.http, "New")
+    ok(service.http.post(at(old, "archive")))
+
+    def found(query: str) -> list[str]:
+        return ids(service.http.get(f"{STORES}?{query}"))
+
+    assert found("include_archived=true&include_archived=false") == [new["id"], old["id"]]
+    assert found("include_archived=false&include_archived=true&limit=5&limit=x") == [new["id"]]
+    assert found("include_archived=true&name=O&name=%FF") == [old["id"]]
+    assert found("include_archived=true&name=&name=O") == [new["id"], old["id"]]
+
+
+@pytest.mark.parametrize("text", ["%FF", "a%00", "%ED%A0%80", "a%C3", "%00"])
+@requirement("stores:error:400")
+def test_what_no_stored_text_can_be_like_is_refused(service: Service, text: str) -> None:
+    home = store(service.http)
+
+    for path, name in [(STORES, "name"), (at(home, "memories"), "path_prefix"),
+                       (at(home, "search"), "q")]:  # fmt: skip
+        assert fault(service.http.get(f"{path}?{name}={text}")) == invalid(name)
+        assert ok(service.http.get(f"{path}?{name}=%EF%BF%BD+"))["data"] == []
+
+
+@requirement("stores:list:archived-flag")
+@pytest.mark.parametrize("flag", ["garbage", "1", "yes", "%00"])
+def test_a_flag_that_is_neither_true_nor_false_is_refused(shared: Service, flag: str) -> None:
+    answer = shared.http.get(f"{STORES}?include_archived={flag}")
+
+    assert fault(answer) == invalid("include_archived")
+
+
+@requirement("stores:list:name")
+def test_stores_are_found_by_the_beginning_of_their_names(service: Service) -> None:
+    names = (
+        "Notes",
+        "notebook",
+        "My notes",
+        "\u00c4pfel",
+        "Stra\u00dfe",
+        "100%",
+        "100 more",
+        "no_e",
+    )
+    made = {store(service.http, name)["id"]: name for name in names}
+
+    def found(prefix: str) -> list[str]:
+        listed = ids(service.http.get(STORES, params={"name": prefix}))
+        return sorted(made[id_] for id_ in listed)
+
+    assert found("note") == found("NOTE") == ["Notes", "notebook"]
+    assert found("\u00e4PF") == ["\u00c4pfel"]
+    assert found("strasse") == ["Stra\u00dfe"]
+    assert found("100%") == ["100%"]
+    assert found("no_") == ["no_e"]
+    assert found("otes") == []
+    assert len(found("")) == len(names)
+
+
+@requirement("stores:list:name", "stores:paging:has-more")
+def test_a_filter_fills_the_page(service: Service) -> None:
+    wanted = []
+    for number in range(4):
+        wanted.append(store(service.http, f"wanted {number}")["id"])
+        store(service.http, f"other {number}")
+
+    assert page(service.http, STORES, name="wanted", limit=3) == (wanted[:0:-1], True)
+    rest = page(service.http, STORES, name="wanted", limit=3, after_id=wanted[1])
+    assert rest == (wanted[:1], False)
+    back = page(service.http, STORES, name="wanted", limit=2, before_id=wanted[0])
+    assert back == ([wanted[2], wanted[1]], True)
+
+
+@requirement("stores:list:created")
+@pytest.mark.parametrize("sort", ["stores", "entries"])
+def test_a_list_is_bounded_by_time_with_both_ends(service: Service, sort: str) -> None:
+    home = store(service.http, "Home")
+    path = STORES if sort == "stores" else at(home, "memories")
+    made = []
+    for number in range(3):
+        service.clock.advance(seconds=10)
+        if sort == "stores":
+            made.append(store(service.http, str(number)))
+        else:
+            made.append(entry(service.http, home, str(number)))
+    first, second, third = (each["id"] for each in made)
+
+    def found(**ends: str) -> list[str]:
+        bounds = {f"created_at[{end}]": at_ for end, at_ in ends.items()}
+        return [id_ for id_ in ids(service.http.get(path, params=bounds)) if id_ != home["id"]]
+
+    assert found(gte="2030-01-01T12:00:20Z") == [third, second]
+    assert found(gte="2030-01-01T12:00:20.000001Z") == [third]
+    assert found(lte="2030-01-01T12:00:20Z") == [second, first]
+    assert found(gte=made[1]["created_at"], lte=made[1]["created_at"]) == [second]
+    assert found(gte="2030-01-01T14:00:20+02:00", lte="2030-01-01t06:30:20-05:30") == [second]
+    unescaped = service.http.get(f"{path}?created_at[gte]=2030-01-01T14:00:30+02:00")
+    assert ids(unescaped) == [third]
+    assert found(gte="2030-01-01T12:00:30.0000001Z") == []
+    assert found(lte="2030-01-01T12:00:10.0000009Z") == [first]
+    assert found(gte="2031-01-01T00:00:00Z") == []
+    assert found(gte="0001-01-01T00:00:00Z", lte="9999-12-31T23:59:59Z") == [third, second, first]
+
+
+@pytest.mark.parametrize("name", ["created_at[gte]", "created_at[lte]"])
+@pytest.mark.parametrize(
+    "time",
+    ["garbage", "2030-01-01", "2030-01-01T12:00:00", "2030-13-01T12:00:00Z", "20300101T120000Z",
+     "2030-01-01T24:00:00Z", "2030-01-01T12:00:00+01:60",
+     "2030-01-01T12:00Z", "2030-01-01T25:00:00Z", "2030-02-30T12:00:00Z", "1893499200",
+     "0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "0000-01-01T00:00:00Z",
+     "10000-01-01T00:00:00Z", "2030-01-01T12:00:00+99:00", "2030-W01-1T12:00:00Z", "\0",
+     "\u0662\u0660\u0663\u0660-01-01T12:00:00Z"],
+)  # fmt: skip
+@requirement("stores:list:created-invalid")
+def test_what_is_no_time_is_refused(shared: Service, name: str, time: str) -> None:
+    home = store(shared.http)
+
+    for path in (STORES, at(home, "memories")):
+        told = refusal(shared.http.get(path, params={name: time}))
+        assert (told.status, told.type, told.param) == invalid(name)
+
+
+@requirement("stores:entries:prefix")
+def test_entries_are_listed_by_the_beginning_of_their_paths(service: Service) -> None:
+    home = store(service.http)
+    paths = ("a/b", "a/bc.md", "a/x", "A/b", "a%/1", "a_b", "ab", "\u00e4/b")
+    for path in paths:
+        entry(service.http, home, path)
+
+    def found(prefix: str) -> set[str]:
+        answer = service.http.get(at(home, "memories"), params={"path_prefix": prefix})
+        return {item["path"] for item in ok(answer)["data"]}
+
+    assert found("a/b") == {"a/b", "a/bc.md"}
+    assert found("a/") == {"a/b", "a/bc.md", "a/x"}
+    assert found("A") == {"A/b"}
+    assert found("a%") == {"a%/1"}
+    assert found("a_") == {"a_b"}
+    assert found("\u00e4") == {"\u00e4/b"}
+    assert found("/a") == set()
+    assert found("") == set(paths)
+
+
+@requirement("stores:decided:entry-id")
+def test_versions_are_listed_of_one_entry(service: Service) -> None:
+    home, never = store(service.http), f"mem_{Uids().make(START).replace('-', '')}"
+    one, other = entry(service.http, home, "one"), entry(service.http, home, "other")
+    update(service.http, home, one, "Changed")
+
+    def of(entry_id: str) -> list[tuple[str, str]]:
+        answer = service.http.get(at(home, "versions"), params={"entry_id": entry_id})
+        return [(item["entry_path"], item["action"]) for item in ok(answer)["data"]]
+
+    assert of(one["id"]) == [("one", "updated"), ("one", "created")]
+    assert of(other["id"]) == [("other", "created")]
+    assert of(never) == []
+    answer = service.http.get(at(home, "versions"), params={"entry_id": "x"})
+    assert fault(answer) == invalid("entry_id")

@@ -1,0 +1,141 @@
+"""Spans reach the collector that is there, and one that is not stands in nobody's way."""
+
+import inspect
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry.otlp import grpc_target, http_url
+
+from ..support.forks import SOURCES
+from ..support.otlp import Collector
+from ..support.traced import each_collector
+
+__all__ = ["each_collector"]
+
+MOST = 25.0  # seconds: two for the collector, the others for a slow machine
+PATIENT = {"OTEL_EXPORTER_OTLP_TIMEOUT": "600"}  # seconds; whoever waits for the exporter is late
+
+ENDING = """
+    import sys
+    from agentops_memory.telemetry import Telemetry, configure_logging
+    configure_logging()
+    telemetry = Telemetry.started(*sys.argv[1:])
+    with telemetry.operation("stats", {}):
+        pass
+    print('"ending"', flush=True)
+    telemetry.stop()
+"""
+
+LOADED = """
+    import sys
+    from agentops_memory.telemetry import Telemetry
+    Telemetry.started(*sys.argv[1:] or [None]).stop()
+    print(*(name for name in ("opentelemetry.sdk", "grpc", "requests") if name in sys.modules))
+"""
+
+
+def test_spans_arrive_while_the_service_runs(each_collector: Collector) -> None:
+    telemetry = Telemetry.started(each_collector.endpoint, each_collector.protocol)
+    try:
+        with telemetry.operation("stats", {}):
+            pass
+
+        assert each_collector.await_span("memory.stats").parent == ""
+    finally:
+        telemetry.stop()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize("fault", ["refuses", "says nothing", "cannot be reached"])
+@pytest.mark.slow
+def test_a_dead_collector_does_not_delay_the_exit(fault: str, protocol: str) -> None:
+    with dead_port(fault) as port, python(ENDING, f"127.0.0.1:{port}", protocol) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == '"ending"\n'
+        began = time.monotonic()
+        said, _ = process.communicate(timeout=30)
+
+    assert time.monotonic() - began < MOST
+    assert process.returncode == 0
+    messages = [json.loads(line)["message"] for line in said.splitlines()]
+    assert messages[-1] == "the collector does not answer; the last spans are lost"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loaded"),
+    [
+        ((), ""),
+        (("127.0.0.1:1", "grpc"), "opentelemetry.sdk grpc"),
+        (("127.0.0.1:1", "http"), "opentelemetry.sdk requests"),
+    ],
+)
+def test_only_the_exporter_that_is_used_is_loaded(arguments: tuple[str, ...], loaded: str) -> None:
+    with python(LOADED, *arguments) as process:
+        said, _ = process.communicate(timeout=30)
+
+    assert said.strip() == loaded
+
+
+def test_an_unknown_protocol_is_refused() -> None:
+    with pytest.raises(ValueError, match="none of grpc, http"):
+        Telemetry.started("127.0.0.1:4317", "carrier-pigeon")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "target", "tls"),
+    [
+        ("collector:4317", "collector:4317", False),
+        ("[::1]:4317", "[::1]:4317", False),
+        ("http://collector:4317", "collector:4317", False),
+        ("https://collector:4317/", "collector:4317", True),
+    ],
+)
+def test_grpc_is_plain_text_unless_the_url_is_https(endpoint: str, target: str, tls: bool) -> None:
+    assert grpc_target(endpoint) == (target, tls)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "url"),
+    [
+        ("collector:4318", "http://collector:4318/v1/traces"),
+        ("http://collector:4318", "http://collector:4318/v1/traces"),
+        ("https://collector/", "https://collector/v1/traces"),
+        ("https://collector/otlp", "https://collector/otlp/v1/traces"),
+        ("https://collector/otlp/v1/traces", "https://collector/otlp/v1/traces"),
+    ],
+)
+def test_http_posts_below_the_endpoint(endpoint: str, url: str) -> None:
+    assert http_url(endpoint) == url
+
+
+@contextmanager
+def dead_port(fault: str) -> Iterator[int]:
+    """A port that refuses connections, takes them without a word, or lets them wait."""
+    with socket.socket() as bound, socket.socket() as first, socket.socket() as second:
+        bound.bind(("127.0.0.1", 0))
+        if fault != "refuses":
+            bound.listen(0 if fault == "cannot be reached" else 16)
+        if fault == "cannot be reached":
+            for waiting in (first, second):  # they fill the queue of those to be accepted
+                waiting.setblocking(False)
+                waiting.connect_ex(bound.getsockname())
+        yield bound.getsockname()[1]
+
+
+def python(program: str, *arguments: str) -> "subprocess.Popen[str]":
+    """A process of its own that runs the program."""
+    return subprocess.Popen(
+        [sys.executable, "-c", inspect.cleandoc(program), *arguments],
+        env=os.environ | PATIENT | {"PYTHONPATH": SOURCES},
+        stdout=subprocess.PIPE,
+        text=True,
+    )

@@ -1,0 +1,356 @@
+"""What the service measures of itself, as Prometheus and a collector see it."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as open_metrics_families,
+)
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import Receive, Scope, Send
+
+from agentops_memory import __version__
+from agentops_memory.http.edge.middleware import route_of
+from agentops_memory.telemetry import Requests, Telemetry
+from agentops_memory.telemetry import measures as m
+from agentops_memory.telemetry.measures import MEASURES, Kind
+
+from ..support.callers import calling, made_key
+from ..support.engine import locked, slow_words
+from ..support.measures import key, measured
+from ..support.otlp import Collector
+from ..support.process import until
+from ..support.raw import request, wire
+from ..support.service import Service, serving
+from ..support.traced import TRACE, TRACEPARENT, collector, each_collector
+
+__all__ = ["collector", "each_collector"]
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "telemetry.md"
+SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
+OPEN_METRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with serving(tmp_path / "memory.db") as running:
+        yield running
+
+
+def test_a_scrape_has_each_measure_as_it_is_declared(service: Service) -> None:
+    service.http.get("/stats")
+
+    answer = service.http.get("/metrics")
+
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = {it.name: it for it in text_string_to_metric_families(answer.text)}
+    own = {name for name in families if not name.startswith("process_")}
+    assert own == {measure.name.removesuffix("_total") for measure in MEASURES}
+    for measure in MEASURES:
+        family = families[measure.name.removesuffix("_total")]
+        assert (family.type, family.documentation) == (measure.kind, measure.help)
+        bounds = {"le"} if measure.kind is Kind.HISTOGRAM else set()
+        for sample in family.samples:
+            assert set(sample.labels) - bounds == set(measure.labels), sample
+    assert measured(service)[key("memory_info", version=__version__)] == 1
+
+
+def test_requests_are_counted_and_timed_by_route_and_status(service: Service) -> None:
+    for id_ in ("1", "2"):
+        service.http.get(f"/observations/{id_}")
+    service.http.post("/sessions/a%2Fb/end")
+    service.save("apple")
+
+    seen = measured(service)
+
+    for method, route, status, count in [
+        ("GET", "/observations/{id}", "404", 2),
+        ("POST", "/sessions/{id}/end", "200", 1),
+        ("POST", "/observations", "201", 1),
+    ]:
+        labels = {"method": method, "route": route}
+        assert seen[key("memory_requests_total", status=status, **labels)] == count
+        assert seen[key("memory_request_seconds_count", **labels)] == count
+        assert 0 < seen[key("memory_request_seconds_sum", **labels)] < 60
+    assert seen[key("memory_requests_in_flight")] == 1
+
+
+def test_a_request_that_ends_without_an_answer_has_failed() -> None:
+    async def broken(_: Scope, __: Receive, ___: Send) -> None:
+        raise RuntimeError
+
+    telemetry = Telemetry.started(None)
+    shown = telemetry.exposition()
+    transport = httpx.ASGITransport(Requests(broken, telemetry.metrics, lambda _: "none"))
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
+            await http.get("/")
+
+    with pytest.raises(RuntimeError):
+        asyncio.run(ask())
+    assert 'route="none",status="500"} 1.0\n' in shown("")[0].decode()
+
+
+def test_no_request_makes_a_label_of_its_own(service: Service) -> None:
+    paths = service.http.get("/openapi.json").json()["paths"]
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+    for number in range(20):
+        for path in (f"/nowhere/{number}", f"/observations/{number}", f"/sessions/{number}/end"):
+            service.http.request(methods[number % len(methods)], path)
+        service.save("apple", project=f"project {number}", type=f"type {number}")
+    for verb in ("BREW", "PROPFIND"):
+        with wire(service.url) as client:
+            client.send(request(verb, "/stats"))
+            client.answer()
+
+    labels = [dict(pairs) for name, pairs in measured(service) if name == "memory_requests_total"]
+
+    assert {of["route"] for of in labels} <= {*paths, "none"}
+    assert {of["method"] for of in labels} <= {*methods, "other"}
+    assert "none" in {of["route"] for of in labels}
+
+
+def test_what_became_of_saves_is_counted_once_each(service: Service) -> None:
+    service.save("apple")
+    service.save("apple")
+    service.save("banana", topic_key="a/key")
+    service.save("cherry", topic_key="a/key")
+    once = {"Idempotency-Key": "one"}
+    body = {"session_id": "s", "type": "t", "title": "T", "content": "date", "project": "demo"}
+    for _ in range(3):
+        assert service.http.post("/observations", json=body, headers=once).status_code == 201
+    assert service.http.post("/observations", json={}).status_code == 400
+
+    seen = measured(service)
+
+    actions = {"created": 3, "deduplicated": 1, "updated": 1}
+    assert {a: seen[key("memory_dedup_total", action=a)] for a in actions} == actions
+
+
+def test_contexts_are_counted_by_what_they_gave(service: Service) -> None:
+    service.http.get("/context", params={"project": "demo", "query": "anything"})
+    service.save("a pangolin sleeps")
+    service.save("an unrelated remark", session_id="another")
+    service.http.get("/context", params={"project": "demo", "query": "pangolin"})
+    service.http.get("/context", params={"project": "demo"})
+
+    seen = measured(service)
+
+    outcomes = {"empty": 1, "found": 1, "recency": 1, "degraded": 0}
+    shown = {it: seen[key("memory_context_answers_total", outcome=it)] for it in outcomes}
+    assert shown == outcomes
+    methods = {"fts5_bm25": 1, "recency": 3}
+    assert {m: seen[key("memory_context_method_total", method=m)] for m in methods} == methods
+
+
+def test_a_context_that_took_too_long_is_counted_as_degraded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_words(tmp_path / "memory.db", monkeypatch)
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="0") as service:
+        service.save("a pangolin sleeps")
+        service.http.get("/context", params={"project": "demo", "query": "pangolin"})
+
+        assert measured(service)[key("memory_context_answers_total", outcome="degraded")] == 1
+
+
+def test_secrets_are_counted_by_whatever_way_they_came(service: Service) -> None:
+    id_ = service.save("apple")["id"]
+    stores = "/anthropic/v1/memory_stores"
+    store = service.http.post(stores, json={"name": "one"}).json()["id"]
+    row = {"session_id": "s", "type": "t", "title": "T", "content": SECRET, "project": "p"}
+    agent = {"title": "T", "content": f"An agent saw {SECRET}"}
+    call = {"name": "mem_save", "arguments": agent}
+    ways: list[tuple[str, str, object]] = [
+        ("POST", "/observations", row),
+        ("PATCH", f"/observations/{id_}", {"content": SECRET}),
+        ("POST", "/sessions/s/messages", {"messages": [{"role": "user", "content": SECRET}]}),
+        ("POST", "/import", {"observations": [row | {"title": "another"}]}),
+        ("POST", f"{stores}/{store}/memories", {"path": "/a.md", "content": SECRET}),
+        ("POST", "/mcp/p", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}),
+    ]
+    for number, (method, path, body) in enumerate(ways, start=1):
+        headers = {"Accept": "application/json, text/event-stream"} if path == "/mcp/p" else {}
+        answer = service.http.request(method, path, json=body, headers=headers)
+        assert answer.is_success, answer.text
+
+        assert measured(service)[key("memory_redactions_total")] == number, path
+
+
+def test_each_secret_of_a_text_is_counted(service: Service) -> None:
+    service.save(f"{SECRET} and {SECRET}", title="T")
+
+    assert measured(service)[key("memory_redactions_total")] == 2
+
+
+def test_a_dry_run_takes_no_secret_out(service: Service) -> None:
+    row = {"session_id": "s", "type": "t", "title": "T", "content": SECRET, "project": "p"}
+    service.http.post("/import?dry_run=true", json={"observations": [row]}).raise_for_status()
+
+    assert measured(service)[key("memory_redactions_total")] == 0
+
+
+@pytest.mark.sqlite_files
+def test_writes_that_share_a_commit_are_counted_once_each_and_refused_ones_are_not(
+    service: Service,
+) -> None:
+    contents = [f"apple {number}" for number in range(8)]
+    with ThreadPoolExecutor(len(contents) + 1) as pool:
+        with locked(service.path):
+            saved = pool.map(service.save, contents)
+            refused = pool.submit(service.http.patch, "/observations/99", json={"title": "T"})
+            until(lambda: measured(service)[key("memory_write_queue_depth")] == 9)
+        assert len(list(saved)) == 8
+        assert refused.result().status_code == 404
+
+    seen = measured(service)
+
+    assert seen[key("memory_commit_batch_size_sum")] == 8
+    assert seen[key("memory_dedup_total", action="created")] == 8
+    assert seen[key("memory_write_queue_depth")] == 0
+
+
+@pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready", "/health/startup"])
+def test_a_probe_that_the_gate_answers_has_its_route(path: str) -> None:
+    assert route_of({"path": path}) == path
+    assert route_of({"path": f"{path}/more"}) == "none"
+
+
+def test_a_write_that_is_refused_is_no_commit(service: Service) -> None:
+    assert service.http.patch("/observations/99", json={"title": "T"}).status_code == 404
+
+    assert measured(service)[key("memory_commit_batch_size_count")] == 0
+
+
+def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Collector) -> None:
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+        traced = service.http.get("/stats", headers={"traceparent": TRACEPARENT})
+        assert traced.status_code == 200
+        unsampled = TRACEPARENT.replace(TRACE, TRACE[::-1]).removesuffix("01") + "00"
+        service.http.get("/stats", headers={"traceparent": unsampled})
+        answer = service.http.get("/metrics", headers=OPEN_METRICS)
+    telemetry.stop()
+
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    exemplars = {
+        (family.name, sample.exemplar.labels["trace_id"])
+        for family in open_metrics_families(answer.text)  # type: ignore[no-untyped-call]
+        for sample in family.samples
+        if sample.exemplar and sample.labels.get("route") == "/stats"
+    }
+    assert exemplars == {("memory_requests", TRACE), ("memory_request_seconds", TRACE)}
+    for name in ("memory_requests_total", "memory_request_seconds"):
+        assert collector.exemplars[name] == {TRACE}
+
+
+def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Collector) -> None:
+    collector = each_collector
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+        service.save(f"apple {SECRET}")
+        service.http.get("/context", params={"project": "demo", "query": "apple"})
+        service.http.get("/metrics")
+        telemetry.metrics.show(m.INDEX_DRIFT, 0)
+        telemetry.metrics.count(m.SWEPT_ROWS, "audit")
+        telemetry.metrics.count(m.EXPIRED)
+        telemetry.metrics.count(m.SUPERSEDED)
+        telemetry.metrics.count(m.AGENT_EVICTIONS)
+        telemetry.metrics.count(m.AGENT_ARCHIVED)
+        telemetry.metrics.count(m.COMMITMENTS_FIRED, "time")
+        telemetry.metrics.count(m.PASSES, "compaction", "done")
+        telemetry.metrics.count(m.CAPACITY_REFUSALS, "working")
+        telemetry.metrics.show(m.INDEX_PARTITIONS, 1)
+        telemetry.metrics.show(m.DISK_FREE_BYTES, 1)  # which a database elsewhere does not tell
+        telemetry.metrics.observe(m.EVENT_LOOP_LAG, 0)
+        telemetry.metrics.count(m.BACKUPS, "made")
+        for gauge in (m.BACKUP_INTERVAL, m.BACKUP_LAST_SUCCESS, m.BACKUP_BYTES):
+            telemetry.metrics.show(gauge, 1)
+    telemetry.stop()
+
+    assert collector.units == {measure.name: measure.unit for measure in MEASURES}
+    assert collector.buckets == {it.name: it.buckets for it in MEASURES if it.buckets}
+
+
+def test_a_collector_hears_of_what_is_looked_up_from_the_start(
+    tmp_path: Path, collector: Collector
+) -> None:
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    with serving(tmp_path / "memory.db", telemetry=telemetry):
+        until(lambda: telemetry.metrics.shown(m.TENANTS_OPEN))
+    telemetry.stop()
+
+    assert collector.gauges["memory_tenants_open"] == 1
+    assert {"memory_rows", "memory_database_bytes"} <= set(collector.gauges)
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "*/*", "", "text/plain; version=zero", "application/openmetrics-text; version=what",
+        "application/openmetrics-text;escaping=\u00ff", ",;,=;", "text/html",
+    ],
+)  # fmt: skip
+def test_whatever_is_accepted_the_answer_is_one_of_two(service: Service, accept: str) -> None:
+    answer = service.http.get("/metrics", headers=[(b"Accept", accept.encode("latin-1"))])
+
+    assert answer.status_code == 200
+    ends = "# EOF\n" if "openmetrics" in accept else "\n"
+    assert answer.text.endswith(ends)
+
+
+def statuses(service: Service) -> dict[str, int]:
+    """What each kind of caller is answered at /metrics."""
+    tokens = {
+        "nobody": None,
+        "reader": made_key(service.path, "reader"),
+        "of some projects": made_key(service.path, "admin", projects=("billing-*",)),
+        "another tenant": made_key(service.path, "admin", "acme"),
+    }
+
+    def status(token: str | None) -> int:
+        with calling(service, token) as client:
+            return client.get("/metrics").status_code
+
+    return {name: status(token) for name, token in tokens.items()}
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("keys", [401, 200, 403, 403]), ("open", [200] * 4), ("off", None)]
+)
+def test_who_may_read_what_is_measured(
+    tmp_path: Path, mode: str, expected: list[int] | None
+) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_METRICS=mode) as service:
+        if expected is None:
+            assert service.http.get("/metrics").status_code == 404
+            assert "/metrics" not in service.http.get("/openapi.json").json()["paths"]
+        else:
+            assert service.http.get("/metrics").status_code == 200  # there is no key yet
+            described = service.http.get("/openapi.json").json()["paths"]["/metrics"]["get"]
+            assert ("401" in described["responses"]) == (mode == "keys")
+            assert list(statuses(service).values()) == expected
+
+
+def test_a_scrape_is_not_limited(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="1/h") as service:
+        service.http.get("/stats")
+        assert service.http.get("/stats").status_code == 429
+
+        assert {service.http.get("/metrics").status_code for _ in range(3)} == {200}
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
+def test_every_measure_is_documented_as_it_is(measure: m.Measure) -> None:
+    cells = [line.split("|") for line in DOCUMENT.read_text("utf-8").splitlines()]
+    (row,) = [row for row in cells if row[1:2] == [f" `{measure.name}` "]]
+
+    assert row[2].strip() == measure.kind
+    told = {name for label in measure.labels.items() for name in (label[0], *label[1])}
+    assert set(re.findall(r"`([^`]+)`", row[3])) == told - {__version__}
