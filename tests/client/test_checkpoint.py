@@ -21,7 +21,7 @@ KIBIBYTE = 1024
 
 def kill(tmp_path: Path, call: str) -> str:
     """What a process prints that runs a function of `killing`; it must end well."""
-    code = f"import pathlib; from tests import killing; killing.{call}"
+    code = f"import pathlib; from tests.support import killing; killing.{call}"
     process = Forked(code, [], {}, cwd=tmp_path)
     with process.stdout, process.stderr:
         printed, complained = process.stdout.read(), process.stderr.read()

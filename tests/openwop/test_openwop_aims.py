@@ -53,7 +53,7 @@ def test_the_benchmark_measures_every_aim() -> None:
 @requirement("OW-106")
 def test_the_command_of_the_benchmark_stands_beside_its_figures() -> None:
     document = (ROOT / "docs" / "performance.md").read_text("utf-8")
-    (section,) = (part for part in document.split("\n## ") if COMMAND in part)
+    (section,) = (part for part in document.split("\n## ") if f"`{COMMAND}`" in part)
 
     rows = [line.split("|") for line in section.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == len(AIMS)

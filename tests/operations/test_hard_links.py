@@ -92,7 +92,7 @@ def test_a_restore_killed_at_any_line_leaves_no_second_name(
         path.unlink()
 
     call = f"before_each_line(pathlib.Path({str(archive)!r}), pathlib.Path({str(path)!r}))"
-    code = f"import pathlib; from tests import killing_restores; killing_restores.{call}"
+    code = f"import pathlib; from tests.support import killing_restores; killing_restores.{call}"
     process = Forked(code, [], {}, cwd=tmp_path)
     with process.stdout, process.stderr:
         printed, complained = process.stdout.read(), process.stderr.read()

@@ -16,11 +16,11 @@ from ...openintent.sql.tasks import TaskTable
 from ...openwop.model.runs import RunId, RunStatus
 from ...openwop.sql.runs import RunTable
 from ..model.agent_memory import AgentEntryId
-from ..model.erasure import Erasure, ErasureId
+from ..model.erasure import Erasable, Erasure, ErasureId
 from ..model.intents import TaskId
 from ..model.kinds import TRAITS, SpaceKind
 from ..model.memory import MemoryId
-from ..model.retention import Erasable, Kind
+from ..model.retention import Kind
 from ..model.space import Project
 from ..sql.idempotency_records import IdempotencyTable
 from ..sql.memories import MemoryTable

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NewType
 
-from .kinds import ErasureKind
+from .kinds import ErasureKind, SpaceKind
 from .memory import MemoryId
 from .space import Project
 
@@ -47,3 +47,17 @@ class Receipt:
 
     erasure: Erasure
     copies_not_reached: tuple[str, ...]
+
+
+MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it
+MAX_STEP = 1024 * 1024  # characters of content that one step of a long change touches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasable:
+    """A deleted or expired memory past its retention; `is_long` if its history exceeds one step."""
+
+    memory: MemoryId
+    project: Project
+    kind: SpaceKind  # of its space
+    is_long: bool

@@ -4,10 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from .kinds import SpaceKind
-from .memory import MemoryId
-from .space import Project
-
 FOR_EVER = timedelta()
 LARGEST_CAPACITY = 100_000  # episodic entries of an agent
 
@@ -132,17 +128,3 @@ class StorageStats:
     log: int
     copies: int  # beside it
     held: tuple[Held, ...]
-
-
-MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it
-MAX_STEP = 1024 * 1024  # characters of content that one step of a long change touches
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Erasable:
-    """A deleted or expired memory past its retention; `is_long` if its history exceeds one step."""
-
-    memory: MemoryId
-    project: Project
-    kind: SpaceKind  # of its space
-    is_long: bool

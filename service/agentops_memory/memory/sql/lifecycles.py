@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..model.erasure import MAX_STEP
 from ..model.memory import MemoryId
-from ..model.retention import MAX_STEP
 from ..model.space import GLOBAL_SCOPE, Project, Space
 from .liveness import ENDED, RETURNED, UNSWEPT, live, undeleted
 from .rows import portion

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import chain, islice
 
+from ..model.erasure import MAX_ROWS, MAX_STEP, Erasable
 from ..model.memory import MemoryId
-from ..model.retention import MAX_ROWS, MAX_STEP, Erasable, Kind
+from ..model.retention import Kind
 from ..model.space import NO_PROJECT
 from .kinds import in_a_session, kind_of
 from .liveness import seen_by_a_run

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ..model.agent_memory import Tier
+from ..model.erasure import MAX_STEP
 from ..model.memory import MemoryId
-from ..model.retention import MAX_STEP
 from ..model.space import Extent, Listed, Project, RowCounts
 from .imports import ACCEPTED, ImportTable
 from .kinds import GLOBAL_AREA, OF_A_PROJECT, place_of

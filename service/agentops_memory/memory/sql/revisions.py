@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..model.access import KeyId
+from ..model.erasure import MAX_STEP
 from ..model.memory import ChangeKind, Memory, MemoryId, Revision, Text
-from ..model.retention import MAX_STEP
 from ..model.space import StoreId
 from ..model.stores import EntryId, Page, Past, Slice, Version, VersionFilter, VersionId
 from .rows import count, instant, member, micros, portion, sliced, tag_tuple, text_row

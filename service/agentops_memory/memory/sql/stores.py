@@ -6,9 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from ...recall.text.normalization import REPLACEMENT
-from ..model.erasure import ErasureId
+from ..model.erasure import MAX_STEP, ErasureId
 from ..model.memory import MemoryId
-from ..model.retention import MAX_STEP
 from ..model.space import Space, StoreId
 from ..model.stores import Entry, EntryFilter, EntryId, Page, Slice, Store, StoreFilter, VersionId
 from .kinds import in_no_session

@@ -8,8 +8,9 @@ from typing import Any
 
 from ...memory.model.agent_memory import Tier
 from ...memory.model.agents import AgentExtent, AgentId, ListedAgent
+from ...memory.model.erasure import MAX_STEP
 from ...memory.model.memory import MemoryId
-from ...memory.model.retention import LARGEST_CAPACITY, MAX_STEP
+from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.sql.rows import StrictRow, count, micros, optional_instant, portion
 from ...memory.sql.table import Table
 from .sizes import sum_of

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ...errors import Unavailable
+from ...memory.model.erasure import MAX_STEP
 from ...memory.model.memory import Memory, MemoryId
-from ...memory.model.retention import MAX_STEP
 from ...memory.sql.liveness import indexed
 from ...recall.index_cache.writes import IndexWrites
 from ...recall.search.document import Document
