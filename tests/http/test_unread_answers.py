@@ -89,6 +89,17 @@ def test_all_keys_together_have_so_many_and_no_more(service: Service) -> None:
     assert until(lambda: service.http.get(MANY).is_success)
 
 
+def test_a_long_answer_needs_several_slots_and_goes_alone_however_many(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large, "SLOT", 2 * large.LARGE)  # the list needs more than there are
+    with ExitStack() as stack:
+        unread(stack, service)
+        assert_refused(service.http.get(MANY), 429, large.UNREAD_OF_KEY)
+
+    assert until(lambda: service.http.get(MANY).is_success)
+
+
 def test_a_request_for_many_rows_waits_for_one_that_leaves(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,12 +50,12 @@ class LargeAnswers:
         """The slots of one answer to this key, none yet; those without a key share one."""
         return Slot(self, key)
 
-    def refusal(self, key: KeyId | None, more: int) -> Refusal | None:
-        """Why a key may not take so many slots more; even the longest answer may go alone."""
-        of_key, total = self._taken[key], self._taken.total()
-        if of_key and of_key + more > SLOTS_OF_A_KEY:
+    def refusal(self, key: KeyId | None, count: int, own: int = 0) -> Refusal | None:
+        """Why an answer, which has its `own` slots, may not have so many; any may go alone."""
+        others_of_key, others = self._taken[key] - own, self._taken.total() - own
+        if others_of_key and others_of_key + count > SLOTS_OF_A_KEY:
             return TooMany(UNREAD if key is None else UNREAD_OF_KEY)
-        if total and total + more > SLOTS:
+        if others and others + count > SLOTS:
             return Unavailable(UNREAD)
         return None
 
@@ -117,9 +117,10 @@ class Slot:
         await answer(scope, receive, _in_pieces(send, timeout))
 
     def _fit(self, count: int) -> None:
-        more = count - self._count
-        if more > 0 and (refusal := self._slots.refusal(self._key, more)):
-            raise refusal
+        if count > self._count:
+            refusal = self._slots.refusal(self._key, count, self._count)
+            if refusal is not None:
+                raise refusal
         self._resize(count)
 
     def _resize(self, count: int) -> None:
