@@ -71,6 +71,18 @@ def test_a_put_fires_a_step_and_the_rest_fires_after_it_in_order(
     assert_fired_in_order(service.path, intents)
 
 
+@requirement("OW-85")
+def test_what_a_put_has_left_fires_at_once_though_nobody_reads(
+    service: Service, host: Host
+) -> None:
+    source = host.put("plan")["id"]
+    arm_rows(service.path, source, STORM, tag="rain")
+
+    host.put("wet", tags=["rain"])
+
+    until(lambda: states(service.path) == {"fired": STORM})
+
+
 @requirement("OW-85", "OW-87")
 def test_what_a_put_has_met_fires_although_the_entry_goes_and_nothing_else_does(
     service: Service, host: Host, intents: Intents
