@@ -57,6 +57,8 @@ class Side:
             return NOTHING
         if step.method == RESTART:
             self.stop()
+            # Ids of one instant are in order within one process alone.
+            self._clock.advance(seconds=1)
             self.start()
             return NOTHING
         return self._changed(step) if step.method in ("rename", "merge") else self._asked(step)
