@@ -55,7 +55,7 @@ class LocalService(MemoryService):
         with self._asked(call.operation) as caller:
             operation = getattr(self.agentops, call.operation)
             answer = await operation(_Question(call, caller))
-            return cast(T, answer.rows if isinstance(answer, Rows) else answer)
+            return cast(T, list(answer) if isinstance(answer, Rows) else answer)
 
     async def export(
         self, project: str | None = None, *, progress: Progress | None = None

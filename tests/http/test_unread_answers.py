@@ -1,5 +1,6 @@
 """Answers that nobody reads: how many large ones there may be, and what one of them keeps."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from agentops_memory.http import endpoint
@@ -220,6 +222,61 @@ def test_no_send_is_longer_than_a_piece(service: Service, monkeypatch: pytest.Mo
     assert int(listed.headers["content-length"]) == len(listed.content) > large.LARGE
     assert len(exported["observations"]) >= 250
     assert max(sizes) == large.PIECE
+
+
+def test_a_key_has_so_many_lists_in_the_making_and_no_more(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large, "LISTS_OF_A_KEY", 0)
+    monkeypatch.setattr(large, "LISTS_TIMEOUT", 0)
+
+    assert_refused(service.http.get("/search?q=apple&limit=1"), 429, large.CROWD)
+    assert service.http.get("/stats").status_code == 200
+
+
+@pytest.mark.parametrize(("size", "most"), [(large.LARGE + 1, 1), (100, large.LISTS_OF_A_KEY)])
+def test_a_key_that_asks_for_large_lists_has_one_in_the_making(size: int, most: int) -> None:
+    answers, open_, counts = large.LargeAnswers(), set[object](), list[int]()
+
+    async def make() -> Response:
+        it = object()
+        open_.add(it)
+        counts.append(len(open_))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        open_.remove(it)
+        return Response(b"x" * size)
+
+    async def asked() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(12):
+                group.create_task(answers.made(None, make))
+
+    asyncio.run(asked())
+
+    first = large.LISTS_OF_A_KEY  # before any was answered
+    assert max(counts[:first]) == first
+    assert max(counts[2 * first :]) == most
+
+
+def test_everything_else_goes_on_between_the_pieces_of_a_large_list() -> None:
+    turns = [0, 0]  # of the loop: all, and those that the last part has waited for
+
+    async def tick() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    async def rendered() -> list[int]:
+        ticking, waited = asyncio.create_task(tick()), []
+        async for _ in large.paced([b"x" * large.LARGE] * 3, len):
+            waited.append(turns[0] - turns[1])
+            turns[1] = turns[0]
+        ticking.cancel()
+        return waited
+
+    _, *waited = asyncio.run(rendered())
+    assert waited == [1, 1]
 
 
 @pytest.mark.sqlite_files

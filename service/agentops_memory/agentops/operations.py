@@ -78,7 +78,7 @@ class AgentOps(RecallOperations):
             SessionId(before) if before else None,
         )
         annotate({"memory.project": project_of(asked)})
-        return held(list(map(wire.session, sessions)))
+        return await held(list(map(wire.session, sessions)))
 
     async def add_observation(self, asked: Question) -> c.Saved:
         draft = bodies.draft(m.body(m.ObservationBody, await asked.body()))
@@ -102,7 +102,7 @@ class AgentOps(RecallOperations):
             None if before is None else MemoryId(whole_number(before, "before_id")),
         )
         annotate({"memory.project": project_of(asked)})
-        return held(list(map(wire.observation, memories)))
+        return await held(list(map(wire.observation, memories)))
 
     async def get_observation(self, asked: Question) -> c.Observation:
         memory = await self.memories.get(asked.caller(), _memory_id(asked))
@@ -112,7 +112,7 @@ class AgentOps(RecallOperations):
     async def observation_history(self, asked: Question) -> Rows[c.Revision]:
         revisions = await self.memories.history(asked.caller(), _memory_id(asked))
         annotate({"memory.observation.id": _memory_id(asked)})
-        return held(list(map(wire.revision, revisions)))
+        return await held(list(map(wire.revision, revisions)))
 
     async def restore_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)

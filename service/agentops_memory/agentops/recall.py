@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 from agentops_memory_client.contract import models as c
 
@@ -90,7 +90,7 @@ class RecallOperations:
         )
         annotate(search_span(text, filter_, found))
         events("search.result", map(_injected, found.hits))
-        return _found(found, wanted)
+        return await _found(found, wanted)
 
     async def fetch_context(self, asked: Question) -> c.Context:
         text = parameter(asked.query, "query") or ""
@@ -103,7 +103,7 @@ class RecallOperations:
         )  # fmt: skip
         annotate({**context_span(text, filter_, told), **budget_span(budget, told)})
         events("context.injected", map(_injected, told.found.hits))
-        return _context(told, budget, wanted)
+        return await _context(told, budget, wanted)
 
     async def timeline(self, asked: Question) -> Rows[c.TimelineEntry]:
         named = parameter(asked.query, "observation_id")
@@ -112,7 +112,7 @@ class RecallOperations:
         memories = await self.recall.timeline(asked.caller(), memory_id, before, after)
         annotate({"memory.observation.id": memory_id})
         centre = [memory.id for memory in memories].index(memory_id)
-        return held(list(map(wire.timeline_entry, memories)), centre=centre)
+        return await held(list(map(wire.timeline_entry, memories)), centre=centre)
 
     async def review(self, asked: Question) -> c.ReviewList:
         reasons = reviews.reasons(asked.query)
@@ -123,7 +123,7 @@ class RecallOperations:
             reasons=reasons, before=before,
         )  # fmt: skip
         annotate({"memory.project": project, "memory.review.count": len(told.items)})
-        return reviews.listed(told)
+        return await reviews.listed(told)
 
     async def stats(self, asked: Question) -> c.Stats:
         totals = await self.recall.totals(asked.caller(), project_of(asked))
@@ -192,7 +192,7 @@ def _stores(asked: Question) -> list[StoreId]:
     return [StoreId(known_uid(STORE, id_.strip(), NO_STORE)) for id_ in shown]
 
 
-def _found(of: Found, wanted: Wanted) -> c.Found:
+async def _found(of: Found, wanted: Wanted) -> c.Found:
     """The hits that one answer can hold; and their explanation, if one is wanted."""
     hits = [
         c.Hit(
@@ -208,24 +208,24 @@ def _found(of: Found, wanted: Wanted) -> c.Found:
         for place, hit in enumerate(of.hits, start=1)
     ]
     why = explain.answer(of, wanted) if wanted else None
-    fit = held(hits, beside=len(json_bytes(why)) if why else 0)
+    fit = await held(hits, beside=len(json_bytes(why)) if why else 0)
     return c.Found(
-        hits=tuple(fit.rows),
+        hits=fit,
         omitted=fit.omitted,
-        explanation=why and explain.of_shown(why, of.hits[: len(fit.rows)]),
+        explanation=why and explain.of_shown(why, of.hits[: len(fit)]),
     )
 
 
-def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
+async def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
     """Summaries, then memories, as the search's hits."""
     summaries = list(map(SummaryLine, of.summaries))
     lines = [_line(of, place, budget, wanted) for place in range(len(of.found.hits))]
     why = explain.answer(of.found, wanted, budget=budget, packed=of.packed) if wanted else None
-    fit = held([*summaries, *lines], beside=len(json_bytes(why)) if why else 0)
-    kept = fit.rows[len(summaries) :]
+    fit = await held([*summaries, *lines], beside=len(json_bytes(why)) if why else 0)
+    kept = fit.after(len(summaries))
     return c.Context(
-        summaries=tuple(each.summary for each in fit.rows if isinstance(each, SummaryLine)),
-        observations=tuple(each for each in kept if isinstance(each, c.Line)),
+        summaries=tuple(each.summary for each in fit if isinstance(each, SummaryLine)),
+        observations=cast("Rows[c.Line]", kept),
         omitted=fit.omitted,
         explanation=why and explain.of_shown(why, of.found.hits[: len(kept)]),
     )

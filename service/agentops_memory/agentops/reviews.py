@@ -45,11 +45,11 @@ def place(text: str | None) -> ReviewPlace | None:
     return ReviewPlace(at, ReviewReason(reason), MemoryId(int(memory)), MemoryId(int(other)))
 
 
-def listed(told: ReviewList) -> c.ReviewList:
+async def listed(told: ReviewList) -> c.ReviewList:
     """The lines that one answer can hold, and where the next begin."""
-    fit = wire.held(list(map(_item, told.items)), beside=MOST_BESIDE)
-    follows = told.items[len(fit.rows) - 1].place if fit.omitted and fit.rows else told.next
-    return c.ReviewList(items=tuple(fit.rows), next=None if follows is None else _name(follows))
+    fit = await wire.held(list(map(_item, told.items)), beside=MOST_BESIDE)
+    follows = told.items[len(fit) - 1].place if fit.omitted and fit else told.next
+    return c.ReviewList(items=fit, next=None if follows is None else _name(follows))
 
 
 def _item(item: ReviewItem) -> c.ReviewItem:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from agentops_memory_client.contract import models as c
 
-from ..http.requests import MAX_ANSWER, fitting
+from ..http.large_answers import paced
+from ..http.requests import MAX_ANSWER
 from ..memory.model.memory import Entered, Lookalike, Memory, Revision, Saved, Session
 from ..memory.model.space import Totals
 
@@ -143,12 +144,17 @@ def _seconds(at: datetime) -> datetime:
     return at.replace(microsecond=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows(Generic[T]):
-    """A list, as much of it as one answer can hold."""
+class Rows(tuple[T, ...]):  # noqa: SLOT001 - a tuple with slots can have no attributes
+    """A list, as much of it as one answer can hold; as JSON too, where that had to be measured."""
 
-    rows: list[T]
-    omitted: int = 0
+    omitted = 0
+    json: Sequence[bytes] = ()
+
+    def after(self, count: int) -> "Rows[T]":
+        """All but the first so many."""
+        some = Rows(self[count:])
+        some.json = self.json[count:]
+        return some
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +164,25 @@ class SummaryLine:
     summary: str
 
 
-def held(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[T]:
+async def held(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[T]:
     """The parts that one answer can hold beside so many bytes, the nearest to the centre first."""
     if not beside and _are_small(parts):
-        return Rows(list(parts))
+        return Rows(parts)
+    room, json = MAX_ANSWER - 1024 - beside, {}
     nearest = sorted(range(len(parts)), key=lambda at: abs(at - centre))
-    fit = fitting((json_bytes(parts[at]) for at in nearest), beside=beside)
-    kept = sorted(nearest[: len(fit)])
-    return Rows([parts[at] for at in kept], omitted=len(parts) - len(kept))
+    async for at, part in paced(((at, json_bytes(parts[at])) for at in nearest), _size):
+        room -= len(part) + 1
+        if room < 0:
+            break
+        json[at] = part
+    kept = sorted(json)
+    some = Rows(parts[at] for at in kept)
+    some.omitted, some.json = len(parts) - len(kept), [json[at] for at in kept]
+    return some
+
+
+def _size(numbered: tuple[int, bytes]) -> int:
+    return len(numbered[1])
 
 
 def _are_small(parts: Sequence[object]) -> bool:
@@ -185,9 +202,11 @@ def json_bytes(noun: object) -> bytes:
             return _found(noun)
         case c.Context():
             return b"{%b}" % b",".join(_context(noun))
+        case Rows() if noun.json:
+            return b"[%b]" % b",".join(noun.json)
         case [first, *_]:
-            kind = list[type(first)]  # type: ignore[misc]
-        case list() | dict():
+            kind, noun = list[type(first)], list(noun)  # type: ignore[misc]
+        case list() | tuple() | dict():
             return to_json(noun)
     return _adapter(kind).dump_json(
         noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in EMPTY_IS_TOLD
@@ -210,7 +229,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def _found(found: c.Found) -> bytes:
     """A list of hits; beside their explanation, if one is wanted."""
-    hits = json_bytes(list(found.hits))
+    hits = json_bytes(found.hits)
     if found.explanation is None:
         return hits
     return b'{"results":%b,"explain":%b}' % (hits, json_bytes(found.explanation))
@@ -219,7 +238,7 @@ def _found(found: c.Found) -> bytes:
 def _context(context: c.Context) -> Iterator[bytes]:
     summaries = list(map(SummaryLine, context.summaries))
     yield b'"recent_sessions":%b' % json_bytes(summaries)
-    yield b'"recent_observations":%b' % json_bytes(list(context.observations))
+    yield b'"recent_observations":%b' % json_bytes(context.observations)
     if context.explanation is not None:
         yield b'"explain":%b' % json_bytes(context.explanation)
 
@@ -232,5 +251,4 @@ def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = 
         every[WARNING] = warning
     if answer is None or isinstance(answer, c.Appended):
         return Response(None, 204, every)
-    noun = answer.rows if isinstance(answer, Rows) else answer
-    return Response(json_bytes(noun), status, every, media_type=JSON)
+    return Response(json_bytes(answer), status, every, media_type=JSON)

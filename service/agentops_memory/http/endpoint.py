@@ -134,7 +134,9 @@ class Endpoint:
     async def _answer(
         self, request: Request, admitted: Admission | None, send: Send, slot: Slot | None = None
     ) -> None:
-        answer = await self.operation.handler(request)
+        make = partial(self.operation.handler, request)
+        is_list = self.row_counts is not None
+        answer = await (self.gate.large_answers.made(_key(admitted), make) if is_list else make())
         if admitted and (status := admitted.replayed_status):
             annotate(REPLAY)
             answer.status_code = status
@@ -157,7 +159,7 @@ class Endpoint:
         return any(int(it) > MANY for it in self.row_counts.findall(scope["query_string"]))
 
     def _slot(self, admitted: Admission | None) -> Slot:
-        return self.gate.large_answers.of(admitted.admitted.key if admitted else None)
+        return self.gate.large_answers.of(_key(admitted))
 
     def _admitted(self, request: Request) -> Admission | None:
         """What is known of who was let in; nothing where everybody may ask."""
@@ -175,6 +177,10 @@ class Endpoint:
         admitted = admission(request)
         admitted.status = operation.status
         return admitted
+
+
+def _key(admitted: Admission | None) -> KeyId | None:
+    return admitted.admitted.key if admitted else None
 
 
 def routes(

@@ -9,8 +9,12 @@ answer was sent, or its client has gone.
 import asyncio
 import logging
 import re
+import time
 from collections import Counter
-from typing import Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, nullcontext
+from typing import Self, TypeVar
+from weakref import WeakValueDictionary
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -24,17 +28,22 @@ LARGE = 256 * 1024  # bytes
 PIECE = 64 * 1024  # bytes of one send, as many as a transport keeps before it lets senders wait
 MANY = 100  # rows; a default page has no more, so only a request for a lot waits for a slot
 
+LISTS_OF_A_KEY = 3  # in the making at a time
+LISTS_TIMEOUT = 5.0  # seconds
 SLOT = 2 * 1024 * 1024  # bytes of an answer for each of its slots; few are longer
 SLOTS_OF_A_KEY = 6  # a browser opens as many connections to a host
 SLOTS = 12  # each keeps up to 4 MiB: with the 80 MiB of the service, less than the 128 of a pod
 SLOT_TIMEOUT = 2.0  # seconds; a client that reads has taken an answer long before
 PIECE_TIMEOUT = 120.0  # seconds for a piece; slower, a client could keep its slot permanently
 
+CROWD = "This key has too many large requests in progress; wait for some of their answers."
 UNREAD_OF_KEY = "This key has too many large answers that are not read yet; read them first."
 UNREAD = "Too many large answers are not read yet; try again."
 TOO_SLOW = "The client takes its answer too slowly."
 
 _SAFE = ("GET", "HEAD")
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +52,48 @@ class LargeAnswers:
     """The slots of a service."""
 
     def __init__(self) -> None:
+        self._lists: WeakValueDictionary[KeyId | None, _Lists] = WeakValueDictionary()
+        self._large = asyncio.Lock()
         self._taken: Counter[KeyId | None] = Counter()
         self._freed = asyncio.Event()
 
     def of(self, key: KeyId | None) -> "Slot":
         """The slots of one answer to this key, none yet; those without a key share one."""
         return Slot(self, key)
+
+    async def made(self, key: KeyId | None, make: Callable[[], Awaitable[Response]]) -> Response:
+        """The list that is read and rendered: LISTS_OF_A_KEY at a time, one of all large ones.
+
+        Raises TooMany when a key has so many of them that this one does not get its turn.
+        """
+        lists = self._lists.get(key) or self._lists.setdefault(key, _Lists())
+        try:
+            if lists.places.locked():
+                async with asyncio.timeout(LISTS_TIMEOUT):
+                    await lists.places.acquire()
+            else:
+                await lists.places.acquire()  # at once
+        except TimeoutError:
+            raise TooMany(CROWD) from None
+        try:
+            # What a key asks for next is likely as large as what it was answered last.
+            async with self._alone() if lists.are_large else nullcontext():
+                answer = await make()
+            lists.are_large = len(getattr(answer, "body", b"")) > LARGE
+            return answer
+        finally:
+            lists.places.release()
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Inside, one list is made; the next comes after a rest, in which others have the loop."""
+        await self._large.acquire()
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            rest = (time.monotonic() - began) / 2
+            asyncio.get_running_loop().call_later(rest, self._large.release)
 
     def refusal(self, key: KeyId | None, count: int, own: int = 0) -> Refusal | None:
         """Why an answer, which has its `own` slots, may not have so many; any may go alone."""
@@ -71,6 +116,14 @@ class LargeAnswers:
     async def wait(self) -> None:
         """Return when a slot is free again."""
         await self._freed.wait()
+
+
+class _Lists:
+    """The lists of a key that are in the making."""
+
+    def __init__(self) -> None:
+        self.places = asyncio.Semaphore(LISTS_OF_A_KEY)
+        self.are_large = False
 
 
 class Slot:
@@ -146,6 +199,20 @@ class Bounded(Response):
                 log.warning("an answer is left incomplete", extra=fields)
 
 
+async def paced(parts: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T]:
+    """The parts; after each PIECE bytes, everything else that waits for the loop goes first.
+
+    Rendering a large answer takes the loop several milliseconds, and a save needs several turns.
+    """
+    room = PIECE
+    for part in parts:
+        yield part
+        room -= size(part)
+        if room < 0:
+            room = PIECE
+            await asyncio.sleep(0)
+
+
 def row_counts(operation: Operation) -> re.Pattern[bytes] | None:
     """What finds the numbers of rows in a query that reads; None where there are none."""
     names = "|".join(each.name for each in operation.query if each.is_row_count)
@@ -162,6 +229,8 @@ def _in_pieces(send: Send, timeout: float) -> Send:
         for start in range(0, max(len(body), 1), PIECE):
             end = start + PIECE
             is_last = not more and end >= len(body)
+            if start:
+                await asyncio.sleep(0)  # a client that reads takes megabytes without a pause
             try:
                 async with asyncio.timeout(timeout):
                     # A copy, so that what waits in the transport does not keep the whole.

@@ -6,6 +6,7 @@ from typing import TypeVar
 from starlette.responses import Response, StreamingResponse
 
 from ..http.bodies import JSON, NONE, written
+from ..http.large_answers import paced
 from ..memory.model.agent_events import AgentEvent
 from ..memory.model.agent_memory import AgentEntry
 from ..memory.model.intents import Task
@@ -48,8 +49,8 @@ async def _listed(
         yield before
         separator = b""
         async for portion in found.portions:
-            for each in portion:
-                yield separator + written(shown(each))
+            async for each in paced((written(shown(it)) for it in portion), len):
+                yield separator + each
                 separator = b","
         yield after
 

@@ -31,6 +31,7 @@ T_co = TypeVar("T_co", covariant=True)
 MEMBERS = 64  # of a batch
 LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
 TURNS = 3  # of the loop, from a request's arrival to its change
+LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
 
 OnCommit = Callable[[int, float], None]
 """Told of each commit: how many changes, and the seconds that they took."""
@@ -129,8 +130,11 @@ class Writer:
         if not (self._queue or self._is_closing):
             self._wake_up.clear()
             await self._wake_up.wait()
+        end = time.monotonic() + LONG
         for _ in range(TURNS):  # what arrives together is written together
             await asyncio.sleep(0)
+            if time.monotonic() > end:
+                break
         return bool(self._queue)
 
     async def _write_next(self) -> None:

@@ -118,7 +118,7 @@ class MemoryStores:
         )
         annotate(spans.within(store) | _search_span(text, found))
         events("search.result", map(_hit_span, found.hits))
-        return _answered(request, wire.entry_hits(store, found))
+        return _answered(request, await wire.entry_hits(store, found))
 
     async def list_versions(self, request: Request) -> Response:
         store = _store(request)

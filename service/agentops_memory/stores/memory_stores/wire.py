@@ -8,6 +8,7 @@ from pydantic_core import ErrorDetails
 from ...errors import Invalid, Refusal
 from ...http.bodies import Bodies
 from ...http.ids import ENTRY, STORE, VERSION, public_id
+from ...http.large_answers import paced
 from ...http.paging import rendered
 from ...memory.model import stores
 from ...memory.model.memory import Expected
@@ -115,8 +116,9 @@ def listed(
     return model(data=data, first_id=first, last_id=last, has_more=found.has_more)
 
 
-def entry_hits(store: StoreId, found: Found) -> m.EntryHits:
-    return m.EntryHits(data=[_entry_hit(store, hit) for hit in found.hits])
+async def entry_hits(store: StoreId, found: Found) -> m.EntryHits:
+    hits = paced((_entry_hit(store, hit) for hit in found.hits), lambda hit: hit.size)
+    return m.EntryHits(data=[hit async for hit in hits])
 
 
 def problem(
