@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from agentops_memory_client.contract import models as c
 
+from ..http import requests
 from ..http.large_answers import paced
-from ..http.requests import MAX_ANSWER
 from ..memory.model.memory import Entered, Lookalike, Memory, Revision, Saved, Session
 from ..memory.model.space import Totals
 
@@ -168,7 +168,7 @@ async def held(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[
     """The parts that one answer can hold beside so many bytes, the nearest to the centre first."""
     if not beside and _are_small(parts):
         return Rows(parts)
-    room, json = MAX_ANSWER - 1024 - beside, {}
+    room, json = requests.MAX_ANSWER - 1024 - beside, {}
     nearest = sorted(range(len(parts)), key=lambda at: abs(at - centre))
     async for at, part in paced(((at, json_bytes(parts[at])) for at in nearest), _size):
         room -= len(part) + 1
@@ -189,7 +189,7 @@ def _are_small(parts: Sequence[object]) -> bool:
     """Whether they fit whatever they say, so that nothing has to be measured."""
     texts = (getattr(part, name, None) for part in parts for name in ("content", "summary"))
     characters = sum(map(len, filter(None, texts)))
-    return len(parts) * MOST_BESIDE + characters * MOST_OF_A_CHARACTER < MAX_ANSWER
+    return len(parts) * MOST_BESIDE + characters * MOST_OF_A_CHARACTER < requests.MAX_ANSWER
 
 
 def json_bytes(noun: object) -> bytes:
