@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from ..memory.idempotency import LONGEST_KEY
+from ..record import Record
 from .endpoint import REPLAYED
 from .protocol import Operation, Parameter, Protocol
 from .requests import KEY_HEADERS
@@ -28,7 +29,10 @@ def document(described: Sequence[Described], *, title: str, version: str) -> dic
         model for o, protocol in table for model in (o.answer, o.body, protocol.problem) if model
     }
     _, schemas = models_json_schema(
-        [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
+        [
+            (model, "serialization" if issubclass(model, Record) else "validation")
+            for model in sorted(models, key=lambda model: model.__name__)
+        ],
         ref_template="#/components/schemas/{model}",
     )
     paths: dict[str, dict[str, Any]] = {}
