@@ -27,8 +27,8 @@ from .openintent.rules.namespaces import Namespaces
 from .openintent.rules.participants import Participants
 from .openintent.rules.search import AgentSearch
 from .openintent.rules.tasks import Tasks
+from .openwop.commitments import Commitments, Firing
 from .openwop.model.passes import PassKind
-from .openwop.rules.commitments import Commitments, Firing
 from .openwop.rules.entries import RefEntries
 from .openwop.rules.forgetting import Forgetting
 from .openwop.rules.passes.passes import Passes

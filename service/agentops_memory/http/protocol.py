@@ -28,7 +28,7 @@ from ..openintent.rules.namespaces import Namespaces
 from ..openintent.rules.participants import Participants
 from ..openintent.rules.search import AgentSearch
 from ..openintent.rules.tasks import Tasks
-from ..openwop.rules.commitments import Commitments
+from ..openwop.commitments import Commitments
 from ..openwop.rules.entries import RefEntries
 from ..openwop.rules.forgetting import Forgetting
 from ..openwop.rules.passes.passes import Passes

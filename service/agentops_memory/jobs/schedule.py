@@ -19,7 +19,7 @@ from ..memory.lifecycle.retention import RetentionSweep
 from ..memory.model.access import Caller, TenantId
 from ..memory.sessions import Sessions
 from ..openintent.rules.archive import settle_all
-from ..openwop.rules.commitments import Firing
+from ..openwop.commitments import Firing
 from ..openwop.rules.passes.passes import Passes
 from ..openwop.rules.runs import Runs
 from ..operations.files.file_systems import require_local

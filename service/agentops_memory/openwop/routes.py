@@ -17,7 +17,7 @@ from ..http.refusals import Refusals
 from ..http.request_ids import Refused
 from ..memory.model.access import Caller
 from ..telemetry import hide_too
-from .commitments import routes as commitments
+from . import commitments
 from .memory import models as m
 from .memory import routes as memory
 from .memory import wire
@@ -37,7 +37,7 @@ def operations(services: Services) -> Sequence[Operation]:
     described = [
         *memory.operations(services, tested.fixtures),
         *passes.operations(services),
-        *commitments.operations(services),
+        *commitments.operations(services.commitments),
         *proposals.operations(services),
         *tested.operations,
         *description.operations,

@@ -26,7 +26,7 @@ from ..memory.model.search import Context, Method
 from ..memory.model.stores import Written
 from ..openintent.rules.binding import OverCapacity
 from ..openintent.rules.rules import AtItem
-from ..openwop.model.commitments import ConditionKind
+from ..openwop.commitments import ConditionKind
 from ..openwop.model.passes import Distilled, PassDone
 from . import measures as m
 from .measures import MEASURES, Kind, Measure

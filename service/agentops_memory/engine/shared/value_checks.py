@@ -13,7 +13,7 @@ from ...memory.sql.rows import EARLIEST, LAST, MOST, is_texts
 from ...memory.sql.table import GLOBAL
 from ...openintent.sql.intents import guardrails_of
 from ...openintent.sql.tasks import policy_of
-from ...openwop.model.commitments import CommitmentState
+from ...openwop.commitments import CommitmentState
 from ...openwop.model.proposals import ArtifactKind, ProposalState
 from ...openwop.model.runs import RunKind, RunStatus
 from ...openwop.sql.rows import counts_of

@@ -10,8 +10,8 @@ from ...engine.callbacks import noop
 from ...engine.engine import Engine, Transaction
 from ...openintent.rules.changes import redact_entry
 from ...openintent.sql.entries import AgentTable
+from ...openwop.commitments import screen_tags
 from ...openwop.model.proposals import ProposalId
-from ...openwop.rules.commitment_changes import screen_tags
 from ...openwop.rules.proposals.artifacts import artifact_of
 from ...openwop.rules.proposals.rules import known_proposal, redacted
 from ...openwop.rules.screen import Screen, screened

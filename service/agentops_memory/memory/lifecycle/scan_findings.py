@@ -6,10 +6,10 @@ from itertools import groupby
 
 from ...engine.engine import Transaction
 from ...openintent.sql.entries import AgentTable
+from ...openwop.commitments import tags_of
 from ...openwop.model.proposals import Proposal, ProposalId
 from ...openwop.rules.proposals.rules import redacted
 from ...openwop.rules.screen import Screen, screened
-from ...openwop.sql.commitments import CommitmentTable
 from ...openwop.sql.proposals import ProposalTable
 from ...recall.text.summary import Transcript
 from ...secrets.redaction import Rules
@@ -218,7 +218,7 @@ def _earlier_texts(tx: Transaction, memory: Memory) -> list[Text]:
     An entry of a ref has none, but tags that its commitments wait for.
     """
     if memory.space.traits.is_of_hosts:
-        tags = tuple(tx[CommitmentTable].tags_of(memory.id))
+        tags = tuple(tags_of(tx, memory.id))
         return [replace(memory.text, content="", tags=tags)] if tags else []
     if memory.space.traits.has_entries:
         return []

@@ -14,8 +14,8 @@ from ...memory.model.access import Caller
 from ...memory.model.space import MemoryRef
 from ...memory.redactor import Redaction
 from ...telemetry import Cut, annotate
+from ..commitments import Commitments
 from ..model.runs import RunId, RunStatus
-from ..rules.commitments import Commitments
 from ..rules.entries import RefEntries
 from ..rules.runs import Runs
 from . import bodies as b

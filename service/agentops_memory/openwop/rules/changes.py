@@ -21,20 +21,17 @@ from ...memory.model.stores import Written
 from ...memory.sql.memories import MemoryTable
 from ...memory.writes import created, revised
 from ...recall.text.instants import whole_milliseconds
+from ..commitments import arm, cancel_of, conditions_of, fire_met
 from ..model.entries import RefDraft, RefEntry, RefEntryId, ref_entry_id
 from ..model.runs import JsonObject, RunEventType, RunId
 from ..sql.entries import RefTable
 from ..sql.runs import RunTable
-from .commitment_changes import arm, cancel_of, conditions_of, fire_met
 from .rules import IdTaken, MemoryChanged, no_entry
 from .run_rules import open_run, require_secrets
+from .screened_writes import ScreenOutdated
 
 ENTRY_TYPE = "memory"
 CREATED, OK = 201, 200
-
-
-class ScreenOutdated(Exception):
-    """A value was registered after the entry was screened, and before it is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

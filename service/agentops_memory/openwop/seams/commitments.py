@@ -18,7 +18,7 @@ from ..memory import wire
 from ..memory.bodies import BODIES
 from ..memory.handlers import noted
 from ..memory.queries import MOST_LISTED
-from ..model.commitments import Commitment, CommitmentDraft, CommitmentState, Condition
+from ..commitments import Commitment, CommitmentBody, CommitmentState, Condition
 from ..model.entries import RefDraft, RefEntry
 from ..model.runs import Offset, RunEvent, RunEventType
 from . import bodies as b

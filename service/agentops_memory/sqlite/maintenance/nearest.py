@@ -11,7 +11,7 @@ from ...memory.sql.kinds import GLOBAL_AREA, HAS_NO_PROJECT, LAST_AREA, UNINDEXE
 from ...memory.sql.liveness import undeleted
 from ...memory.sql.rows import EARLIEST, LAST, MOST
 from ...memory.sql.table import GLOBAL
-from ...openwop.model.commitments import CommitmentState
+from ...openwop.commitments import CommitmentState
 from ...openwop.model.runs import ENDS, RunStatus
 
 _OF_REVISIONS = "(SELECT {0}(at) FROM revisions WHERE memory_id = memories.id{1})"
