@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from ...http.bodies import WRITTEN
-from ...http.protocol import Operation, Parameter, Services
+from ...http.protocol import Operation, Parameter
 from ...memory.model.access import Role
 from ..memory.discovery import BASE
 from ..memory.parameters import limit
 from ..model.commitments import CommitmentState
+from ..rules.commitments import Commitments
 from . import models as m
 from .bodies import CommitmentBody
 from .handlers import CommitmentHandlers
@@ -15,9 +16,9 @@ from .handlers import CommitmentHandlers
 COMMITMENTS, COMMITMENT = f"{BASE}/commitments", f"{BASE}/commitments/{{commitmentId}}"
 
 
-def operations(services: Services) -> Sequence[Operation]:
+def operations(commitments: Commitments) -> Sequence[Operation]:
     """Those that arm, list and cancel."""
-    api = CommitmentHandlers(commitments=services.commitments)
+    api = CommitmentHandlers(commitments=commitments)
     return (
         Operation(
             method="POST", path=COMMITMENTS, name="openwop_create_commitment", role=Role.WRITER,

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from ...errors import Unavailable
 from ...http.bodies import answered
 from ...http.endpoint import current_caller
-from ...http.protocol import Services
 from ...memory.model.access import Caller
 from ...memory.model.space import MemoryRef
 from ..memory import wire
@@ -21,6 +20,7 @@ from ..memory.queries import MOST_LISTED
 from ..model.commitments import Commitment, CommitmentDraft, CommitmentState, Condition
 from ..model.entries import RefDraft, RefEntry
 from ..model.runs import Offset, RunEvent, RunEventType
+from ..routes import OpenWopServices
 from . import bodies as b
 
 AHEAD = timedelta(seconds=1)  # longer than it takes to arm a time
@@ -33,7 +33,7 @@ TWICE = range(2)  # what comes true again fires nothing
 class SeamCommitments:
     """The handler over the domain."""
 
-    services: Services
+    services: OpenWopServices
 
     async def fire(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamFireBody)
