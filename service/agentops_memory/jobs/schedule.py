@@ -15,7 +15,6 @@ from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine, Storage
 from ..engine.sealing import Sealer
 from ..memory.lifecycle.receipts import Erasures
-from ..memory.lifecycle.retention import RetentionSweep
 from ..memory.model.access import Caller, TenantId
 from ..memory.sessions import Sessions
 from ..openintent.rules.archive import settle_all
@@ -31,7 +30,7 @@ from ..sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
 from .backups import Backups, backing_up
 from .index import adapting, checking, repairing, tidying
-from .retention import RetentionJob, TrustedClock, enforcing
+from .retention import RetentionJob, RetentionSweep, TrustedClock, enforcing
 from .runner import Job, WorkSignal, background, repeating
 
 LOOK_EVERY = timedelta(seconds=10)  # for what is due

@@ -28,7 +28,7 @@ from ..sql.entries import RefTable
 from ..sql.runs import RunTable
 from .rules import IdTaken, MemoryChanged, no_entry
 from .run_rules import open_run, require_secrets
-from .screened_writes import ScreenOutdated
+from .screened_writes import ScreenOutdated as ScreenOutdated  # noqa: PLC0414
 
 ENTRY_TYPE = "memory"
 CREATED, OK = 201, 200
