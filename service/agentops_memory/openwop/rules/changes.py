@@ -1,4 +1,5 @@
 """What is written to refs, in one transaction with the event that tells of it."""
+# ruff: noqa: PLC0414
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from ...memory.writes import created, revised
 from ...recall.text.instants import whole_milliseconds
 from ..model.entries import RefDraft, RefEntry, RefEntryId, ref_entry_id
 from ..model.runs import JsonObject, RunEventType, RunId
+from ..refs import ScreenOutdated as ScreenOutdated
 from ..sql.entries import RefTable
 from ..sql.runs import RunTable
 from .commitment_changes import arm, cancel_of, conditions_of, fire_met
@@ -31,10 +33,6 @@ from .run_rules import open_run, require_secrets
 
 ENTRY_TYPE = "memory"
 CREATED, OK = 201, 200
-
-
-class ScreenOutdated(Exception):
-    """A value was registered after the entry was screened, and before it is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
