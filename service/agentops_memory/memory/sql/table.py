@@ -199,6 +199,22 @@ class Table:
         return self._sql.inserted_all(self._connection, _inserting(table, tuple(rows[0])), rows)
 
 
+class Sql(Table):
+    """The SQL of plain functions of a transaction, as in `tx[Sql].exists(...)`."""
+
+    run, first, exists = Table._execute, Table._first, Table._exists  # noqa: SLF001 - its own
+    number, column, intact = Table._number, Table._scalars, Table._intact  # noqa: SLF001
+    insert, inserted = Table._insert, Table._inserted  # noqa: SLF001
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._sql
+
+    def run_all(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Run a statement once for each row of values."""
+        self._connection.executemany(statement, rows)
+
+
 @cache
 def _inserting(table: str, columns: tuple[str, ...]) -> str:
     values = ", ".join(f":{column}" for column in columns)

@@ -1,0 +1,216 @@
+"""How an operation of OpenWOP is declared: its handler follows from what it takes and answers."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..errors import BadFields
+from ..http.bodies import JSON, REDACTED, Bodies, written
+from ..http.endpoint import current_caller
+from ..http.faults import bad_fields
+from ..http.protocol import Operation, Parameter
+from ..http.requests import exact_parameter, fitting
+from ..memory.model.access import Role
+from ..memory.model.stores import Written
+from ..recall.text.normalization import REPLACEMENT
+from ..record import Record
+from ..telemetry import Cut, annotate
+
+BASE = "/v1/host/agentops-memory"
+LONGEST_BODY = 1024 * 1024  # bytes
+SHOWN, MOST_LISTED = 100, 1000  # rows of a list: unless set, and at most
+SPANS = {  # arguments that a span names: names alone, each with its secrets taken out
+    "memory_ref": "memory.ref",
+    "run_id": "openwop.run_id",
+    "node_id": "openwop.node_id",
+    "memory_id": "memory.entry.id",
+}
+LONGEST_IN_SPAN = 100  # code points
+
+BODIES = Bodies(refusal=bad_fields, limit=LONGEST_BODY)
+
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_DIGITS = 18  # that are read: a larger number is as good as this one
+_IN_PATH = re.compile(r"{(\w+)")
+_CAPITAL = re.compile("[A-Z]")
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Query:
+    """The parameters of a request, of which all faults are reported together."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._faults: list[tuple[str, str]] = []
+
+    def fault(self, name: str, problem: str) -> None:
+        self._faults.append((name, problem))
+
+    def text(self, name: str) -> str | None:
+        """A text, exactly; an empty one is unset."""
+        return self._text(name, allows_nul=False)
+
+    def ref(self, name: str) -> str | None:
+        """A ref to be read; one with NUL names nothing, as any other malformed one (CTI-1)."""
+        return self._text(name, allows_nul=True)
+
+    def required(self, name: str) -> str:
+        text = self.text(name)
+        if text is None:
+            self.fault(name, "is required")
+        return text or ""
+
+    def number(self, name: str, least: int = 0) -> int | None:
+        """A whole number, at least so large."""
+        text = self.text(name)
+        if text is None:
+            return None
+        number = int(text.lstrip("0")[:_DIGITS] or 0) if _NUMBER.fullmatch(text) else -1
+        if number < least:
+            self.fault(name, f"must be a whole number, {least} or more")
+        return number
+
+    def member(self, name: str, of: type[E]) -> E | None:
+        """One of a closed set."""
+        text = self.text(name)
+        if text is None or text in set(of):
+            return None if text is None else of(text)
+        self.fault(name, f"must be one of {', '.join(of)}")
+        return None
+
+    def done(self) -> None:
+        """Refuse with BadFields if something is wrong."""
+        if self._faults:
+            raise BadFields(self._faults)
+
+    def _text(self, name: str, *, allows_nul: bool) -> str | None:
+        try:
+            return exact_parameter(self._request, name, allows_nul=allows_nul)
+        except ValueError:
+            self.fault(name, "must be UTF-8 without NUL")
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param(Parameter):
+    """A parameter of the query, and how its argument is read."""
+
+    read: Callable[[Query, str], Any] = Query.text
+
+
+def limit(default: int = SHOWN, most: int = MOST_LISTED) -> Param:
+    """How many rows: the default for 0 and where it is not set."""
+    return Param(
+        name="limit",
+        kind="integer",
+        help=f"How many, {default} unless told; at most {most:,}.",
+        is_row_count=True,
+        read=lambda query, name: min(query.number(name) or default, most),
+    )
+
+
+def choice(name: str, of: type[StrEnum], help_: str) -> Param:
+    """One of a closed set, or none."""
+    return Param(
+        name=name, help=help_, choices=[*of], read=lambda query, name: query.member(name, of)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A list under a name, as much of it as one answer can hold."""
+
+    name: str
+    items: Sequence[Record]
+    beside: Callable[[int], Mapping[str, object]] = lambda _: {}
+    """What else is answered, where so many of the items are."""
+
+
+def op(  # noqa: PLR0913 - all that an operation is
+    method: str,
+    path: str,
+    name: str,
+    summary: str,
+    work: Callable[..., Awaitable[Record | Written[Any] | Page]],
+    *,
+    role: Role,
+    body: type[BaseModel] | None = None,
+    body_required: bool = True,
+    takes_key: bool | None = None,
+    query: Sequence[Param] = (),
+    **more: Any,
+) -> Operation:
+    """An operation. `work` gets the caller and, by name, what the request has.
+
+    That is what the path names and the parameters (in snake_case), the `body`, and for an
+    operation that takes an idempotency key its `idempotency`: every one but GET, unless set.
+    """
+    keyed = method != "GET" if takes_key is None else takes_key
+    in_path = _IN_PATH.findall(path)
+    status, status_if_new = more.get("status", 200), more.get("status_if_new")
+
+    async def handle(request: Request) -> Response:
+        values: dict[str, Any] = {_snake(it): text_in_path(request, it) for it in in_path}
+        if body is not None:
+            values["body"] = await BODIES.read(request, body, empty=not body_required)
+        parameters = Query(request)
+        values |= {_snake(it.name): it.read(parameters, it.name) for it in query}
+        parameters.done()
+        note(values)
+        if keyed:
+            caller, key = await BODIES.caller_and_idempotency(request, holder=f"openwop {name}")
+            values["idempotency"] = key
+        else:
+            caller = current_caller(request)
+        done = await work(caller, **values)
+        if isinstance(done, Page):
+            return _page(done)
+        if isinstance(done, Record):
+            return Response(done.json_bytes(), status, media_type=JSON)
+        headers = {REDACTED: str(done.redacted)} if done.redacted else {}
+        of_new = status if done.is_new or status_if_new is None else status_if_new
+        return Response(done.value.json_bytes(), of_new, headers, media_type=JSON)
+
+    return Operation(
+        method=method, path=path, name=f"openwop_{name}", summary=summary, handler=handle,
+        role=role, body=body, body_required=body_required, takes_key=keyed, query=query, **more,
+    )  # fmt: skip
+
+
+def note(values: Mapping[str, Any]) -> None:
+    """Name in the span what a request, its body included, names."""
+    body = values.get("body")
+    for argument, attribute in SPANS.items():
+        value = values.get(argument) or getattr(body, argument, None)
+        if value:
+            annotate({attribute: Cut(value, LONGEST_IN_SPAN)})
+
+
+def text_in_path(request: Request, name: str) -> str:
+    """What the path names, exactly; BadFields for what is no text."""
+    text: str = request.path_params[name]
+    if REPLACEMENT in text:  # which stands for bytes that are no UTF-8, unless it was sent
+        sent = unquote_to_bytes(request.scope["raw_path"])
+        if sent.decode(errors="replace") != sent.decode(errors="surrogateescape"):
+            raise BadFields([(name, "must be UTF-8")])
+    return text
+
+
+def _page(page: Page) -> Response:
+    items = fitting(it.json_bytes() for it in page.items)
+    annotate({"memory.result_count": len(items)})
+    beside = {name: it for name, it in page.beside(len(items)).items() if it is not None}
+    listed = b'{"%b":[%b]' % (page.name.encode(), b",".join(items))
+    return Response(listed + (b"," + written(beside)[1:] if beside else b"}"), media_type=JSON)
+
+
+def _snake(name: str) -> str:
+    return _CAPITAL.sub(lambda it: f"_{it[0].lower()}", name)
