@@ -46,13 +46,22 @@ from .api import BASE, Page, Param, Query, choice, limit, op
 from .memory.bodies import CAMEL, EntryName, Exact, MemoryRefText, Zoned
 from .model.entries import Recorded, RefEntry, RefEntryId, ref_entry_id
 from .model.runs import RunEventType
-from .rules.rules import is_readable, no_entry, require_ref
-from .rules.screen import LONGEST_TAG, Screen
-from .rules.screened_writes import IsCurrent, ScreenOutdated, screen_of, written
-from .rules.turns import Turns
+from .refs import (
+    LONGEST_TAG,
+    IsCurrent,
+    Screen,
+    ScreenOutdated,
+    Turns,
+    is_readable,
+    no_entry,
+    require_ref,
+    screen_of,
+    superseded,
+    there,
+    written,
+)
 from .sql.entries import RefTable
 from .sql.runs import RunTable
-from .sql.visible import superseded, there
 
 DUE, WHEN = "due:", "when:"  # tags that arm a time, and a tag that is waited for
 # What one transaction fires or cancels. The writers of a tenant wait for it: 10 ms on SQLite, and

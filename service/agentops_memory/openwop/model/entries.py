@@ -1,24 +1,20 @@
 """Refs of hosts, and their entries."""
+# ruff: noqa: PLC0414
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple, NewType
-from uuid import UUID
+from typing import NamedTuple
 
 from ...memory.model.memory import NO_CHANGE, LifecycleChange, MemoryId
 from ...memory.model.space import MemoryRef
-from .runs import JsonObject, RunId
-
-RefEntryId = NewType("RefEntryId", str)
-"""The id that the host gave, or `mem_` and the digits of the stable id."""
-
-MADE = re.compile(r"(?:mem|archive)_[0-9a-f]{32}", re.ASCII)
-"""The forms of the ids that the service gives."""
-
-_STABLE = "mem_"
+from ..refs import MADE as MADE
+from ..refs import JsonObject as JsonObject
+from ..refs import RefEntryId as RefEntryId
+from ..refs import ref_entry_id as ref_entry_id
+from ..refs import stable_id as stable_id
+from .runs import RunId
 
 
 class Method(StrEnum):
@@ -120,17 +116,6 @@ class RefExtent:
     ref: MemoryRef
     entries: int
     size: int
-
-
-def ref_entry_id(uid: str, name: str | None) -> RefEntryId:
-    """The public id of an entry, by its stable id and the name that its host gave."""
-    return RefEntryId(name or _STABLE + uid.replace("-", ""))
-
-
-def stable_id(entry: RefEntryId) -> str | None:
-    """The stable id in a public one; None for a name that a host gave."""
-    is_one = entry.startswith(_STABLE) and MADE.fullmatch(entry)
-    return str(UUID(entry.removeprefix(_STABLE))) if is_one else None
 
 
 class Recorded(NamedTuple):
