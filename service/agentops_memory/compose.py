@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,30 +14,23 @@ from .agentops import routes as agentops
 from .agentops.transfers.transfer import Transfer
 from .backend import opened_engine, sealer_of, watched_keys
 from .engine.callbacks import noop
-from .engine.engine import Engine, Storage
+from .engine.engine import Storage
 from .http.edge.app import Scrape, application
-from .http.edge.auth import (
-    Identity,
-    is_loopback,
-    is_open_allowed,
-    must_have_keys,
-    must_have_keys_for_seams,
-)
+from .http.edge.auth import Identity, is_loopback, is_open_allowed, must_have_keys
 from .http.edge.health import Probes
 from .http.edge.rate_limit import RateLimiter
 from .http.endpoint import Gate
-from .http.protocol import Operation, Protocol, SeamServices
+from .http.protocol import Operation, Protocol
 from .jobs.accesses import noting
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.schedule import BackgroundJobs
 from .local import LocalService
 from .mcp import http as mcp
 from .mcp.connection import Connections
-from .memory.model.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId
+from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.keys import KeyStore
 from .openintent import routes as openintent
 from .openwop import routes as openwop
-from .openwop.rules.seeding import Seeding
 from .operations.files.file_systems import require_local
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
@@ -47,7 +40,7 @@ from .sqlite import TenantsEngine
 from .sqlite.schema.migrate import OnUpgrade
 from .stores.anthropic import routes as anthropic_stores
 from .stores.memory_stores import routes as memory_stores
-from .telemetry import Telemetry, counted, traced
+from .telemetry import Telemetry, traced
 from .wiring import Wiring
 
 log = logging.getLogger(__name__)
@@ -73,6 +66,7 @@ async def opened(
     settings: Settings,
     telemetry: Telemetry,
     *,
+    protocols: Sequence[Protocol] = PROTOCOLS,
     clock: Callable[[], datetime] = utc_now,
     elapsed: Callable[[], float] = time.monotonic,
     on_wait: OnWait | None = None,
@@ -99,7 +93,7 @@ async def opened(
         watched_keys(settings) as keys,
         nullcontext(wiring.gate(keys)) as gate,
         _storage(settings, jobs, keys, on_wait) as storage,
-        wiring.application(storage, gate, jobs, keys) as application,
+        wiring.application(protocols, storage, gate, jobs) as application,
     ):
         yield application
 
@@ -168,8 +162,6 @@ class _Wiring(Wiring):
         settings, ring = self.settings, keys.read()
         auth, host = settings.auth, settings.listen.host
         must_have_keys(ring, auth, host)
-        if settings.openwop_seams:
-            must_have_keys_for_seams(ring)
         if not ring.was_ever_used and not is_loopback(host):
             log.warning(
                 "anyone who can reach port %d is admin; `agentops-memory keys create` closes the "
@@ -184,7 +176,7 @@ class _Wiring(Wiring):
 
     @asynccontextmanager
     async def application(
-        self, storage: Storage, gate: Gate, jobs: BackgroundJobs, keys: KeyStore
+        self, protocols: Sequence[Protocol], storage: Storage, gate: Gate, jobs: BackgroundJobs
     ) -> AsyncIterator[Starlette]:
         """The application, with what goes on beside it."""
         metrics, backups = self.telemetry.metrics, jobs.backups()
@@ -204,26 +196,8 @@ class _Wiring(Wiring):
             agents.opened(),
             noting(services.entries),
         ):
-            served = replace(services, agents=agents, seams=self._seams(engine, keys, jobs.due.set))
-            yield application(PROTOCOLS, served, more, gate, self.telemetry)
-
-    def _seams(
-        self, engine: Engine, keys: KeyStore, on_due: Callable[[Caller], None]
-    ) -> SeamServices | None:
-        """The conformance seams, of which log and audit tell; none unless they are on."""
-        settings = self.settings
-        if not settings.openwop_seams:
-            return None
-        self.audit(OPERATOR, "seams.enabled")
-        log.warning(
-            "the conformance seams of OpenWOP are served, which no host needs",
-            extra={"setting": "MEMORY_OPENWOP_SEAMS"},
-        )
-        seeding = Seeding(engine=engine, redaction=self.redaction, on_due=on_due)
-        return SeamServices(
-            seeding=counted(seeding, metrics=self.telemetry.metrics),
-            has_key=lambda tenant: bool(keys.ring().working(tenant)),
-        )
+            served = replace(services, agents=agents)
+            yield application(protocols, served, more, gate, self.telemetry)
 
     def _endpoints(self, probes: Probes, figures: Figures, gate: Gate) -> list[Operation]:
         """What those are answered who look after the service."""

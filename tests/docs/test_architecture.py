@@ -41,7 +41,7 @@ CROSSINGS: Mapping[tuple[str, str], int] = {
     ("engine", "recall"): 7,
     ("http", "agentops"): 2,
     ("http", "openintent"): 7,
-    ("http", "openwop"): 7,
+    ("http", "openwop"): 6,
     ("http", "stores"): 5,
     ("memory", "agentops"): 2,
     ("memory", "openintent"): 8,

@@ -17,7 +17,7 @@ from ..errors import Refusal
 from ..memory.lifecycle.projects import Projects
 from ..memory.lifecycle.receipts import Erasures
 from ..memory.memories import Memories
-from ..memory.model.access import Caller, Role, TenantId
+from ..memory.model.access import Caller, Role
 from ..memory.redactor import Redaction
 from ..memory.reviews import Reviews
 from ..memory.sessions import Sessions
@@ -34,7 +34,6 @@ from ..openwop.rules.forgetting import Forgetting
 from ..openwop.rules.passes.passes import Passes
 from ..openwop.rules.proposals.proposals import Proposals
 from ..openwop.rules.runs import Runs
-from ..openwop.rules.seeding import Seeding
 from ..recall.recall import Recall
 from ..stores.rules.entries import Entries
 from ..stores.rules.rules import Policy
@@ -104,14 +103,6 @@ class StoreServices:
     versions: Versions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeamServices:
-    """What the conformance seams of OpenWOP do that no other route does."""
-
-    seeding: Seeding
-    has_key: Callable[[TenantId], bool]  # whether a key opens a tenant now
-
-
 class Agents(Interface):
     """The handlers of MCP."""
 
@@ -155,7 +146,6 @@ class Services:
     delete_answer: str  # of AgentOps REST: "empty" or "json"
     folder: Path  # where a long body lies while it is read
     agents: Agents | None = None  # none in a process that serves nobody
-    seams: SeamServices | None = None  # none unless they are on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,22 +24,21 @@ from .memory import wire
 from .passes import routes as passes
 from .proposals import routes as proposals
 from .rules.screen import marked
-from .seams.routes import seams
 
 PREFIX = "/v1"
 REPLAYED = "openwop-Idempotent-Replay"
 REFUSALS = Refusals()
 
 
-def operations(services: Services) -> Sequence[Operation]:
-    """Every operation of the protocol."""
-    description, tested = Description(), seams(services)
+def operations(services: Services, more: Sequence[Operation] = ()) -> Sequence[Operation]:
+    """Every operation of the protocol, and more that are described with them."""
+    description = Description()
     described = [
-        *memory.operations(services, tested.fixtures),
+        *memory.operations(services),
         *passes.operations(services),
         *commitments.operations(services),
         *proposals.operations(services),
-        *tested.operations,
+        *more,
         *description.operations,
     ]
     description.described += described

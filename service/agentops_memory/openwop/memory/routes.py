@@ -1,6 +1,6 @@
 """The operations of the adapter, of runs and of their events."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...http.bodies import WRITTEN
 from ...http.protocol import Operation, Parameter, Services
@@ -16,7 +16,7 @@ PROVENANCE = f"{BASE}/provenance/{{memoryId:path}}"
 RUNS, RUN = f"{BASE}/runs", f"{BASE}/runs/{{runId}}"
 
 
-def operations(services: Services, fixtures: Callable[[], Sequence[str]]) -> Sequence[Operation]:
+def operations(services: Services) -> Sequence[Operation]:
     """Every operation of the adapter and of runs."""
     api = OpenWop(
         entries=services.ref_entries,
@@ -25,10 +25,7 @@ def operations(services: Services, fixtures: Callable[[], Sequence[str]]) -> Seq
         redaction=services.redaction,
     )
     discovery = Discovery(
-        is_consolidating=services.is_consolidating,
-        keep_archives=services.keep_archives,
-        fixtures=fixtures,
-        replays=services.seams is not None,
+        is_consolidating=services.is_consolidating, keep_archives=services.keep_archives
     )
     return (
         Operation(
