@@ -22,7 +22,8 @@ from ...memory.model.stores import Written
 from ...memory.sql.memories import MemoryTable
 from ...memory.writes import created, revised
 from ...recall.text.instants import whole_milliseconds
-from ..commitments import arm, cancel_of, conditions_of, fire_met
+from ..commitments import arm, cancel_of, fire_met
+from ..conditions import conditions_of
 from ..model.entries import RefDraft, RefEntry, RefEntryId, ref_entry_id
 from ..model.runs import JsonObject, RunEventType, RunId
 from ..refs import ScreenOutdated as ScreenOutdated
