@@ -40,7 +40,7 @@ CROSSINGS: Mapping[tuple[str, str], int] = {
     ("engine", "openwop"): 4,
     ("engine", "recall"): 7,
     ("http", "agentops"): 2,
-    ("http", "openintent"): 7,
+    ("http", "openintent"): 6,
     ("http", "openwop"): 7,
     ("http", "stores"): 5,
     ("memory", "agentops"): 2,

@@ -23,9 +23,8 @@ from ..memory.reviews import Reviews
 from ..memory.sessions import Sessions
 from ..openintent.rules.entries import AgentEntries
 from ..openintent.rules.events import Events
-from ..openintent.rules.intents import Intents
+from ..openintent.rules.intents import Intents, Participants
 from ..openintent.rules.namespaces import Namespaces
-from ..openintent.rules.participants import Participants
 from ..openintent.rules.search import AgentSearch
 from ..openintent.rules.tasks import Tasks
 from ..openwop.rules.commitments import Commitments

@@ -1,4 +1,4 @@
-"""The route table of the Memory Stores API, and what its refusals look like."""
+"""The Memory Stores API over HTTP: queries, handlers and routes, and its refusals."""
 
 import re
 from dataclasses import dataclass
