@@ -14,8 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.agentops.transfer import Document
-from agentops_memory.agentops.transfers.rows import import_rows
-from agentops_memory.agentops.transfers.transfer import chunks_of
+from agentops_memory.agentops.transfers.transfer import chunks_of, import_rows
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.recall.index_cache.rows import AREA

@@ -12,8 +12,7 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
 from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
-from agentops_memory.memory.model.imports import ImportId
-from agentops_memory.memory.sql.imports import ImportTable
+from agentops_memory.memory.sql.imports import ImportId, ImportTable
 from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.postgresql.engine import admission, group_commit
 from agentops_memory.postgresql.engine.engine import PostgresEngine

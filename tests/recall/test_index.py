@@ -17,7 +17,7 @@ from agentops_memory.memory.model.memory import Memory, MemoryId
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Space, project_name
 from agentops_memory.memory.sql.memories import MemoryTable
-from agentops_memory.recall.search import groups
+from agentops_memory.recall.search import document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite.base.connection import connect
@@ -200,7 +200,7 @@ def small_partitions() -> Iterator[None]:
         patched.setattr(pending, "MAX_STEP", 40)
         patched.setattr(documents, "KNOWN", 3)
         for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():
-            patched.setattr(groups, name, value)
+            patched.setattr(document, name, value)
         yield
 
 

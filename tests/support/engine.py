@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from agentops_memory.engine.engine import Transaction
-from agentops_memory.memory import saves
+from agentops_memory.memory import memories
 from agentops_memory.memory.model.access import DEFAULT_TENANT, OPERATOR
 from agentops_memory.memory.model.memory import Draft, SessionId, Text
 from agentops_memory.memory.model.retention import Retentions, StorageStats
@@ -68,7 +68,7 @@ def draft(content: str) -> Draft:
 
 
 async def save(database: SqliteEngine, content: str) -> None:
-    await database.write(OPERATOR, saves.save, draft(content), timedelta())
+    await database.write(OPERATOR, memories.save, draft(content), timedelta())
 
 
 async def count(database: SqliteEngine) -> int:
@@ -79,7 +79,7 @@ def saving(content: str, then: Work | None = None) -> Work:
     """Work that saves, then does something else, and answers with the content."""
 
     def work(tx: Transaction) -> str:
-        saves.save(tx, draft(content), timedelta())
+        memories.save(tx, draft(content), timedelta())
         if then is not None:
             then(tx)
         return content

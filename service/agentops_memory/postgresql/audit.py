@@ -9,7 +9,7 @@ import psycopg
 
 from ..errors import StartRefused, Unavailable
 from ..memory.model.access import Caller
-from ..memory.model.key_registry import By
+from ..memory.model.keys import By
 from ..memory.model.retention import Held, Kind
 from ..memory.sql.rows import instant, micros
 from ..operations.files.audit import by_key, line

@@ -14,8 +14,7 @@ from typing import Any
 import psycopg
 
 from ..errors import Refusal, Unavailable
-from ..memory.model.key_registry import By, KeyRegistry, Put
-from ..memory.model.keys import KeyRing
+from ..memory.model.keys import By, KeyRegistry, KeyRing, Put
 from ..operations.files import key_records
 from .audit import record
 from .base.connecting import connect, control, refusing

@@ -8,7 +8,7 @@ import psycopg
 
 from ..errors import Busy, Conflict, StartRefused
 from ..memory.model.access import DEFAULT_TENANT, TenantId
-from ..memory.model.key_registry import By
+from ..memory.model.keys import By
 from ..memory.model.retention import Counted
 from ..memory.sql.kinds import in_a_session
 from ..memory.sql.liveness import undeleted

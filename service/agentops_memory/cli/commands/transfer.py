@@ -21,7 +21,7 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
 from agentops_memory_client.contract.service import MemoryService
 
-from ...agentops.foreign import recognized
+from ...agentops.transfer import recognized
 from ...errors import Invalid
 from ...operations.files.atomic import os_errors_as
 from ..engram import LEFT_OUT, converted, is_engram

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...errors import Conflict, Refusal, Unavailable
 from ...memory.model.access import TenantId
-from ...memory.model.key_registry import By
+from ...memory.model.keys import By
 from ...sqlite.engine.tenant_files import tenants_of
 from ...sqlite.engine.tenants import tenant_file
 from ...sqlite.maintenance.replacing import replace_database, require_files

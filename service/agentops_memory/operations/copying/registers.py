@@ -13,8 +13,7 @@ import psycopg
 
 from ...errors import Unavailable
 from ...memory.model.access import TenantId
-from ...memory.model.key_registry import By, KeyRegistry
-from ...memory.model.keys import KeyRing
+from ...memory.model.keys import By, KeyRegistry, KeyRing
 from ...memory.sql.rows import micros
 from ...recall.text.normalization import clean
 from ..files.atomic import os_errors_as, private_file

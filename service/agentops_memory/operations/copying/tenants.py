@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from ...memory.model.access import TenantId
-from ...memory.model.key_registry import By
+from ...memory.model.keys import By
 from ...postgresql.keys import PostgresKeys
 from ...postgresql.schema.migrate import is_made, tenants
 from ...recall.text.features import Features

@@ -15,7 +15,7 @@ from ...http.edge.auth import must_have_keys, must_have_keys_for_seams
 from ...jobs.backups import DAMAGED, LATE, are_on_one_disk
 from ...memory.model.access import DEFAULT_TENANT, TenantId
 from ...memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
-from ...memory.model.key_registry import KeyRegistry
+from ...memory.model.keys import KeyRegistry
 from ...secrets.sanitizing import sentence_of
 from ...settings.settings import Settings
 from ...sqlite.base import library

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from ...errors import Refusal
 from ...memory.model.findings import Finding, failed, note, ok, warn
-from ...memory.model.key_registry import KeyRegistry
-from ...memory.model.keys import KeyRing
+from ...memory.model.keys import KeyRegistry, KeyRing
 from ..files.redaction import RedactionFile
 from ..files.seals import SealFile
 from .files import close_to_others

@@ -9,8 +9,16 @@ from typing import Any
 from ...errors import Invalid
 from ...memory.model.access import Role, patterns, tenant_id
 from ...memory.model.agents import agent_patterns
-from ...memory.model.key_registry import public_fields
-from ...memory.model.keys import DIGEST_BYTES, SALT_BYTES, Key, KeyRing, Secret, key_id, key_name
+from ...memory.model.keys import (
+    DIGEST_BYTES,
+    SALT_BYTES,
+    Key,
+    KeyRing,
+    Secret,
+    key_id,
+    key_name,
+    public_fields,
+)
 from ...recall.text import instants
 
 VERSION = 1

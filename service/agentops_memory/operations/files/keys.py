@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ...errors import Unavailable
-from ...memory.model.key_registry import By, KeyRegistry, Put
-from ...memory.model.keys import Key, KeyRing
+from ...memory.model.keys import By, Key, KeyRegistry, KeyRing, Put
 from . import key_records
 from .atomic import LockTimeout, created, locked, opened, os_errors_as, replaced
 from .audit import KeysMade, record

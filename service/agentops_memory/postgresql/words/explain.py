@@ -6,10 +6,8 @@ from ...memory.model.bm25 import frequency, scored
 from ...memory.model.memory import MemoryId
 from ...memory.model.search import Field, Parts, TermScore
 from ...memory.sql.table import Connection
-from ...recall.search.explanation import ENDLESS, FIELDS, Places, term_score
 from ...recall.search.query import IndexQuery
-from ...recall.search.ranker import sentences
-from ...recall.search.shown import Shown
+from ...recall.search.ranker import ENDLESS, FIELDS, Places, Shown, sentences, term_score
 from ...recall.text.query import Term
 from ..base.dialect import POSTGRESQL
 from .found import StoredWords

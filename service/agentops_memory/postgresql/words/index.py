@@ -13,8 +13,7 @@ from ...memory.sql.liveness import indexed
 from ...memory.sql.table import Connection, Cursor, Table
 from ...recall.index_cache.rows import Row, row_number
 from ...recall.index_cache.writes import IndexWrites
-from ...recall.search.document import Document
-from ...recall.search.groups import Groups
+from ...recall.search.document import Document, Groups
 from ...recall.text.columns import Columns, columns
 from ...recall.text.features import Features
 from ...recall.text.json_words import words_of

@@ -12,12 +12,11 @@ from ...engine.shared.stems import Stems
 from ...errors import Damaged, TimedOut
 from ...memory.model.memory import MemoryId
 from ...memory.model.search import Parts, Tier
-from ...memory.sql.memory_lists import MemoryLists
+from ...memory.sql.memories import MemoryLists
 from ...recall.index_cache.rows import area_of
 from ...recall.search.query import IndexQuery
-from ...recall.search.ranker import Ranker
+from ...recall.search.ranker import Ranker, Shown
 from ...recall.search.search import Search
-from ...recall.search.shown import Shown
 from ...recall.search.visibility import Visibility, VisibleRows
 from ...recall.text.features import Features
 from ...recall.text.query import Query, Term

@@ -11,8 +11,7 @@ from ...memory.sql.table import Connection
 from ...recall.index_cache.lookup import Lookup
 from ...recall.index_cache.rows import area_of
 from ...recall.search.query import IndexQuery
-from ...recall.search.ranker import Found, Remembered, sentences
-from ...recall.search.shown import Shown
+from ...recall.search.ranker import Found, Remembered, Shown, sentences
 from ...recall.search.visibility import Span
 from ...recall.text.features import Features
 from .cached import CachedAreas

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from ...engine.shared.stems import Stems
 from ...memory.sql.table import Connection
 from ...recall.index_cache.rows import area_of
-from ...recall.search.spelling import Spelling
+from ...recall.search.search import Spelling
 from ...recall.search.visibility import Visibility, VisibleRows
 from ...recall.text.spelling import MOST_WORDS
 from .postings import BEYOND, in_areas

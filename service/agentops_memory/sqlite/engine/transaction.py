@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...engine.shared.tables import Tables
 from ...memory.model.access import Caller
-from ...memory.sql.memory_lists import MemoryLists
+from ...memory.sql.memories import MemoryLists
 from ...recall.index_cache.cache import CachedGroups
 from ...recall.search.visibility import Visibility
 from ..base.dialect import SQLITE

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 from ...memory.model.memory import MemoryId
 from ...memory.model.search import Parts, TermScore, Tier
-from ...recall.search.explanation import ENDLESS, FIELDS, Places, term_score
 from ...recall.search.query import IndexQuery
+from ...recall.search.ranker import ENDLESS, FIELDS, Places, term_score
 from ...recall.text.query import Query, Term
 from ..base.dialect import SqliteTable
 from .queries import Scores, any_of, in_columns, weighted

@@ -14,7 +14,7 @@ from ...memory.sql.kinds import (
     require_place,
 )
 from ...recall.index_cache.rows import AREA
-from ...recall.search.groups import Groups
+from ...recall.search.document import Groups
 from ...recall.search.visibility import PRIOR
 from ..base.checks import drop_statements, is_readable
 from ..base.dialect import SqliteTable

@@ -11,14 +11,13 @@ from ...memory.model.bm25 import lowest
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Scored, combined
 from ...memory.model.search import Parts, Tier
-from ...memory.sql.memory_lists import MemoryLists
+from ...memory.sql.memories import MemoryLists
 from ...recall.index_cache.cache import CachedGroups
 from ...recall.index_cache.group import Group
 from ...recall.index_cache.lookup import Lookup
 from ...recall.search.query import ALL, IndexQuery
-from ...recall.search.ranker import Ranker, without_hidden
+from ...recall.search.ranker import Ranker, Shown, without_hidden
 from ...recall.search.search import Search
-from ...recall.search.shown import Shown
 from ...recall.search.visibility import Visibility, VisibleRows
 from ...recall.text.query import Query, Term
 from ..base.connection import READ_LIMIT, interrupt_at, known_stems

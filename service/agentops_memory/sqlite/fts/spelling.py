@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
-from ...recall.search.spelling import Spelling
+from ...recall.search.search import Spelling
 from ...recall.search.visibility import Visibility, VisibleRows
 from ...recall.text.spelling import MOST_WORDS
 from ..base.connection import known_stems

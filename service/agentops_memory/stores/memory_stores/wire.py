@@ -16,8 +16,8 @@ from ...memory.model import stores
 from ...memory.model.memory import Expected
 from ...memory.model.search import Found, Hit
 from ...memory.model.space import StoreId
+from ...recall.lists import whole_memory
 from ...recall.text.normalization import clean, cut, sha256_of
-from ...recall.whole import whole_memory
 from ..rules import rules
 
 MAX_NAME = 64  # characters of a store's name, trimmed
