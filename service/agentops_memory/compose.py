@@ -18,13 +18,13 @@ from .engine.engine import Engine, Storage
 from .http.edge.app import Scrape, application
 from .http.edge.auth import (
     Identity,
+    RateLimiter,
     is_loopback,
     is_open_allowed,
     must_have_keys,
     must_have_keys_for_seams,
 )
 from .http.edge.health import Probes
-from .http.edge.rate_limit import RateLimiter
 from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, SeamServices
 from .jobs.accesses import noting
@@ -38,7 +38,7 @@ from .memory.model.keys import KeyStore
 from .openintent import routes as openintent
 from .openwop import routes as openwop
 from .openwop.rules.seeding import Seeding
-from .operations.files.file_systems import require_local
+from .operations.files.atomic import require_local
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.index_cache.cache import IndexCache

@@ -12,8 +12,7 @@ from ..memory.lifecycle.receipts import Erasures
 from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..memory.model.keys import KeyRegistry
 from ..memory.model.retention import Counted, StorageStats
-from ..settings.database import OF_FILES
-from ..settings.settings import Settings, settings
+from ..settings.settings import OF_FILES, Settings, settings
 from .errors import CommandRefused
 from .invocation import now
 

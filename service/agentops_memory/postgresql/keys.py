@@ -15,7 +15,7 @@ import psycopg
 
 from ..errors import Refusal, Unavailable
 from ..memory.model.keys import By, KeyRegistry, KeyRing, Put
-from ..operations.files import key_records
+from ..operations.files import keys
 from .audit import record
 from .base.connecting import connect, control, refusing
 from .schema.migrate import is_made
@@ -160,9 +160,9 @@ def _ring(connection: psycopg.Connection[Any]) -> KeyRing:
 
 def _read(row: tuple[int, bool, list[str]]) -> KeyRing:
     _, has_keys, records = row
-    document = f'{{"version": {key_records.VERSION}, "keys": [{", ".join(records)}]}}'
+    document = f'{{"version": {keys.VERSION}, "keys": [{", ".join(records)}]}}'
     try:
-        ring = key_records.read(document.encode())
+        ring = keys.read(document.encode())
     except (ValueError, RecursionError) as fault:
         raise Unavailable(f"The keys in the database cannot be used: {fault}.") from fault
     return replace(ring, was_ever_used=has_keys or bool(ring.keys))
@@ -179,7 +179,7 @@ def _put(
 ) -> None:
     for key in ring.keys.values():
         if before.keys.get(key.id) != key:
-            given = {"id": key.id, "record": json.dumps(key_records.record_of(key))}
+            given = {"id": key.id, "record": json.dumps(keys.record_of(key))}
             connection.execute(_PUT, given)
     gone = [*(before.keys.keys() - ring.keys.keys())]
     connection.execute("DELETE FROM agentops.keys WHERE id = ANY(%(gone)s)", {"gone": gone})
