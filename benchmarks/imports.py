@@ -23,7 +23,7 @@ from agentops_memory.recall.text.instants import rendered
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.sqlite.fts.tables import table
+from agentops_memory.sqlite.fts.partitions import table
 from agentops_memory.sqlite.schema.migrate import migrated
 
 from .client import Client, post, with_body

@@ -68,7 +68,7 @@ def audit_of(
 ) -> AuditLog:
     """The audit; `by` says who a caller is."""
     if settings.database_url:
-        from .postgresql.audit import PostgresAudit  # noqa: PLC0415
+        from .postgresql.keys import PostgresAudit  # noqa: PLC0415
 
         return PostgresAudit(settings.database_url, clock, by)
     return AuditFile(settings.audit_file, clock, by)

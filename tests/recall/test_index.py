@@ -23,9 +23,8 @@ from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine import writer
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.sqlite.fts import documents, index, pending
-from agentops_memory.sqlite.fts.partitions import Partitions
-from agentops_memory.sqlite.fts.tables import table
+from agentops_memory.sqlite.fts import documents, index
+from agentops_memory.sqlite.fts.partitions import Partitions, table
 
 from ..support.database import assert_index_is_whole, imported
 from ..support.requirements import requirement
@@ -197,7 +196,7 @@ def small_partitions() -> Iterator[None]:
         patched.setattr(index, "BULK", 3)
         patched.setattr(writer, "BULK", 3)
         patched.setattr(index, "MOVED", 3)
-        patched.setattr(pending, "MAX_STEP", 40)
+        patched.setattr(documents, "MAX_STEP", 40)
         patched.setattr(documents, "KNOWN", 3)
         for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():
             patched.setattr(document, name, value)

@@ -18,8 +18,8 @@ from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall.search import document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.fts import index, pending
-from agentops_memory.sqlite.fts.tables import table
+from agentops_memory.sqlite.fts import documents, index
+from agentops_memory.sqlite.fts.partitions import table
 
 from ..support.another import another
 from ..support.database import assert_index_is_whole, imported
@@ -359,7 +359,7 @@ def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
 def test_long_memories_of_an_import_are_indexed_before_more_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pending, "MAX_STEP", 20)
+    monkeypatch.setattr(documents, "MAX_STEP", 20)
     indexed = f"SELECT count(*) FROM {table(0)}_docsize WHERE id < {PRIOR}"
 
     def indexed_in_bulk(tx: Transaction) -> list[int]:

@@ -27,7 +27,7 @@ from agentops_memory.recall.text.features import ALL, Feature
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.fts.tables import table
+from agentops_memory.sqlite.fts.partitions import table
 
 from ..support.database import assert_index_is_whole
 from ..support.engine import Seen, Work, raising, run, save, saving, together

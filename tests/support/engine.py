@@ -19,10 +19,10 @@ from agentops_memory.memory.model.memory import Draft, SessionId, Text
 from agentops_memory.memory.model.retention import Retentions, StorageStats
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.sql.memories import MemoryTable
-from agentops_memory.postgresql.engine import admission, transactions
+from agentops_memory.postgresql.engine import group_commit, transactions
 from agentops_memory.postgresql.engine.claims import number_of
 from agentops_memory.postgresql.engine.engine import PostgresEngine
-from agentops_memory.postgresql.storage_stats import storage_stats as postgresql_stats
+from agentops_memory.postgresql.tenants import storage_stats as postgresql_stats
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base import connection
 from agentops_memory.sqlite.base.connection import connect
@@ -166,7 +166,7 @@ def stats(path: Path, retention: Retentions, at: datetime) -> StorageStats:
 def impatient(monkeypatch: pytest.MonkeyPatch, timeout: timedelta) -> None:
     """Let a write wait no longer than this for those of others."""
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", timeout)
-    for module in (admission, transactions):
+    for module in (group_commit, transactions):
         monkeypatch.setattr(module, "PATIENCE", timeout)
 
 
