@@ -35,6 +35,9 @@ from ..output_file import refuse_own, written
 from ..print_results import print_json
 from ..target import Target, run_on_target
 
+# An export of engram as a document of ours: what is left out is counted, never silent. It has
+# `version` and `prompts`, ids that are its own, and times as an import reads them, too. Pure:
+# bytes in, bytes out.
 OF_ENGRAM = {"version", "prompts"}  # members that a document of ours does not have
 LISTS = {"sessions", "observations", "prompts"}
 LEFT_OUT = {  # and how each is called

@@ -233,6 +233,9 @@ def _is_locked(file: int) -> bool | None:
         return None
 
 
+# SQLite's write-ahead log wants all programs that use a file to share memory, and so to be on one
+# machine: https://sqlite.org/wal.html. A file system that shows one file to several machines lets
+# each of them believe that it is alone.
 log = logging.getLogger(__name__)
 
 # https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html

@@ -10,6 +10,9 @@ from itertools import islice, pairwise
 
 from .features import ALL, Feature, Features
 
+# Regular forms need no list: the stemmer joins them. Left out are forms that are as often another
+# word (`left`, `saw`, `ground`, `spoke`, `halves`), a name (`drew`), or a plain word of another
+# language (`theses`); and `won`, of which `won't` is made.
 _VERBS = """
 arise arose arisen, awake awoke awoken, beat beaten, become became, begin began begun, bend bent,
 blow blew blown, break broke broken, breed bred, bring brought, build built, burn burnt,

@@ -219,6 +219,8 @@ class Terms(SqliteTable):
         )
 
 
+# FTS5 writes out what it was given at each savepoint. So the changes of a batch share what waits,
+# and it enters at the end, by partition; what reads the index before then puts it in first.
 BULK = 1000  # memories that enter the index together
 
 Waiting = dict[MemoryId, Document]

@@ -255,6 +255,7 @@ class Partitions(SqliteTable, Groups):
         self.rebuild(number)
 
 
+# Each transaction that changes a partition adds one. FTS5 itself merges four of a level.
 PAGES = 250  # of the index that are merged while changes wait
 COOKIE = 4  # bytes before the numbers of a structure record
 
@@ -313,6 +314,8 @@ def numbers(record: bytes) -> Iterator[int]:
             number = 0
 
 
+# A deletion is a mark in a new segment; the words stay in the older ones. A merge leaves both out
+# only if nothing older lies on a higher level, so what is to be merged must be chosen.
 NO_ROW = 0  # the number of no memory's row
 MERGES_OF_A_PURGE = 4  # one after another, before a small partition is rebuilt instead
 

@@ -48,6 +48,7 @@ from .cached_index import CachedIndex
 from .partitions import OWN_COLUMNS, numbers, table
 from .queries import Scores, any_of, in_columns, weighted
 
+# By FTS5's own scores, what a word is worth would tell of all that share a partition.
 WEIGHTS = {"{title tags}": NAMED, "content": SAID}
 
 Rows = dict[int, float]
