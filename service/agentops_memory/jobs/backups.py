@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..operations.backup.backup import ServicePaths, make_archive
-from ..operations.backup.schedule import KeptArchive, newest, path_in, prune
+from ..operations.backup.backup import (
+    KeptArchive,
+    ServicePaths,
+    make_archive,
+    newest,
+    path_in,
+    prune,
+)
 from ..secrets.sanitizing import code_of, is_operational, sentence_of
 from ..telemetry import Metrics
 from ..telemetry.measures import BACKUP_BYTES, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUPS

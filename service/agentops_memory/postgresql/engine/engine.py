@@ -25,15 +25,12 @@ from ...recall.text.ids import Uids
 from ..base.connecting import connect
 from ..schema.migrate import schema_of
 from ..words.cached import IndexMemory
-from .admission import Places, deadline
 from .claims import Lock, NeedsToBeAlone
-from .connections import Connections
-from .group_commit import Change, Line
+from .group_commit import Change, Line, Places, deadline
 from .leader import Leader
 from .maintenance import PostgresMaintenance
-from .schemas import HasKey, Schemas
 from .transaction import PostgresTransaction, Work
-from .transactions import OnCommit, Transactions
+from .transactions import Connections, HasKey, OnCommit, Schemas, Transactions
 
 P = ParamSpec("P")
 T = TypeVar("T")

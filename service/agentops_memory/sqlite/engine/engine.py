@@ -22,12 +22,11 @@ from ...recall.text.ids import Uids
 from ..base.connection import BUSY_TIMEOUT, READ_LIMIT, in_snapshot, taken_damage
 from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, translated
 from ..fts.cached_index import load_wanted
+from ..fts.documents import Pending
 from ..fts.partitions import versions_of
-from ..fts.pending import Pending
-from ..maintenance.damage import Damage, OnDamage
 from ..maintenance.scrub import FreeSpace
 from ..schema.migrate import OnUpgrade, has_newest_format
-from .maintenance import SqliteMaintenance
+from .maintenance import Damage, OnDamage, SqliteMaintenance
 from .opening import opened_file, serving
 from .readers import Readers
 from .transaction import SqliteTransaction, Work

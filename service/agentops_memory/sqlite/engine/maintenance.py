@@ -1,10 +1,12 @@
 """Maintenance of tenants' databases, in steps between which others read and write."""
 
+import logging
 import os
 import shutil
+import sqlite3
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -13,18 +15,80 @@ from typing import Protocol, TypeVar
 
 from ...engine.callbacks import Progress, noop
 from ...engine.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
+from ...engine.shared.known_values import KnownValues, Value
 from ...errors import Damaged, Unavailable
 from ...memory.model.access import Caller
 from ...memory.model.erasure import ErasureId
 from ...memory.model.space import RowCounts
 from ...memory.sql.projects import ProjectTable
 from ...memory.sql.receipts import ReceiptTable
+from ..base.checks import is_readable
+from ..base.connection import PROGRESS, connect, read_only
 from ..base.copies import copies_of
-from ..base.errors import translated
-from ..fts.purges import Purge
-from ..maintenance.damage import Damage, damaged_at, is_intact
+from ..base.errors import REMEDY, is_damage, translated
+from ..fts.partitions import Purge
+from ..maintenance.values import damaged
+from ..schema.schema import tables
 from .opening import run_in_thread
 from .transaction import SqliteTransaction, Work
+
+log = logging.getLogger(__name__)
+
+OnDamage = Callable[[Caller], None]
+"""Told whose request has met damage. Any thread may tell."""
+
+
+class Damage:
+    """Whether one database is known to be damaged."""
+
+    def __init__(self, path: Path, on_damage: OnDamage = noop) -> None:
+        self.path = path
+        self.report = on_damage  # where something else could stand in
+        self.is_known = False
+        self.known = KnownValues(str(path))
+
+    def report_refusal(self, caller: Caller) -> None:
+        """Something was refused for it."""
+        self.note(caller, is_intact=False)
+        self.report(caller)
+
+    def note(self, caller: Caller, *, is_intact: bool) -> None:
+        """Note what a look has found; the log has each change once."""
+        fields = {"path": str(self.path), "tenant": caller.tenant}
+        if self.is_known and is_intact:
+            log.warning("the database file is whole again", extra=fields)
+        elif not (self.is_known or is_intact):
+            log.error("the database file is damaged: %s", REMEDY, extra=fields)
+        self.is_known = not is_intact
+
+
+def is_intact(path: Path, is_stopped: Callable[[], bool]) -> bool:
+    """Whether every table and its indexes can be read, page by page, however long it takes.
+
+    Pages that nothing uses are no damage.
+    """
+    with _interruptible(path, is_stopped) as database:
+        try:
+            return all(is_readable(database, name) for name in tables(database))
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return False
+
+
+def damaged_at(path: Path, is_stopped: Callable[[], bool]) -> list[Value]:
+    """The first of the damaged values in the file at the path, however long it takes."""
+    with _interruptible(path, is_stopped) as database:
+        return damaged(database)
+
+
+@contextmanager
+def _interruptible(path: Path, is_stopped: Callable[[], bool]) -> Iterator[sqlite3.Connection]:
+    with closing(connect(path)) as database:
+        read_only(database)
+        database.set_progress_handler(is_stopped, PROGRESS)
+        yield database
+
 
 T = TypeVar("T")
 

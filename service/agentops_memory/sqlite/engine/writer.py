@@ -22,8 +22,8 @@ from ...errors import Busy, Refusal, Unavailable
 from ...recall.index_cache.writes import IndexWrites
 from ..base.connection import Check, Connection, carried, change
 from ..base.errors import RunAgain
+from ..fts.documents import BULK, Pending
 from ..fts.partitions import Partitions
-from ..fts.pending import BULK, Pending
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
