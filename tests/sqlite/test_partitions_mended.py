@@ -15,7 +15,7 @@ from agentops_memory.memory.model.memory import Change, MemoryId
 from agentops_memory.recall.search import document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine.maintenance import SqliteMaintenance
+from agentops_memory.sqlite.engine.engine import SqliteMaintenance
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
 from ..support.database import assert_index_is_whole

@@ -12,7 +12,7 @@ from agentops_memory.memory import memories
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import Space, project_name
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.engine.maintenance import SqliteMaintenance
+from agentops_memory.sqlite.engine.engine import SqliteMaintenance
 
 from .engine import Work, draft, run
 from .engines import rows

@@ -54,6 +54,5 @@ def linked(tx: Transaction, found: Found) -> Found:
 
 
 def whole_memory(hit: Hit) -> Memory:
-    """The memory of a hit that is whole."""
     assert isinstance(hit.memory, Memory)
     return hit.memory

@@ -198,7 +198,6 @@ class ImportTable(Table):
         return ImportId(self._inserted("imports", projects=given, touched_at=micros(self._now)))
 
     def get(self, import_: ImportId) -> Import | None:
-        """The import."""
         return self._first(_import, f"SELECT {COLUMNS} FROM imports WHERE id = :id", id=import_)
 
     def stage(self, import_: ImportId, rows: Sequence[Row]) -> None:

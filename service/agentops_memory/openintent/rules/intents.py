@@ -81,7 +81,6 @@ class Intents:
         return Written(value=made, redacted=redactor.count)
 
     async def get(self, caller: Caller, eyes: Eyes, intent: IntentId) -> Intent:
-        """The intent."""
         caller.require(Role.READER)
         return await self.engine.read(caller, seen, eyes, intent)
 

@@ -233,7 +233,6 @@ class Tasks:
         return Written(value=made, redacted=redactor.count)
 
     async def get(self, caller: Caller, eyes: Eyes, task: TaskId) -> Task:
-        """The task."""
         caller.require(Role.READER)
         return await self.engine.read(caller, known, eyes, task)
 

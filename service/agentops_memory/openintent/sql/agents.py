@@ -110,7 +110,6 @@ class AgentDirectory(Table):
         )
 
     def counted(self, entries: Sequence[MemoryId]) -> AgentExtent:
-        """The counts of some entries."""
         given = f"(SELECT value FROM {self._sql.ids('given')})"
         return self._counted(f"memory_id IN {given}", ids=json.dumps(entries))
 

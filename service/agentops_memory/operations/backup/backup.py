@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from ... import __version__
 from ...errors import Conflict, NotFound, Refusal
 from ...memory.model.access import TenantId
+from ...settings.settings import Settings
 from ...sqlite.engine.tenant_files import size_of, tenants_of
 from ...sqlite.engine.tenants import tenant_file
 from ...sqlite.maintenance.snapshots import snapshot
@@ -47,21 +48,6 @@ SHRINKS_TO = 0.5  # at most, of ordinary texts with their index
 
 Tenants = Collection[TenantId] | None
 """Whose lines, keys and rules; none for everybody's."""
-
-
-class ServicePaths(Protocol):
-    """Where a service keeps what it has, as its settings say."""
-
-    @property
-    def db_path(self) -> Path: ...
-    @property
-    def keys_file(self) -> Path: ...
-    @property
-    def redaction_file(self) -> Path: ...
-    @property
-    def seal_file(self) -> Path: ...
-    @property
-    def audit_file(self) -> Path: ...
 
 
 class BackupRefused(Refusal):
@@ -100,7 +86,7 @@ class Archived:
 
 
 def make_archive(
-    paths: ServicePaths,
+    paths: Settings,
     to: Path,
     scope: Scope = EVERYTHING_BUT_KEYS,
     *,
@@ -140,7 +126,7 @@ def target_of(to: Path, now: datetime) -> Path:
 
 @contextmanager
 def archive_draft(
-    paths: ServicePaths,
+    paths: Settings,
     folder: Path,
     scope: Scope,
     *,
@@ -183,7 +169,7 @@ def _require_space(folder: Path, sizes: Collection[int]) -> None:
 
 def _packed(
     own: Path,
-    paths: ServicePaths,
+    paths: Settings,
     databases: Mapping[TenantId, Path],
     scope: Scope,
     now: datetime,
@@ -246,7 +232,7 @@ def _explained(folder: Path) -> Iterator[None]:
 
 
 def _other_files(
-    paths: ServicePaths, tenants: Tenants, now: datetime, folder: Path, scope: Scope
+    paths: Settings, tenants: Tenants, now: datetime, folder: Path, scope: Scope
 ) -> Iterator[tuple[str, BinaryIO]]:
     """The files by their names in an archive, each to be read before the next.
 
@@ -279,7 +265,7 @@ def _is_of(line: bytes, tenants: Collection[TenantId]) -> bool:
     return False
 
 
-def _keys(paths: ServicePaths, tenants: Tenants, now: datetime) -> bytes:
+def _keys(paths: Settings, tenants: Tenants, now: datetime) -> bytes:
     ring = KeyFile(paths.keys_file, paths.audit_file).settled()
     every = ring.keys.items()
     own = {id_: key for id_, key in every if tenants is None or key.tenant in tenants}

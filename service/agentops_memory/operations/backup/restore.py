@@ -14,6 +14,7 @@ from ...errors import Conflict, NotFound, Refusal, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, TenantId
 from ...memory.model.erasure import Erasure
 from ...memory.model.keys import By, Key, KeyRing
+from ...settings.settings import Settings
 from ...sqlite.engine.tenant_files import files_of, size_of, tenants_of
 from ...sqlite.engine.tenants import tenant_file
 from ...sqlite.maintenance.replacing import replace_database, require_files
@@ -39,7 +40,7 @@ from .archive import (
     Progress,
     TenantPart,
 )
-from .backup import Scope, ServicePaths
+from .backup import Scope
 
 
 class NotInArchive(NotFound):
@@ -138,7 +139,7 @@ def replacement(part: TenantPart, path: Path, draft: Path) -> Replacement:
 
 
 def files_to_put_back(
-    paths: ServicePaths, files: Mapping[str, Path], *, is_whole: bool
+    paths: Settings, files: Mapping[str, Path], *, is_whole: bool
 ) -> dict[str, bool]:
     """The files beside databases, if the archive has them, and whether they are missing.
 
@@ -154,7 +155,7 @@ def files_to_put_back(
 
 
 def planned_keys(
-    paths: ServicePaths, files: Mapping[str, Path], tenants: Collection[TenantId], after: Since
+    paths: Settings, files: Mapping[str, Path], tenants: Collection[TenantId], after: Since
 ) -> KeysPlan:
     """What would become of those keys in the archive that open these tenants; none means all."""
     if KEYS not in files:
@@ -207,7 +208,7 @@ class Restore:
     """A restore that is ready."""
 
     plan: RestorePlan
-    paths: ServicePaths
+    paths: Settings
     files: Mapping[str, Path]  # what was taken from the archive beside databases
 
     def carry_out(self, *, at: datetime, by: By, is_forced: bool = False) -> list[Path]:
@@ -263,7 +264,7 @@ class Restore:
 
 @contextmanager
 def prepared(
-    paths: ServicePaths,
+    paths: Settings,
     archive: Path,
     scope: Scope,
     *,
@@ -292,7 +293,7 @@ def _lock(database: Path, held: ExitStack) -> None:
 
 
 def _restore(
-    paths: ServicePaths,
+    paths: Settings,
     archive: Path,
     unpacking: "Unpacking",
     scope: Scope,
@@ -328,7 +329,7 @@ def _since(audit: Path, files: Mapping[str, Path]) -> Since:
         return since(audit, lines)
 
 
-def _path_of(paths: ServicePaths, tenant: TenantId) -> Path:
+def _path_of(paths: Settings, tenant: TenantId) -> Path:
     """Where the tenant's database is to be, whatever links lead there."""
     return Path(os.path.realpath(tenant_file(paths.db_path, tenant)))
 

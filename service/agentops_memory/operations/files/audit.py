@@ -27,7 +27,6 @@ AUDIT_RESTORED = "audit.restored"  # the audit was lost, and is what an archive 
 
 
 def by_key(caller: Caller) -> By:
-    """Who a caller is: the key."""
     return {"key": caller.key}
 
 

@@ -14,8 +14,7 @@ from ...engine.maintenance import Condition
 from ...errors import Busy, NotFound, StartRefused, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from ..base.open_files import file_id
-from .engine import SqliteEngine
-from .maintenance import SqliteMaintenance
+from .engine import SqliteEngine, SqliteMaintenance
 from .transaction import Work
 
 P = ParamSpec("P")

@@ -84,7 +84,6 @@ class AloneScores(SqliteTable):
         ]
 
     def rows(self, place: Range, terms: Sequence[Term]) -> list[Rows]:
-        """Of each term the rows of a range that have it."""
         texts = [_text(it) for it in terms]
         if unknown := [it for it in dict.fromkeys(texts) if (place, it) not in self._rows]:
             self._find(place, unknown)
