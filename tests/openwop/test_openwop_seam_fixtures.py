@@ -13,7 +13,7 @@ from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.memory.model.stores import Written
-from agentops_memory.openwop.model.entries import RefDraft, RefEntry, RefEntryId, RefPage, RefQuery
+from agentops_memory.openwop.model.entries import RefDraft, RefEntry, RefEntryId
 from agentops_memory.openwop.model.runs import RunId
 from agentops_memory.openwop.rules.paging import fitting
 from agentops_memory.openwop.rules.seeding import Seed
@@ -49,20 +49,22 @@ class Wrong:
                 return entry
         raise NotFound("none")
 
-    async def list(self, caller: Caller, ref: MemoryRef, query: RefQuery) -> RefPage:
-        found = [it for it in self._seen(caller, ref) if query.tag in it.tags]
+    async def list(
+        self, caller: Caller, ref: MemoryRef, *, tag: str, limit: int, budget: int | None
+    ) -> tuple[Sequence[RefEntry], bool]:
+        found = [it for it in self._seen(caller, ref) if tag in it.tags]
         hides = "lists nothing" in self.faults or f"hides {caller.tenant}" in self.faults
-        budget = None if "has no budget" in self.faults else query.budget
+        budget = None if "has no budget" in self.faults else budget
         if "keeps one" in self.faults and len(found) == 1:
             budget = None
         shown, _ = fitting(
             [] if hides else reversed(found),
-            limit=query.limit,
+            limit=limit,
             budget=budget,
             size=lambda it: len(it.content),
             length=lambda it: 1 if "counts wrong" in self.faults else len(it.content),
         )
-        return RefPage(entries=shown)
+        return shown, False
 
     async def register(self, *_: object) -> bool:
         return "registers nothing" not in self.faults

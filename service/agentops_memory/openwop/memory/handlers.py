@@ -11,7 +11,6 @@ from ...http.endpoint import current_caller
 from ...http.requests import fitting
 from ...memory.idempotency import IdempotentRequest
 from ...memory.model.access import Caller
-from ...memory.model.space import MemoryRef
 from ...memory.redactor import Redaction
 from ...telemetry import Cut, annotate
 from ..model.runs import RunId, RunStatus
@@ -38,15 +37,15 @@ class OpenWop:
 
     async def list_entries(self, request: Request) -> Response:
         asked = Asked(request)
-        ref, run, query = asked.ref(), asked.run(), asked.listing()
+        ref, run, which = asked.ref(), asked.run(), asked.listing()
         asked.done()
         noted(ref, run=run)
         caller = current_caller(request)
-        page = await self.entries.list(caller, ref, query, run)
-        shown = fitting(written(wire.entry(each)) for each in page.entries)
+        entries, has_more = await self.entries.list(caller, ref, run, **which)
+        shown = fitting(each.json_bytes() for each in entries)
         annotate({"memory.result_count": len(shown)})
-        has_more = page.has_more or len(shown) < len(page.entries)
-        last = page.entries[len(shown) - 1] if shown and has_more else None
+        has_more = has_more or len(shown) < len(entries)
+        last = entries[len(shown) - 1] if shown and has_more else None
         following = {} if last is None else {"next": last.cursor}
         return _list("entries", shown, {"memoryRef": self.redaction.echo(caller, ref), **following})
 
@@ -56,7 +55,12 @@ class OpenWop:
         asked.done()
         noted(ref, run=run, entry=id_)
         found = await self.entries.get(current_caller(request), ref, id_, run)
-        return answered({"memoryRef": ref, "entry": wire.entry(found)})
+        return answered(
+            {
+                "memoryRef": ref,
+                "entry": found.model_dump(mode="json", by_alias=True, exclude_none=True),
+            }
+        )
 
     async def put_entry(self, request: Request) -> Response:
         given = await BODIES.read(request, b.RefEntryBody)
@@ -65,7 +69,10 @@ class OpenWop:
         caller, idempotency = await asked_once(request, "put")
         done = await self.entries.put(caller, draft, idempotency=idempotency)
         annotate({"memory.entry.id": Cut(done.value.id, SHOWN_NAME)})
-        shown = {"memoryRef": draft.ref, "entry": wire.entry(done.value)}
+        shown = {
+            "memoryRef": draft.ref,
+            "entry": done.value.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
         return answered(shown, 201 if done.is_new else 200, redacted=done.redacted)
 
     async def delete_entry(self, request: Request) -> Response:
@@ -87,9 +94,9 @@ class OpenWop:
         noted(ref)
         caller = current_caller(request)
         found = await self.entries.search(caller, ref, text, tag=tag, limit=limit, budget=budget)
-        shown = fitting(written(wire.entry(each.entry)) for each in found)
+        shown = fitting(each.json_bytes() for each, _ in found)
         annotate({"memory.result_count": len(shown)})
-        ranks = [each.rank for each in found[: len(shown)]]
+        ranks = [rank for _, rank in found[: len(shown)]]
         return _list(
             "entries", shown, {"memoryRef": self.redaction.echo(caller, ref), "ranks": ranks}
         )
@@ -100,17 +107,17 @@ class OpenWop:
         asked.done()
         noted(ref, entry=id_)
         found = await self.entries.provenance(current_caller(request), ref, id_)
-        return answered(wire.provenance(found, ref))
+        return Response(found.json_bytes(), media_type=JSON)
 
     async def list_refs(self, request: Request) -> Response:
         asked = Asked(request)
         limit, after = asked.limit(SHOWN, MOST_LISTED), asked.text("after")
         asked.done()
         caller = current_caller(request)
-        refs, has_more = await self.entries.refs(caller, MemoryRef(after or ""), limit)
+        refs, has_more = await self.entries.refs(caller, after or "", limit)
         annotate({"memory.result_count": len(refs)})
-        shown = {"refs": [wire.extent(each) for each in refs]}
-        return answered(shown | {"next": refs[-1].ref} if has_more else shown)
+        shown = {"refs": [each.model_dump(by_alias=True) for each in refs]}
+        return answered(shown | {"next": refs[-1].memory_ref} if has_more else shown)
 
     async def open_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.RunBody, empty=True)

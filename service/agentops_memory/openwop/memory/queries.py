@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
@@ -14,7 +14,7 @@ from ...http.requests import exact_parameter
 from ...memory.model.space import MemoryRef
 from ...recall.text.normalization import REPLACEMENT
 from ..model.commitments import CommitmentId, CommitmentQuery, CommitmentState, commitment_uid
-from ..model.entries import RefEntryId, RefQuery
+from ..model.entries import RefEntryId
 from ..model.proposals import ArtifactKind, InstalledRef, ProposalId, ProposalQuery, ProposalState
 from ..model.runs import Offset, RunId
 from ..rules.screen import LONGEST_TAG
@@ -84,19 +84,19 @@ class Asked:
     def budget(self) -> int | None:
         return self.number("tokenBudget", 1)
 
-    def listing(self) -> RefQuery:
+    def listing(self) -> dict[str, Any]:
         """Which entries are listed."""
         if self.text("rank") not in (None, "recency"):
             self._faults.append(("rank", "must be recency"))
         if self.text("query") is not None:
             self._faults.append(("query", "is for semantic ranks, which there are none of"))
         before = self.text("before")
-        return RefQuery(
-            tag=self.tag(),
-            before=None if before is None else RefEntryId(before),
-            limit=self.limit(SHOWN, MOST_SHOWN),
-            budget=self.budget(),
-        )
+        return {
+            "before": before,
+            "tag": self.tag(),
+            "limit": self.limit(SHOWN, MOST_SHOWN),
+            "budget": self.budget(),
+        }
 
     def words(self) -> str:
         """The text that is searched for."""

@@ -8,7 +8,7 @@ from ...http.ids import EVENT, public_id
 from ...http.paging import instant
 from ...memory.model.memory import NO_CHANGE, LifecycleChange
 from ...memory.model.space import MemoryRef
-from ..model.entries import Origin, Provenance, RefDraft, RefEntry, RefEntryId, RefExtent
+from ..model.entries import Origin, RefDraft, RefEntryId
 from ..model.runs import Run, RunDraft, RunEvent, RunId
 from ..rules.passes.rules import BudgetExceeded
 from ..rules.proposals.rules import ArtifactInvalid
@@ -63,34 +63,6 @@ def run_draft(given: b.RunBody) -> RunDraft:
         workflow=given.workflow_id,
         refs=tuple(given.memory_refs),
     )
-
-
-def entry(of: RefEntry) -> JsonObject:
-    shown: JsonObject = {
-        "id": of.id,
-        "content": of.content,
-        "tags": list(of.tags),
-        "createdAt": rendered(of.created_at),
-    }
-    return shown if of.expires_at is None else shown | {"expiresAt": rendered(of.expires_at)}
-
-
-def provenance(of: Provenance, ref: MemoryRef) -> JsonObject:
-    origin = {"runId": of.origin.run, "nodeId": of.origin.node, "agentId": of.origin.agent}
-    return present({
-        "memoryRef": ref,
-        "memoryId": of.id,
-        "writtenBy": present(origin),
-        "method": of.origin.method.value,
-        "derivedFrom": list(of.derived_from),
-        "supersededBy": list(of.superseded_by) or None,
-        "seen": of.seen,
-        "lastSeenAt": rendered(of.last_seen_at),
-    })  # fmt: skip
-
-
-def extent(of: RefExtent) -> JsonObject:
-    return {"memoryRef": of.ref, "entries": of.entries, "bytes": of.size}
 
 
 def opened(of: Run) -> JsonObject:

@@ -6,13 +6,16 @@ from typing import TypeVar
 from ...memory.model.access import Caller
 from ...memory.model.stores import Written
 from ...memory.redactor import Redaction, Redactor
-from .changes import ScreenOutdated
 from .screen import Screen
 
 T = TypeVar("T")
 
 IsCurrent = Callable[[], bool]
 """Whether the values of a screen are those of now; if not, a write raises ScreenOutdated."""
+
+
+class ScreenOutdated(Exception):
+    """A value was registered after the entry was screened, and before it is written."""
 
 
 def screen_of(redaction: Redaction, caller: Caller) -> Screen:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from ...memory.model.space import MemoryRef
-from ..memory.wire import JsonObject, entry
-from .stage import REGISTERED, FixtureFailed, Stage, require, shown
+from ..memory.wire import JsonObject
+from .stage import REGISTERED, FixtureFailed, Stage, entry, require, shown
 
 Fixture = Callable[[Stage], Awaitable[JsonObject]]
 

@@ -11,7 +11,6 @@ from ...http.paging import instant
 from ...http.requests import fitting
 from ...memory.model.space import MemoryRef
 from ...telemetry import annotate
-from ..memory import wire
 from ..memory.bodies import BODIES
 from ..memory.handlers import asked_once, noted
 from ..memory.queries import Asked, ref_in_path
@@ -19,6 +18,7 @@ from ..model.entries import RefDraft, RefEntryId
 from ..rules.entries import RefEntries
 from ..rules.seeding import Seed, Seeding
 from . import bodies as b
+from .stage import entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +39,15 @@ class SeamMemory:
 
     async def list_entries(self, request: Request) -> Response:
         asked, ref = Asked(request), ref_in_path(request)
-        query = asked.listing()
+        which = asked.listing()
         asked.done()
         noted(ref)
-        page = await self.entries.list(current_caller(request), ref, query)
-        entries = [wire.entry(each) for each in page.entries]
+        listed, has_more = await self.entries.list(current_caller(request), ref, **which)
+        entries = [entry(each) for each in listed]
         shown = entries[: len(fitting(map(written, entries)))]
         annotate({"memory.result_count": len(shown)})
-        if shown and (page.has_more or len(shown) < len(entries)):
-            return answered({"entries": shown, "next": page.entries[len(shown) - 1].cursor})
+        if shown and (has_more or len(shown) < len(entries)):
+            return answered({"entries": shown, "next": listed[len(shown) - 1].cursor})
         return answered({"entries": shown})
 
 

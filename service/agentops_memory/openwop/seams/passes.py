@@ -19,7 +19,7 @@ from ...memory.model.space import MemoryRef
 from ..memory.bodies import BODIES
 from ..memory.handlers import asked_once, noted
 from ..memory.queries import MOST_SHOWN
-from ..model.entries import RefDraft, RefEntryId, RefQuery
+from ..model.entries import RefDraft, RefEntryId
 from ..model.runs import RunDraft, RunStatus
 from ..rules.seeding import Seed, Seeding
 from . import bodies as b
@@ -139,9 +139,8 @@ class SeamPasses:
 
     async def _contents(self, caller: Caller, ref: MemoryRef) -> list[str]:
         """What the newest entries say."""
-        query = RefQuery(limit=MOST_SHOWN)
-        page = await self.services.ref_entries.list(caller, ref, query)
-        return [each.content for each in page.entries]
+        entries, _ = await self.services.ref_entries.list(caller, ref, limit=MOST_SHOWN)
+        return [each.content for each in entries]
 
 
 def _noted(given: b.SeamRefBody) -> MemoryRef:

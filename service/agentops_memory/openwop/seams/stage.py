@@ -9,8 +9,8 @@ from ...memory.model.access import Caller, TenantId
 from ...memory.model.memory import NO_CHANGE, LifecycleChange
 from ...memory.model.space import MemoryRef
 from ..memory.queries import TENANT_MEMORY
-from ..memory.wire import JsonObject, entry
-from ..model.entries import Origin, RefDraft, RefEntry, RefEntryId, RefQuery
+from ..memory.wire import JsonObject
+from ..model.entries import Origin, RefDraft, RefEntry, RefEntryId
 from ..model.runs import RunId
 from ..rules.entries import RefEntries
 from ..rules.forgetting import Forgetting
@@ -101,8 +101,10 @@ class Stage:
         budget: int | None = None,
     ) -> Sequence[RefEntry]:
         """Entries of this run, newest first, as anybody without a run sees them."""
-        query = RefQuery(tag=tag or self.tag, limit=LONGEST, budget=budget)
-        return (await self.entries.list(self.caller, ref or self.ref, query)).entries
+        entries, _ = await self.entries.list(
+            self.caller, ref or self.ref, tag=tag or self.tag, limit=LONGEST, budget=budget
+        )
+        return entries
 
     async def summarize(self) -> None:
         """What a host remembers of each run, which none of its nodes wrote."""
@@ -130,6 +132,10 @@ def ref_of(workflow: str) -> MemoryRef:
 def require(is_so: bool, code: str, sentence: str) -> None:
     if not is_so:
         raise FixtureFailed(code, sentence)
+
+
+def entry(of: RefEntry) -> JsonObject:
+    return of.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def shown(entries: Sequence[RefEntry]) -> list[JsonObject]:
