@@ -9,8 +9,9 @@ from pathlib import Path
 
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.space import MemoryRef
-from agentops_memory.openwop.model.entries import RefDraft, RefEntryId
-from agentops_memory.openwop.rules.changes import Screened, put_entry
+from agentops_memory.openwop.adapter import Screened, put_entry
+from agentops_memory.openwop.entries import RefDraft
+from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 

@@ -26,22 +26,27 @@ from ..recall.text.features import ALL, Features
 from ..recall.text.instants import whole_milliseconds
 from ..recall.text.query import TIMEOUT, Query, understood
 from ..record import CamelRecord
-from .entries import Provenance, RefDraft, RefEntry, RefEntryId, RefTable, added
-from .model.runs import RunEventType, RunId, Snapshot
-from .rules.commitment_changes import arm, cancel_of, conditions_of, fire_met
-from .rules.paging import fitting
-from .rules.rules import (
+from .commitments import arm, cancel_of, conditions_of, fire_met
+from .entries import Provenance, RefDraft, RefEntry, RefTable, added
+from .model.runs import RunEventType, RunId
+from .refs import (
     IdTaken,
+    IsCurrent,
     MemoryChanged,
+    RefEntryId,
+    Screen,
+    ScreenOutdated,
+    Snapshot,
+    fitting,
     is_readable,
     no_entry,
     require_plain,
     require_ref,
+    screen_of,
     unknown_before,
+    written,
 )
 from .rules.run_rules import known_run, open_run, require_secrets
-from .rules.screen import Screen
-from .rules.screened_writes import IsCurrent, ScreenOutdated, screen_of, written
 from .rules.snapshots import snapshot_of
 from .sql.runs import RunTable
 

@@ -1,13 +1,11 @@
 """Entries of refs: memories that never change, each with a row beside it."""
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, NewType, TypeVar
-from uuid import UUID
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -29,20 +27,25 @@ from ..memory.sql.rows import (
 from ..memory.sql.table import Sql, Table
 from ..memory.writes import created
 from ..record import CamelRecord, Milliseconds
-from .model.runs import JsonObject, Offset, RunId, Snapshot
-from .sql.visible import put_by, superseded, there, undeleted_at, values
+from .model.runs import RunId
+from .refs import (
+    JsonObject,
+    Offset,
+    RefEntryId,
+    Snapshot,
+    put_by,
+    ref_entry_id,
+    stable_id,
+    superseded,
+    there,
+    undeleted_at,
+    values,
+)
 
 T = TypeVar("T")
 
-RefEntryId = NewType("RefEntryId", str)
-"""The id that the host gave, or `mem_` and the digits of the stable id."""
-
-MADE = re.compile(r"(?:mem|archive)_[0-9a-f]{32}", re.ASCII)
-"""The forms of the ids that the service gives."""
-
 ENTRY_TYPE = "memory"
 ALL = 1 << 62  # rows
-_STABLE = "mem_"
 
 
 class Method(StrEnum):
@@ -118,17 +121,6 @@ class ListedRef(NamedTuple):
     memory: MemoryId
     size: int  # bytes of its content
     length: int  # code points
-
-
-def ref_entry_id(uid: str, name: str | None) -> RefEntryId:
-    """The public id of an entry, by its stable id and the name that its host gave."""
-    return RefEntryId(name or _STABLE + uid.replace("-", ""))
-
-
-def stable_id(entry: RefEntryId) -> str | None:
-    """The stable id in a public one; None for a name that a host gave."""
-    is_one = entry.startswith(_STABLE) and MADE.fullmatch(entry)
-    return str(UUID(entry.removeprefix(_STABLE))) if is_one else None
 
 
 def added(

@@ -13,8 +13,8 @@ from ...memory.idempotency import IdempotentRequest
 from ...memory.model.access import Caller
 from ...memory.redactor import Redaction
 from ...telemetry import Cut, annotate
+from ..commitments import Commitments
 from ..model.runs import RunId, RunStatus
-from ..rules.commitments import Commitments
 from ..rules.entries import RefEntries
 from ..rules.runs import Runs
 from . import bodies as b

@@ -1,9 +1,9 @@
 """The operations of the adapter, of runs and of their events."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...http.bodies import WRITTEN
-from ...http.protocol import Operation, Parameter, Services
+from ...http.protocol import Operation, Parameter
 from ...memory.model.access import Role
 from . import bodies as b
 from . import models as m
@@ -16,20 +16,8 @@ PROVENANCE = f"{BASE}/provenance/{{memoryId:path}}"
 RUNS, RUN = f"{BASE}/runs", f"{BASE}/runs/{{runId}}"
 
 
-def operations(services: Services, fixtures: Callable[[], Sequence[str]]) -> Sequence[Operation]:
+def operations(api: OpenWop, discovery: Discovery) -> Sequence[Operation]:
     """Every operation of the adapter and of runs."""
-    api = OpenWop(
-        entries=services.ref_entries,
-        runs=services.runs,
-        commitments=services.commitments,
-        redaction=services.redaction,
-    )
-    discovery = Discovery(
-        is_consolidating=services.is_consolidating,
-        keep_archives=services.keep_archives,
-        fixtures=fixtures,
-        replays=services.seams is not None,
-    )
     return (
         Operation(
             method="GET", path=PATH, name="openwop_discover",

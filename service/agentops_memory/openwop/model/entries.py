@@ -1,6 +1,6 @@
 """Moved."""
+# ruff: noqa: PLC0414
 
-from ..entries import MADE as MADE
 from ..entries import ListedRef as ListedRef
 from ..entries import Method as Method
 from ..entries import Origin as Origin
@@ -8,6 +8,7 @@ from ..entries import Provenance as Provenance
 from ..entries import Recorded as Recorded
 from ..entries import RefDraft as RefDraft
 from ..entries import RefEntry as RefEntry
-from ..entries import RefEntryId as RefEntryId
-from ..entries import ref_entry_id as ref_entry_id
-from ..entries import stable_id as stable_id
+from ..refs import MADE as MADE
+from ..refs import RefEntryId as RefEntryId
+from ..refs import ref_entry_id as ref_entry_id
+from ..refs import stable_id as stable_id

@@ -1,4 +1,5 @@
 """Runs of hosts: their events, and the memory that each sees."""
+# ruff: noqa: PLC0414
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,15 +7,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 
-from ...memory.model.memory import MemoryId
+from ..refs import JsonObject as JsonObject
+from ..refs import Offset as Offset
+from ..refs import Snapshot as Snapshot
 
 RunId = NewType("RunId", str)
 """A host's name for a run, or `run_` and the digits of a stable id."""
-
-Offset = NewType("Offset", int)
-"""An event's offset in the log of all runs: the order of commits, whatever clocks say."""
-
-JsonObject = Mapping[str, object]
 
 
 class RunKind(StrEnum):
@@ -59,19 +57,6 @@ ENDS: Mapping[RunStatus, RunEventType] = {
     RunStatus.FAILED: RunEventType.FAILED,
     RunStatus.CANCELLED: RunEventType.CANCELLED,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """Memory as it was just after an event.
-
-    It holds what was put up to the memory `high`, but what was deleted before the event:
-    a deletion is marked with the last event before it.
-    """
-
-    offset: Offset
-    high: MemoryId
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,3 +1,4 @@
 """Moved."""
+# ruff: noqa: PLC0414
 
 from ..adapter import RefEntries as RefEntries

@@ -11,16 +11,17 @@ from starlette.responses import Response
 from ...errors import Unavailable
 from ...http.bodies import answered
 from ...http.endpoint import current_caller
-from ...http.protocol import Services
 from ...memory.model.access import Caller
 from ...memory.model.space import MemoryRef
+from ...record import milliseconds
+from ..commitments import Commitment, CommitmentBody, CommitmentState, Condition
 from ..memory import wire
 from ..memory.bodies import BODIES
 from ..memory.handlers import noted
 from ..memory.queries import MOST_LISTED
-from ..model.commitments import Commitment, CommitmentDraft, CommitmentState, Condition
 from ..model.entries import RefDraft, RefEntry
 from ..model.runs import Offset, RunEvent, RunEventType
+from ..routes import OpenWopServices
 from . import bodies as b
 
 AHEAD = timedelta(seconds=1)  # longer than it takes to arm a time
@@ -33,7 +34,7 @@ TWICE = range(2)  # what comes true again fires nothing
 class SeamCommitments:
     """The handler over the domain."""
 
-    services: Services
+    services: OpenWopServices
 
     async def fire(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamFireBody)
@@ -64,8 +65,15 @@ class SeamCommitments:
     async def _armed(
         self, caller: Caller, source: RefEntry, ref: MemoryRef, condition: Condition
     ) -> Commitment:
-        draft = CommitmentDraft(ref=ref, entry=source.id, condition=condition)
-        return (await self.services.commitments.arm(caller, draft)).value
+        due_at = None if condition.due_at is None else milliseconds(condition.due_at)
+        body = CommitmentBody(
+            memory_ref=ref,
+            memory_id=source.id,
+            condition="time" if due_at else "predicate",
+            due_at=due_at,
+            tag=condition.tag,
+        )
+        return (await self.services.commitments.arm(caller, body)).value
 
     def _soon(self) -> Condition:
         return Condition(due_at=self.services.clock() + AHEAD)

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from ...errors import NotFound
 from ...http.bodies import answered, written
 from ...http.endpoint import current_caller
-from ...http.protocol import Services
 from ...memory.model.access import Caller
 from ...memory.model.space import MemoryRef
 from ..memory.bodies import BODIES
@@ -21,6 +20,7 @@ from ..memory.handlers import asked_once, noted
 from ..memory.queries import MOST_SHOWN
 from ..model.entries import RefDraft, RefEntryId
 from ..model.runs import RunDraft, RunStatus
+from ..routes import OpenWopServices
 from ..rules.seeding import Seed, Seeding
 from . import bodies as b
 
@@ -46,7 +46,7 @@ DUPLICATES = (
 class SeamPasses:
     """The handlers of passes over the domain."""
 
-    services: Services
+    services: OpenWopServices
     seeding: Seeding
 
     async def compact(self, request: Request) -> Response:

@@ -1,7 +1,7 @@
 """Runs of fixtures: opened, done, told of and ended within one request."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from secrets import token_hex
@@ -12,7 +12,6 @@ from starlette.responses import Response
 from ...errors import BadFields, Refusal
 from ...http.bodies import answered, written
 from ...http.endpoint import current_caller
-from ...http.protocol import SeamServices, Services
 from ...http.requests import fitting
 from ...memory.idempotency import IdempotentRequest
 from ...memory.model.access import Caller, TenantId
@@ -22,6 +21,8 @@ from ..memory.bodies import BODIES
 from ..memory.handlers import BEYOND, asked_once, run_of
 from ..memory.queries import MOST_LISTED, SHOWN, Asked
 from ..model.runs import Run, RunDraft, RunId, RunStatus
+from ..routes import OpenWopServices
+from ..rules.seeding import Seeding
 from ..rules.turns import Turns
 from . import bodies as b
 from .fixtures import ACROSS, OWN, Fixture
@@ -68,10 +69,18 @@ class Outcomes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeamServices:
+    """What the seams do that no other route does."""
+
+    seeding: Seeding
+    has_key: Callable[[TenantId], bool]  # whether a key opens a tenant now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeamRuns:
     """The handlers of runs, for a suite that takes this service for a host."""
 
-    services: Services
+    services: OpenWopServices
     seams: SeamServices
     outcomes: Outcomes = field(default_factory=Outcomes)
     turns: Turns = field(default_factory=Turns)

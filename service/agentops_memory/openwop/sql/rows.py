@@ -1,14 +1,20 @@
 """Rows of runs and of their events, as the domain has them."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from ...memory.model.memory import MemoryId
-from ...memory.sql.rows import StrictRow, count, instant, member, optional_instant
+from ...memory.sql.rows import (
+    StrictRow,
+    count,
+    counts_of,
+    instant,
+    member,
+    optional_instant,
+)
 from ...recall.text.json_words import stored_object
-from ..entries import ENTRY as ENTRY
-from ..entries import entry_of as entry_of
+from ..entries import ENTRY as ENTRY  # noqa: PLC0414
+from ..entries import entry_of as entry_of  # noqa: PLC0414
 from ..model.runs import (
     RUN_FAILED,
     JsonObject,
@@ -79,14 +85,6 @@ def event_of(row: Any) -> RunEvent:
 
 LOST = {"": 1}
 """The secrets of a run of which it is not known how many there are: no put in it is safe."""
-
-
-def counts_of(text: str) -> Mapping[str, int] | None:
-    """How many values each id has; None if that is damaged."""
-    found = stored_object(text)
-    if found is None or not all(type(it) is int and it > 0 for it in found.values()):
-        return None
-    return found
 
 
 def payload_text(payload: JsonObject) -> str:

@@ -1,0 +1,336 @@
+"""Refs: which there can be, what may be written to them, and which entries they hold when.
+
+The lowest module of OpenWOP: what every noun needs (OpenWOP CTI-1, SR-1, RFC 0004 §A).
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NewType, TypeVar
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+from ..errors import BadFields, Conflict, Denied, NotFound
+from ..memory.model.access import Caller, TenantId
+from ..memory.model.memory import MemoryId, Text
+from ..memory.model.space import MemoryRef
+from ..memory.model.stores import Written
+from ..memory.redactor import Redaction, Redactor
+from ..memory.sql.liveness import expired, superseded_in_ref
+from ..memory.sql.rows import MOST
+from ..recall.text.visible import has_controls
+from ..secrets.assignments import MARK
+from ..secrets.redaction import LONGEST_NAME, VALUE
+
+T = TypeVar("T")
+
+RefEntryId = NewType("RefEntryId", str)
+"""The id that the host gave, or `mem_` and the digits of the stable id."""
+
+Offset = NewType("Offset", int)
+"""An event's offset in the log of all runs: the order of commits, whatever clocks say."""
+
+JsonObject = Mapping[str, object]
+
+LONGEST_REF = LONGEST_ID = 256  # code points
+LONGEST_RUN, LONGEST_NODE = 128, 128
+LONGEST_TAG = 256
+AGENT_LENGTHS = range(3, 257)
+MAX_TAGS = 50
+MAX_CONTENT = 65_536  # bytes of UTF-8
+MAX_READ = 2 * 1024 * 1024  # bytes of the contents that are read for one answer, which has less
+ARCHIVE, DISTILLED, COMPACTED = "archive", "distilled", "compacted-from:"
+
+MADE = re.compile(r"(?:mem|archive)_[0-9a-f]{32}", re.ASCII)
+"""The forms of the ids that the service gives."""
+
+_STABLE = "mem_"
+_OWNERS = re.compile(
+    r"(?:workspaces|tenants)/(?P<folder>[^/]*)/"
+    r"|tenant:(?P<label>[^:/]*)(?:[:/]|$)"
+    r"|mem_tenant:(?P<pair>.*?)_agent:",
+    re.DOTALL,
+)
+_SEPARATORS = re.compile(r"[/\\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Memory as it was just after an event.
+
+    It holds what was put up to the memory `high`, but what was deleted before the event:
+    a deletion is marked with the last event before it.
+    """
+
+    offset: Offset
+    high: MemoryId
+    at: datetime
+
+
+class IdTaken(Conflict):
+    """A live entry has the id, and says something else."""
+
+    code = "memory_id_conflict"
+
+    def __init__(self) -> None:
+        super().__init__("Another live entry has this id.")
+
+
+class MemoryChanged(Conflict):
+    """What was named is not live any more."""
+
+    code = "memory_changed"
+
+    def __init__(self) -> None:
+        super().__init__("An entry that was named is not live.")
+
+
+class ScreenOutdated(Exception):
+    """A value was registered after the entry was screened, and before it is written."""
+
+
+def no_entry() -> NotFound:
+    """The one answer for whatever is not there, or not to be known."""
+    return NotFound("memory entry not found")
+
+
+def unknown_before() -> BadFields:
+    """The refusal of a page that begins at what is not known."""
+    return BadFields([("before", "is the id of no entry")])
+
+
+# The screen of what hosts write: secrets are rewritten, in each form that they have (SR-1).
+
+# A reference to a secret that a host resolves; its other marker; and keys in the shape of
+# OpenAI's, which for this protocol may be shorter than elsewhere.
+_RESOLVED = re.compile(r"\[BYOK:[^\]]*\]")
+_MARKED = re.compile(r"<REDACTED:([^>]*)>")
+_KEY = re.compile(r"(?<![A-Za-z0-9])sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{16,}")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Rewrites what one request writes; what it counts, its redactor has counted."""
+
+    redactor: Redactor
+
+    def text(self, text: str) -> str:
+        """The text without secrets; it may be longer than it was."""
+        clean, found = marked(self.redactor.whole(text))
+        if not found:
+            return clean
+        self.redactor.kinds[VALUE] += found
+        return self.redactor.whole(clean)  # what a marker completes
+
+    def changes(self, name: str) -> bool:
+        """Whether a name holds a secret."""
+        return Screen(Redactor(self.redactor.rules)).text(name) != name
+
+    def draft(self, draft: T) -> T:
+        """A dataclass with content and tags: without secrets, within their limits."""
+        it: Any = draft
+        clean: T = replace(it, content=self.content(it.content), tags=self.tags(it.tags))
+        return clean
+
+    def content(self, content: str) -> str:
+        """The content without secrets, at most as long as one can be."""
+        clean = self.text(content)
+        if clean == content:
+            return content
+        return clean.encode()[:MAX_CONTENT].decode(errors="ignore")
+
+    def tags(self, tags: Iterable[str]) -> tuple[str, ...]:
+        """The tags without secrets, each once."""
+        return tuple(dict.fromkeys(self.text(tag)[:LONGEST_TAG] for tag in tags))
+
+
+def marked(text: str) -> tuple[str, int]:
+    """The text with our markers in place of what a host has for secrets, and how many."""
+    found = 0
+    for pattern, kind in _FORMS:
+        text, times = pattern.subn(kind, text)
+        found += times
+    return text, found
+
+
+def screened(redactor: Redactor, text: Text) -> Text:
+    """The text of an entry's memory without secrets."""
+    return Screen(redactor).draft(text)
+
+
+def _named(found: re.Match[str]) -> str:
+    return f"{MARK}{_UNSAFE.sub('-', found[1])[:LONGEST_NAME] or 'value'}]"
+
+
+_FORMS = (
+    (_RESOLVED, f"{MARK}byok]"),
+    (_MARKED, _named),
+    (_KEY, f"{MARK}openai-key]"),
+)
+
+
+# Which ids, refs and names there can be, before any look into storage.
+
+
+def ref_entry_id(uid: str, name: str | None) -> RefEntryId:
+    """The public id of an entry, by its stable id and the name that its host gave."""
+    return RefEntryId(name or _STABLE + uid.replace("-", ""))
+
+
+def stable_id(entry: RefEntryId) -> str | None:
+    """The stable id in a public one; None for a name that a host gave."""
+    is_one = entry.startswith(_STABLE) and MADE.fullmatch(entry)
+    return str(UUID(entry.removeprefix(_STABLE))) if is_one else None
+
+
+def is_reserved(name: str) -> bool:
+    """Whether an id has a form that only the service gives."""
+    return MADE.fullmatch(name) is not None
+
+
+def reserved(tags: tuple[str, ...]) -> Iterator[str]:
+    """The tags that only the service gives."""
+    return (tag for tag in tags if tag in (ARCHIVE, DISTILLED) or tag.startswith(COMPACTED))
+
+
+def is_malformed(ref: str) -> bool:
+    """Whether a text can be no ref, whoever asks."""
+    too_long = not 0 < len(ref) <= LONGEST_REF
+    return too_long or has_controls(ref) or ".." in _SEPARATORS.split(ref)
+
+
+def is_readable(ref: MemoryRef, tenant: TenantId, screen: Screen) -> bool:
+    """Whether there may be anything under the ref; one that holds a secret is malformed."""
+    return not is_malformed(ref) and not screen.changes(ref) and not _is_foreign(ref, tenant)
+
+
+def require_ref(ref: MemoryRef, tenant: TenantId, screen: Screen, field: str = "memoryRef") -> None:
+    """Refuse with BadFields a ref that can be none, with Denied another tenant's."""
+    if is_malformed(ref) or screen.changes(ref):
+        raise BadFields([(field, "is no memory ref")])
+    if _is_foreign(ref, tenant):
+        raise Denied("This ref names another tenant.")
+
+
+def _is_foreign(ref: MemoryRef, tenant: TenantId) -> bool:
+    owner = _OWNERS.match(ref)
+    return owner is not None and owner[owner.lastgroup or 0].lower() != tenant
+
+
+def require_plain(screen: Screen, **names: str | None) -> None:
+    """Refuse with BadFields names that hold a secret: a name cannot be rewritten."""
+    faults = [
+        (field, "holds a secret") for field, name in names.items() if name and screen.changes(name)
+    ]
+    if faults:
+        raise BadFields(faults)
+
+
+# Writes of what was screened: a value that is registered meanwhile holds for them, too.
+
+IsCurrent = Callable[[], bool]
+"""Whether the values of a screen are those of now; if not, a write raises ScreenOutdated."""
+
+
+def screen_of(redaction: Redaction, caller: Caller) -> Screen:
+    """The screen of what a caller writes now."""
+    return Screen(Redactor(redaction.rules(caller)))
+
+
+def currency(redaction: Redaction, caller: Caller, screen: Screen) -> IsCurrent:
+    """What tells whether the screen is still the caller's."""
+    return lambda: redaction.rules(caller).values == screen.redactor.rules.values
+
+
+async def written(
+    redaction: Redaction, caller: Caller, write: Callable[[Screen, IsCurrent], Awaitable[T]]
+) -> Written[T]:
+    """What is written through a screen, which is done again as long as its values are outdated."""
+    while True:
+        screen = screen_of(redaction, caller)
+        try:
+            done = await write(screen, currency(redaction, caller, screen))
+        except ScreenOutdated:
+            continue
+        return Written(value=done, redacted=screen.redactor.count)
+
+
+class Turns:
+    """The locks of one service, each as long as somebody holds it or waits."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, caller: Caller, *names: str) -> asyncio.Lock:
+        """The lock of something of the caller's tenant."""
+        return self._locks.setdefault((caller.tenant, *names), asyncio.Lock())
+
+
+def fitting(
+    listed: Iterable[T],
+    *,
+    limit: int,
+    budget: int | None,
+    size: Callable[[T], int],
+    length: Callable[[T], int],
+) -> tuple[list[T], bool]:
+    """The first contents that fit into one answer, and whether there are more to go on with.
+
+    One that alone exceeds the budget is left out; of the others the longest prefix whose
+    lengths add up to no more than it (RFC 0113).
+    """
+    chosen: list[T] = []
+    room, left = MAX_READ, budget
+    for each in listed:
+        if budget is not None and length(each) > budget:
+            continue
+        room -= size(each)
+        left = None if left is None else left - length(each)
+        if len(chosen) == limit or room < 0 or (left is not None and left < 0):
+            return chosen, True
+        chosen.append(each)
+    return chosen, False
+
+
+# Which entries of a ref there are, now or in a snapshot: conditions on `ref_entries e`.
+
+
+def undeleted_at(alias: str) -> str:
+    """Not deleted at the event: what is deleted now may have been after it."""
+    deleted_after = f"{alias}.deleted_after"
+    return f"({deleted_after} IS NULL OR {deleted_after} BETWEEN :offset AND {2 * MOST})"
+
+
+def put_by(alias: str) -> str:
+    """Put by then: what was renewed without its secrets, when it was put first."""
+    return f"coalesce({alias}.renews, {alias}.memory_id) <= :high"
+
+
+_SUPERSEDED_THEN = f"""EXISTS (SELECT 1
+                                 FROM ref_supersessions x
+                                 JOIN ref_entries n ON n.memory_id = x.newer_id
+                                WHERE x.older_id = e.memory_id AND x.made_after < :offset
+                                      AND (x.ended_after IS NULL OR x.ended_after >= :offset)
+                                      AND {put_by("n")}
+                                      AND {undeleted_at("n")} AND NOT {expired("n.memory_id")})"""
+
+
+def there(at: Snapshot | None, alias: str = "e") -> str:
+    """Neither deleted nor expired."""
+    unexpired = f"NOT {expired(f'{alias}.memory_id')}"
+    if at is None:
+        return f"{alias}.deleted_after IS NULL AND {unexpired}"
+    return f"{put_by(alias)} AND {undeleted_at(alias)} AND {unexpired}"
+
+
+def superseded(at: Snapshot | None) -> str:
+    """Replaced by another entry that is there."""
+    return superseded_in_ref("e.memory_id") if at is None else _SUPERSEDED_THEN
+
+
+def values(at: Snapshot | None) -> Mapping[str, object]:
+    """The values that the conditions name, beside `:now`."""
+    return {} if at is None else {"offset": at.offset, "high": at.high}
