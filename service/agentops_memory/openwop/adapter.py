@@ -5,14 +5,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, model_validator
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Ids, Transaction
 from ..errors import AnswerLost, BadFields
+from ..http.bodies import WRITTEN
+from ..http.faults import fault_of
+from ..http.paging import instant
+from ..http.protocol import Operation
 from ..memory.idempotency import IdempotentRequest, idempotent
 from ..memory.limits import require_room
 from ..memory.model.access import Caller, Role
-from ..memory.model.memory import UNSET, ChangeKind, LifecycleChange, MemoryId
+from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
 from ..memory.model.search import Filter
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
@@ -24,12 +31,28 @@ from ..memory.writes import revised
 from ..recall import recall
 from ..recall.text.features import ALL, Features
 from ..recall.text.instants import whole_milliseconds
-from ..recall.text.query import TIMEOUT, Query, understood
+from ..recall.text.query import TIMEOUT, understood
+from ..recall.text.query import Query as Words
 from ..record import CamelRecord
+from ..telemetry import Cut, annotate
+from .api import BASE, LONGEST_IN_SPAN, SHOWN, Page, Param, Query, limit, op
 from .commitments import arm, cancel_of, conditions_of, fire_met
-from .entries import Provenance, RefDraft, RefEntry, RefTable, added
+from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
+from .fields import (
+    CAMEL,
+    AgentName,
+    ContentText,
+    EntryName,
+    MemoryRefText,
+    Node,
+    OwnName,
+    RunName,
+    Tags,
+    Zoned,
+)
 from .model.runs import RunEventType, RunId
 from .refs import (
+    LONGEST_TAG,
     IdTaken,
     IsCurrent,
     MemoryChanged,
@@ -50,16 +73,163 @@ from .rules.run_rules import known_run, open_run, require_secrets
 from .rules.snapshots import snapshot_of
 from .sql.runs import RunTable
 
-MOST_FOUND = 1000  # of a search, among which a budget chooses
+TENANT_MEMORY = "tenant-memory"
+MOST_SHOWN = 500  # entries of a page
+FOUND, MOST_FOUND = 10, 100  # of a search
+MOST_RANKED = 1000  # of a search, among which a budget chooses
 CREATED, OK = 201, 200
 
 
 class RefExtent(CamelRecord):
-    """A ref, with how much it holds: undeleted entries, and the bytes of their contents."""
+    """A ref, with how much it holds."""
 
     memory_ref: MemoryRef
-    entries: int
-    bytes: int
+    entries: int  # that are not deleted
+    bytes: int  # of their contents
+
+
+class RefEntryBody(BaseModel):
+    """An entry to be put, in a run if it names one."""
+
+    model_config = CAMEL
+    memory_ref: MemoryRefText
+    content: ContentText
+    tags: Tags = []
+    expires_at: Zoned | None = None
+    ttl_seconds: Annotated[int, Field(ge=1, le=MAX_TTL)] | None = None
+    supersedes: Annotated[list[EntryName], Field(max_length=MAX_SUPERSEDED)] = []
+    id: OwnName | None = None
+    run_id: RunName | None = None
+    node_id: Node | None = None
+    agent_id: AgentName | None = None
+
+    @model_validator(mode="after")
+    def _together(self) -> "RefEntryBody":
+        if self.expires_at is not None and self.ttl_seconds is not None:
+            raise fault_of("ttlSeconds", "and expiresAt exclude each other")
+        for name, given in {"nodeId": self.node_id, "agentId": self.agent_id}.items():
+            if given is not None and self.run_id is None:
+                raise fault_of(name, "needs a runId")
+        return self
+
+    def ends(self, since: datetime) -> datetime | None:
+        """When the entry ends: at a whole millisecond, as it is shown."""
+        if self.ttl_seconds is not None:
+            return whole_milliseconds(since + timedelta(seconds=self.ttl_seconds))
+        at = None if self.expires_at is None else instant(self.expires_at)
+        return None if at is None else whole_milliseconds(at)
+
+
+class OneRefEntry(CamelRecord):
+    """An entry, and the ref that it is in."""
+
+    memory_ref: MemoryRef
+    entry: RefEntry
+
+
+class DeletedRefEntry(CamelRecord):
+    """What was deleted."""
+
+    memory_ref: MemoryRef
+    memory_id: str
+    removed: Literal[True]
+
+
+class ListedRefEntries(CamelRecord):
+    """Entries of a ref; `next` is the id to go on with."""
+
+    memory_ref: str
+    entries: list[RefEntry]
+    next: str | None = None
+
+
+class FoundRefEntries(CamelRecord):
+    """Entries by their words, with the rank of each; a lower one is better."""
+
+    memory_ref: str
+    entries: list[RefEntry]
+    ranks: list[float]
+
+
+class ListedRefs(CamelRecord):
+    """Refs; `next` is the one to go on with."""
+
+    refs: list[RefExtent]
+    next: str | None = None
+
+
+def _ref(query: Query, name: str) -> str:
+    return query.ref(name) or TENANT_MEMORY
+
+
+def _tag(query: Query, name: str) -> str | None:
+    tag = query.text(name)
+    if tag is not None and len(tag) > LONGEST_TAG:
+        query.fault(name, f"has at most {LONGEST_TAG} characters")
+    return tag
+
+
+def _rank(query: Query, name: str) -> None:
+    if query.text(name) not in (None, "recency"):
+        query.fault(name, "must be recency")
+    if query.text("query") is not None:
+        query.fault("query", "is for semantic ranks, which there are none of")
+
+
+_REF = Param(name="memoryRef", help="The ref; `tenant-memory` unless told.", read=_ref)
+_IN_RUN = Param(name="runId", help="A run, whose snapshot is read.")
+_TAG = Param(name="tag", help="With this tag alone.", read=_tag)
+_BUDGET = Param(
+    name="tokenBudget", kind="count", help="The most code points of all contents together.",
+    read=lambda query, name: query.number(name, 1),
+)  # fmt: skip
+LISTED = (
+    Param(name="rank", help="The order.", choices=("recency",), read=_rank),
+    Param(name="before", help="An entry's id: those older than it."),
+    _TAG,
+    limit(SHOWN, MOST_SHOWN),
+    _BUDGET,
+)
+
+
+def operations(entries: "RefEntries") -> Sequence[Operation]:
+    """Every operation of the adapter."""
+    every, one = f"{BASE}/memory", f"{BASE}/memory/{{memoryId:path}}"
+    return (
+        op("GET", every, "list",
+           "Live entries of a ref that no live one supersedes, newest first.",
+           entries.list, role=Role.READER, answer=ListedRefEntries,
+           query=(_REF, _IN_RUN, *LISTED), refusals=(404, 422)),
+        op("POST", every, "put",
+           "Put an entry; the same one again under a host's id is the first.",
+           entries.put, role=Role.WRITER, body=RefEntryBody, answer=OneRefEntry, status=CREATED,
+           status_if_new=OK, headers=WRITTEN, refusals=(404, 409)),
+        op("GET", one, "get", "One entry, also one that another supersedes.",
+           entries.get, role=Role.READER, answer=OneRefEntry, query=(_REF, _IN_RUN),
+           refusals=(404, 422)),
+        op("DELETE", one, "delete", "Delete an entry.",
+           entries.delete, role=Role.WRITER, answer=DeletedRefEntry,
+           query=(
+               Param(name="memoryRef", help=_REF.help,
+                     read=lambda query, name: query.text(name) or TENANT_MEMORY),
+               Param(name="runId", help="A run, whose log tells of it."),
+           ),
+           refusals=(404, 409)),
+        op("GET", f"{BASE}/search", "search", "Live entries of a ref by their words, best first.",
+           entries.search, role=Role.READER, answer=FoundRefEntries,
+           query=(
+               _REF,
+               Param(name="q", help="Any text.", kind="words", required=True, read=Query.required),
+               _TAG, limit(FOUND, MOST_FOUND), _BUDGET,
+           )),
+        op("GET", f"{BASE}/provenance/{{memoryId:path}}", "provenance",
+           "Who put an entry, and what replaces it.",
+           entries.provenance, role=Role.READER, answer=Provenance, query=(_REF,),
+           refusals=(404,)),
+        op("GET", f"{BASE}/refs", "refs", "Refs that hold entries, in code point order.",
+           entries.refs, role=Role.READER, answer=ListedRefs,
+           query=(limit(), Param(name="after", help="A ref: those after it."))),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,52 +254,69 @@ class RefEntries:
     timeout: timedelta = TIMEOUT
     on_due: Callable[[Caller], object] = noop  # called after a put whose commitments may be due
 
-    async def list(
+    async def list(  # noqa: PLR0913 - all that a list may be of
         self,
         caller: Caller,
-        ref: MemoryRef,
-        run: RunId | None = None,
         *,
+        memory_ref: MemoryRef,
+        run_id: RunId | None = None,
         tag: str | None = None,
         before: RefEntryId | None = None,
         limit: int,
-        budget: int | None = None,
-    ) -> tuple[Sequence[RefEntry], bool]:
-        """Live entries that no live one supersedes, newest first; and whether there are more.
+        token_budget: int | None = None,
+        rank: None = None,
+    ) -> Page:
+        """Live entries that no live one supersedes, newest first; in a run as its snapshot has it.
 
-        In a run as its snapshot has them. `before` is the id of an entry, or its cursor, also of
-        a deleted one: those older than it. The budget bounds the code points of all contents; an
-        entry that alone exceeds it is left out. NotFound for an unknown run, Invalid for an
-        unknown `before`, SnapshotLost.
+        `before` is the id of an entry, or its cursor, also of a deleted one: those older than it.
+        The budget bounds the code points of all contents; an entry that alone exceeds it is left
+        out. NotFound for an unknown run, Invalid for an unknown `before`, SnapshotLost.
         """
         caller.require(Role.READER)
         caller.require_refs()
-        if is_readable(ref, caller.tenant, screen_of(self.redaction, caller)):
-            return await self.engine.read(
-                caller, list_entries, ref, run, tag=tag, before=before, limit=limit, budget=budget
+        entries: Sequence[RefEntry] = ()
+        has_more = False
+        if is_readable(memory_ref, caller.tenant, screen_of(self.redaction, caller)):
+            entries, has_more = await self.engine.read(
+                caller, list_entries, memory_ref, run_id, tag, before, limit, token_budget
             )
-        await self._require_run(caller, run)
-        if before is not None:
-            raise unknown_before()
-        return (), False
+        else:
+            await self._require_run(caller, run_id)
+            if before is not None:
+                raise unknown_before()
+
+        def beside(shown: int) -> dict[str, object]:
+            ref = self.redaction.echo(caller, memory_ref)
+            goes_on = shown and (has_more or shown < len(entries))
+            return {"memoryRef": ref, "next": entries[shown - 1].cursor if goes_on else None}
+
+        return Page("entries", entries, beside)
 
     async def get(
-        self, caller: Caller, ref: MemoryRef, entry: RefEntryId, run: RunId | None = None
-    ) -> RefEntry:
+        self,
+        caller: Caller,
+        *,
+        memory_id: RefEntryId,
+        memory_ref: MemoryRef,
+        run_id: RunId | None = None,
+    ) -> OneRefEntry:
         """The entry, also one that another supersedes; NotFound, SnapshotLost."""
         caller.require(Role.READER)
-        await self._require_readable(caller, ref, run)
-        return await self.engine.read(caller, get_entry, ref, entry, run)
+        await self._require_readable(caller, memory_ref, run_id)
+        entry = await self.engine.read(caller, get_entry, memory_ref, memory_id, run_id)
+        return OneRefEntry(memory_ref=memory_ref, entry=entry)
 
-    async def provenance(self, caller: Caller, ref: MemoryRef, entry: RefEntryId) -> Provenance:
+    async def provenance(
+        self, caller: Caller, *, memory_id: RefEntryId, memory_ref: MemoryRef
+    ) -> Provenance:
         """Who wrote the entry, of what it was made, and what replaces it; NotFound."""
         caller.require(Role.READER)
-        await self._require_readable(caller, ref)
-        return await self.engine.read(caller, provenance_of, ref, entry)
+        await self._require_readable(caller, memory_ref)
+        return await self.engine.read(caller, provenance_of, memory_ref, memory_id)
 
     async def put(
-        self, caller: Caller, draft: RefDraft, *, idempotency: IdempotentRequest | None = None
-    ) -> Written[RefEntry]:
+        self, caller: Caller, body: RefEntryBody, *, idempotency: IdempotentRequest | None = None
+    ) -> Written[OneRefEntry]:
         """Make an entry; the same one again under a host's id is the first.
 
         Denied for another tenant's ref; IdTaken, MemoryChanged, RunEnded, SecretsLost,
@@ -137,7 +324,6 @@ class RefEntries:
         """
         caller.require(Role.WRITER)
         caller.require_refs()
-        origin = draft.origin
         work = idempotent(
             put_entry,
             idempotency,
@@ -146,61 +332,75 @@ class RefEntries:
             status=lambda put: CREATED if put.is_new else OK,
         )
 
+        def clean(screen: Screen) -> RefEntryBody:
+            content, tags = screen.content(body.content), list(screen.tags(body.tags))
+            return body.model_copy(update={"content": content, "tags": tags})
+
         async def write(screen: Screen, is_current: IsCurrent) -> Written[RefEntry]:
-            require_ref(draft.ref, caller.tenant, screen)
-            require_plain(screen, id=draft.id, nodeId=origin.node, agentId=origin.agent)
-            clean = await asyncio.to_thread(screen.draft, draft)
+            require_ref(body.memory_ref, caller.tenant, screen)
+            require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
+            cleaned = await asyncio.to_thread(clean, screen)
             screened = Screened(is_current=is_current, held=partial(self._held, caller))
-            return await self.engine.write(caller, work, clean, screened)
+            return await self.engine.write(caller, work, cleaned, screened)
 
         done = await written(self.redaction, caller, write)
-        if done.value.fired:
+        put = done.value
+        if put.fired:
             self.on_due(caller)
-        return replace(done.value, redacted=done.redacted)
+        annotate({"memory.entry.id": Cut(put.value.id, LONGEST_IN_SPAN)})
+        one = OneRefEntry(memory_ref=body.memory_ref, entry=put.value)
+        return Written(value=one, redacted=done.redacted, fired=put.fired, is_new=put.is_new)
 
     async def delete(
         self,
         caller: Caller,
-        ref: MemoryRef,
-        entry: RefEntryId,
-        run: RunId | None = None,
         *,
+        memory_id: RefEntryId,
+        memory_ref: MemoryRef,
+        run_id: RunId | None = None,
         idempotency: IdempotentRequest | None = None,
-    ) -> None:
+    ) -> DeletedRefEntry:
         """Delete an entry: it is gone for all but runs that are open; NotFound, RunEnded."""
         caller.require(Role.WRITER)
-        await self._require_readable(caller, ref, run)
+        await self._require_readable(caller, memory_ref, run_id)
         work = idempotent(delete_entry, idempotency, again=deleted_again)
-        await self.engine.write(caller, work, ref, entry, run)
+        await self.engine.write(caller, work, memory_ref, memory_id, run_id)
+        id_ = self.redaction.echo(caller, memory_id)
+        return DeletedRefEntry(memory_ref=memory_ref, memory_id=id_, removed=True)
 
     async def search(
         self,
         caller: Caller,
-        ref: MemoryRef,
-        text: str,
         *,
+        memory_ref: MemoryRef,
+        q: str,
         tag: str | None = None,
         limit: int,
-        budget: int | None = None,
-    ) -> Sequence[tuple[RefEntry, float]]:
-        """Entries that a list would show, by their words, best first; a lower rank is better."""
+        token_budget: int | None = None,
+    ) -> Page:
+        """Entries that a list would show, by their words, best first."""
         caller.require(Role.READER)
         caller.require_refs()
-        if not is_readable(ref, caller.tenant, screen_of(self.redaction, caller)):
-            return ()
-        query = understood(text, self.features, self.timeout)
-        if not query:
-            return ()
-        return await self.engine.read(caller, search_entries, ref, query, tag, limit, budget)
+        entries: Sequence[RefEntry] = ()
+        ranks: Sequence[float] = ()
+        is_there = is_readable(memory_ref, caller.tenant, screen_of(self.redaction, caller))
+        if is_there and (words := understood(q, self.features, self.timeout)):
+            entries, ranks = await self.engine.read(
+                caller, search_entries, memory_ref, words, tag, limit, token_budget
+            )
+        ref = self.redaction.echo(caller, memory_ref)
+        return Page("entries", entries, lambda shown: {"memoryRef": ref, "ranks": ranks[:shown]})
 
-    async def refs(
-        self, caller: Caller, after: str, limit: int
-    ) -> tuple[Sequence[RefExtent], bool]:
-        """Refs that hold entries, in code point order; and whether there are more."""
+    async def refs(self, caller: Caller, *, limit: int, after: str | None = None) -> Page:
+        """Refs that hold entries, in code point order."""
         caller.require(Role.READER)
         caller.require_refs()
-        found = await self.engine.read(caller, list_refs, after, limit + 1)
-        return found[:limit], len(found) > limit
+        found = await self.engine.read(caller, list_refs, after or "", limit + 1)
+
+        def beside(shown: int) -> dict[str, object]:
+            return {"next": found[shown - 1].memory_ref} if 0 < shown < len(found) else {}
+
+        return Page("refs", found[:limit], beside)
 
     async def _require_readable(
         self, caller: Caller, ref: MemoryRef, run: RunId | None = None
@@ -219,11 +419,10 @@ class RefEntries:
         return self.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
 
 
-def list_entries(
+def list_entries(  # noqa: PLR0917 - all that a list may be of
     tx: Transaction,
     ref: MemoryRef,
     run: RunId | None,
-    *,
     tag: str | None,
     before: RefEntryId | None,
     limit: int,
@@ -255,13 +454,13 @@ def provenance_of(tx: Transaction, ref: MemoryRef, entry: RefEntryId) -> Provena
 def search_entries(
     tx: Transaction,
     ref: MemoryRef,
-    query: Query,
+    query: Words,
     tag: str | None,
     limit: int,
     budget: int | None,
-) -> Sequence[tuple[RefEntry, float]]:
+) -> tuple[Sequence[RefEntry], Sequence[float]]:
     within = Filter(ref=ref, tag=tag, is_current=True)
-    found = recall.search(tx, query, within, limit if budget is None else MOST_FOUND)
+    found = recall.search(tx, query, within, limit if budget is None else MOST_RANKED)
     ranks = {hit.memory.id: hit.rank for hit in found.hits}
     chosen, _ = fitting(
         tx[RefTable].some(list(ranks)),
@@ -270,7 +469,7 @@ def search_entries(
         size=lambda it: len(it.content.encode()),
         length=lambda it: len(it.content),
     )
-    return [(entry, ranks[entry.memory]) for entry in chosen]
+    return chosen, [ranks[entry.memory] for entry in chosen]
 
 
 def list_refs(tx: Transaction, after: str, limit: int) -> Sequence[RefExtent]:
@@ -293,54 +492,53 @@ def _snapshot(tx: Transaction, run: RunId | None, ref: MemoryRef) -> Snapshot | 
     return None if run is None else snapshot_of(tx, run, ref)
 
 
-def put_entry(tx: Transaction, draft: RefDraft, screened: Screened) -> Written[RefEntry]:
+def put_entry(tx: Transaction, body: RefEntryBody, screened: Screened) -> Written[RefEntry]:
     if not screened.is_current():
         raise ScreenOutdated
     tx.caller.require_refs()
-    origin = draft.origin
-    run = None if origin.run is None else open_run(tx, origin.run)
+    ref, tags, node = body.memory_ref, tuple(body.tags), body.node_id
+    run_id = None if body.run_id is None else RunId(body.run_id)
+    run = None if run_id is None else open_run(tx, run_id)
     if run is not None:
         require_secrets(run, screened.held(run.id))
-    held = None if draft.id is None else tx[RefTable].get(draft.ref, draft.id)
+    held = None if body.id is None else tx[RefTable].get(ref, body.id)
     if held is not None:
-        is_same = held.content == draft.content and held.tags == draft.tags
-        if not is_same or held.expires_at != _end(draft.lifecycle, held.created_at):
+        says_the_same = held.content == body.content and held.tags == tags
+        if not says_the_same or held.expires_at != body.ends(held.created_at):
             raise IdTaken
         return Written(value=held, is_new=False)
     require_room(tx)
-    older = [tx[RefTable].get(draft.ref, it) for it in dict.fromkeys(draft.supersedes)]
+    older = [tx[RefTable].get(ref, it) for it in dict.fromkeys(body.supersedes)]
     replaced = [it.memory for it in older if it is not None]
     if len(replaced) < len(older):
         raise MemoryChanged
-    ends, conditions = _end(draft.lifecycle, tx.now), conditions_of(draft.tags, tx.now)
+    ends, conditions = body.ends(tx.now), conditions_of(tags, tx.now)
     if ends is not None and ends <= tx.now:
         raise BadFields([("expiresAt", "must lie in the future")])
+    origin = Origin(run=run_id, node=node, agent=body.agent_id)
+    draft = RefDraft(ref=ref, content=body.content, tags=tags, id=body.id, origin=origin)
     entry = added(tx, draft, ends=ends)
-    _supersede(tx, entry.memory, replaced)
+    if replaced:
+        last = tx[RunTable].newest()
+        for it in replaced:
+            tx[Sql].insert("ref_supersessions", newer_id=entry.memory, older_id=it, made_after=last)
+        cancel_of(tx, replaced)
     if run is not None:
-        names = {"nodeId": origin.node, "agentId": origin.agent}
-        tx[RunTable].tell(  # RFC 0057
-            run,
-            RunEventType.WRITTEN,
-            {
-                "memoryRef": draft.ref,
-                "memoryId": entry.id,
-                **{name: it for name, it in names.items() if it is not None},
-                "tags": list(draft.tags),
-            },
-            origin.node,
-        )
-        tx[RunTable].hear(run, draft.ref)
-    fired = fire_met(tx, draft.ref, entry)
+        names = {"nodeId": node, "agentId": body.agent_id}
+        told = {name: it for name, it in names.items() if it is not None}
+        payload = {"memoryRef": ref, "memoryId": entry.id, **told, "tags": body.tags}  # RFC 0057
+        tx[RunTable].tell(run, RunEventType.WRITTEN, payload, node)
+        tx[RunTable].hear(run, ref)
+    fired = fire_met(tx, ref, entry)
     arm(tx, entry.memory, conditions)
     return Written(value=entry, is_new=True, fired=fired)
 
 
-def put_again(tx: Transaction, ids: Ids, draft: RefDraft, _: Screened) -> Written[RefEntry]:
+def put_again(tx: Transaction, ids: Ids, body: RefEntryBody, _: Screened) -> Written[RefEntry]:
     """The entry as it was answered; AnswerLost if it is not live any more."""
     tx.caller.require_refs()
     (entry,) = tx[RefTable].some([MemoryId(int(ids["memory"]))])
-    if tx[RefTable].get(draft.ref, entry.id) != entry:
+    if tx[RefTable].get(body.memory_ref, entry.id) != entry:
         raise AnswerLost
     return Written(value=entry, is_new=bool(ids["is_new"]))
 
@@ -375,20 +573,3 @@ def removed(tx: Transaction, memory: MemoryId) -> None:
     (held,) = tx[MemoryTable].loaded([memory])
     gone = replace(held, deleted_at=tx.now)
     revised(tx, held, gone, ChangeKind.DELETED, has_new_text=False)
-
-
-def _supersede(tx: Transaction, newer: MemoryId, older: Sequence[MemoryId]) -> None:
-    """Let an entry that is new supersede others."""
-    if older:
-        last = tx[RunTable].newest()
-        for it in older:
-            tx[Sql].insert("ref_supersessions", newer_id=newer, older_id=it, made_after=last)
-    cancel_of(tx, older)
-
-
-def _end(given: LifecycleChange, since: datetime) -> datetime | None:
-    """When an entry ends: at a whole millisecond, as it is shown."""
-    end = given.end(since)
-    if end is UNSET or not isinstance(end, datetime):
-        return None
-    return whole_milliseconds(end)

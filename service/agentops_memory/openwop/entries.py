@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import Field
 
 from ..engine.engine import Transaction
-from ..memory.model.memory import NO_CHANGE, Lifecycle, LifecycleChange, Memory, MemoryId, Text
+from ..memory.model.memory import Lifecycle, Memory, MemoryId, Text
 from ..memory.model.space import MemoryRef, Space
 from ..memory.sql.memories import SpaceTable
 from ..memory.sql.rows import (
@@ -73,8 +73,6 @@ class RefDraft:
     content: str
     tags: tuple[str, ...] = ()
     id: RefEntryId | None = None
-    lifecycle: LifecycleChange = NO_CHANGE
-    supersedes: tuple[RefEntryId, ...] = ()
     origin: Origin = Origin()  # noqa: RUF009 - frozen
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
@@ -15,11 +15,9 @@ from ...recall.text.normalization import REPLACEMENT
 from ..model.entries import RefEntryId
 from ..model.proposals import ArtifactKind, InstalledRef, ProposalId, ProposalQuery, ProposalState
 from ..model.runs import Offset, RunId
-from ..rules.screen import LONGEST_TAG
 
 TENANT_MEMORY = "tenant-memory"
-SHOWN, MOST_SHOWN = 100, 500  # entries of a page
-FOUND, MOST_FOUND = 10, 100  # of a search
+SHOWN = 100  # rows of a page
 MOST_LISTED = 1000  # refs, events
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
@@ -68,40 +66,6 @@ class Asked:
         if said is None:
             self._faults.append(("memoryRef", "is required"))
         return MemoryRef(said or "")
-
-    def run(self) -> RunId | None:
-        said = self.text("runId")
-        return None if said is None else RunId(said)
-
-    def tag(self) -> str | None:
-        said = self.text("tag")
-        if said is not None and len(said) > LONGEST_TAG:
-            self._faults.append(("tag", f"has at most {LONGEST_TAG} characters"))
-        return said
-
-    def budget(self) -> int | None:
-        return self.number("tokenBudget", 1)
-
-    def listing(self) -> dict[str, Any]:
-        """Which entries are listed."""
-        if self.text("rank") not in (None, "recency"):
-            self._faults.append(("rank", "must be recency"))
-        if self.text("query") is not None:
-            self._faults.append(("query", "is for semantic ranks, which there are none of"))
-        before = self.text("before")
-        return {
-            "before": before,
-            "tag": self.tag(),
-            "limit": self.limit(SHOWN, MOST_SHOWN),
-            "budget": self.budget(),
-        }
-
-    def words(self) -> str:
-        """The text that is searched for."""
-        said = self.text("q")
-        if said is None:
-            self._faults.append(("q", "is required"))
-        return said or ""
 
     def after_sequence(self) -> int:
         """The sequence after which events follow; all of them where it is not said."""

@@ -1,14 +1,10 @@
 """OpenWOP's JSON for what the domain knows. Pure: no storage, no clock, no request."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from ...errors import AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal, TooMany
 from ...http.ids import EVENT, public_id
-from ...http.paging import instant
-from ...memory.model.memory import NO_CHANGE, LifecycleChange
-from ...memory.model.space import MemoryRef
-from ..model.entries import Origin, RefDraft, RefEntryId
 from ..model.runs import Run, RunDraft, RunEvent, RunId
 from ..rules.passes.rules import BudgetExceeded
 from ..rules.proposals.rules import ArtifactInvalid
@@ -36,24 +32,6 @@ CODES = {  # by that of a refusal; those of the protocol's own refusals are thei
     "failed": FAILED,
 }
 FIELDS_AT_FAULT = "The request is not valid."
-
-
-def draft(given: b.RefEntryBody) -> RefDraft:
-    lifecycle = NO_CHANGE
-    if given.ttl_seconds is not None:
-        lifecycle = LifecycleChange(ttl=timedelta(seconds=given.ttl_seconds))
-    elif given.expires_at is not None:
-        lifecycle = LifecycleChange(expires_at=instant(given.expires_at))
-    run = None if given.run_id is None else RunId(given.run_id)
-    return RefDraft(
-        ref=MemoryRef(given.memory_ref),
-        content=given.content,
-        tags=tuple(given.tags),
-        id=None if given.id is None else RefEntryId(given.id),
-        lifecycle=lifecycle,
-        supersedes=tuple(map(RefEntryId, given.supersedes)),
-        origin=Origin(run=run, node=given.node_id, agent=given.agent_id),
-    )
 
 
 def run_draft(given: b.RunBody) -> RunDraft:

@@ -14,12 +14,13 @@ from ...http.endpoint import current_caller
 from ...memory.model.access import Caller
 from ...memory.model.space import MemoryRef
 from ...record import milliseconds
+from ..adapter import RefEntryBody
 from ..commitments import Commitment, CommitmentBody, CommitmentState, Condition
 from ..memory import wire
 from ..memory.bodies import BODIES
 from ..memory.handlers import noted
 from ..memory.queries import MOST_LISTED
-from ..model.entries import RefDraft, RefEntry
+from ..model.entries import RefEntry
 from ..model.runs import Offset, RunEvent, RunEventType
 from ..routes import OpenWopServices
 from . import bodies as b
@@ -59,8 +60,8 @@ class SeamCommitments:
         return answered(shown)
 
     async def _put(self, caller: Caller, ref: MemoryRef, content: str, *tags: str) -> RefEntry:
-        draft = RefDraft(ref=ref, content=content, tags=tags)
-        return (await self.services.ref_entries.put(caller, draft)).value
+        body = RefEntryBody(memory_ref=ref, content=content, tags=list(tags))
+        return (await self.services.ref_entries.put(caller, body)).value.entry
 
     async def _armed(
         self, caller: Caller, source: RefEntry, ref: MemoryRef, condition: Condition

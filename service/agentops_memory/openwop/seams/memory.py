@@ -1,24 +1,22 @@
 """Memory as a suite asks for it: seeded, and listed by a path of its own."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...http.bodies import answered, written
-from ...http.endpoint import current_caller
+from ...http.bodies import answered
 from ...http.paging import instant
-from ...http.requests import fitting
+from ...memory.model.access import Caller
 from ...memory.model.space import MemoryRef
-from ...telemetry import annotate
+from ..adapter import RefEntries
+from ..api import Page
 from ..memory.bodies import BODIES
 from ..memory.handlers import asked_once, noted
-from ..memory.queries import Asked, ref_in_path
 from ..model.entries import RefDraft, RefEntryId
-from ..rules.entries import RefEntries
 from ..rules.seeding import Seed, Seeding
 from . import bodies as b
-from .stage import entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +35,9 @@ class SeamMemory:
         done = await self.seeding.seed(caller, seeds, idempotency=idempotency)
         return answered({"seeded": done.value}, 201, redacted=done.redacted)
 
-    async def list_entries(self, request: Request) -> Response:
-        asked, ref = Asked(request), ref_in_path(request)
-        which = asked.listing()
-        asked.done()
-        noted(ref)
-        listed, has_more = await self.entries.list(current_caller(request), ref, **which)
-        entries = [entry(each) for each in listed]
-        shown = entries[: len(fitting(map(written, entries)))]
-        annotate({"memory.result_count": len(shown)})
-        if shown and (has_more or len(shown) < len(entries)):
-            return answered({"entries": shown, "next": listed[len(shown) - 1].cursor})
-        return answered({"entries": shown})
+    async def list_entries(self, caller: Caller, memory_ref: MemoryRef, **which: Any) -> Page:
+        page = await self.entries.list(caller, memory_ref=memory_ref, **which)
+        return Page(page.name, page.items, lambda shown: {"next": page.beside(shown)["next"]})
 
 
 def _seed(ref: MemoryRef, given: b.SeedBody) -> Seed:

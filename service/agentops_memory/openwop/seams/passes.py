@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from secrets import token_hex
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,10 +16,10 @@ from ...http.bodies import answered, written
 from ...http.endpoint import current_caller
 from ...memory.model.access import Caller
 from ...memory.model.space import MemoryRef
+from ..adapter import MOST_SHOWN
 from ..memory.bodies import BODIES
 from ..memory.handlers import asked_once, noted
-from ..memory.queries import MOST_SHOWN
-from ..model.entries import RefDraft, RefEntryId
+from ..model.entries import RefDraft, RefEntry, RefEntryId
 from ..model.runs import RunDraft, RunStatus
 from ..routes import OpenWopServices
 from ..rules.seeding import Seed, Seeding
@@ -55,11 +56,11 @@ class SeamPasses:
         caller, idempotency = await asked_once(request, "seam_compact")
         done = await self.services.passes.compact(caller, ref, idempotency=idempotency)
         output = RefEntryId(str(done.payload["outputId"]))
-        archive = await self.services.ref_entries.get(caller, ref, output)
+        archive = await self._content(caller, ref, output)
         shown = {
             "type": done.type.value,
             "payload": dict(done.payload),
-            "outputContent": archive.content,
+            "outputContent": archive,
         }
         return answered(shown, redacted=done.redacted)
 
@@ -128,19 +129,21 @@ class SeamPasses:
         finally:
             for id_ in planted:
                 with suppress(NotFound):
-                    await entries.delete(caller, ref, id_)
+                    await entries.delete(caller, memory_id=id_, memory_ref=ref)
             await runs.end(caller, run.id, RunStatus.COMPLETED)
 
     async def _content(self, caller: Caller, ref: MemoryRef, id_: RefEntryId) -> str:
         try:
-            return (await self.services.ref_entries.get(caller, ref, id_)).content
+            entries = self.services.ref_entries
+            return (await entries.get(caller, memory_id=id_, memory_ref=ref)).entry.content
         except NotFound:
             return ""
 
     async def _contents(self, caller: Caller, ref: MemoryRef) -> list[str]:
         """What the newest entries say."""
-        entries, _ = await self.services.ref_entries.list(caller, ref, limit=MOST_SHOWN)
-        return [each.content for each in entries]
+        listed = self.services.ref_entries.list
+        page = await listed(caller, memory_ref=ref, limit=MOST_SHOWN)
+        return [each.content for each in cast("Sequence[RefEntry]", page.items)]
 
 
 def _noted(given: b.SeamRefBody) -> MemoryRef:

@@ -1,6 +1,6 @@
 """The routes of the seams; there are none unless the setting says so."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,9 +12,11 @@ from ...http.bodies import WRITTEN
 from ...http.endpoint import admission
 from ...http.protocol import Handler, Operation, Parameter
 from ...memory.model.access import Role
+from .. import adapter
+from ..api import op
 from ..memory import models as m
 from ..memory.handlers import OpenWop
-from ..memory.parameters import BUDGET, IN_RUN, OF_RUN, REF, TAG, limit
+from ..memory.parameters import limit
 from ..routes import OpenWopServices
 from . import bodies as b
 from . import models as s
@@ -30,11 +32,6 @@ RUN = f"{RUNS}/{{runId}}"
 HOSTS = ("sample", "openwop-app")  # whose paths a command line, and an application, ask for
 AFTER = Parameter(name="after", kind="integer", help="After this sequence.")
 LAST = Parameter(name="lastSequence", kind="integer", help="After this sequence, too.")
-LISTED = (
-    TAG, limit(100, 500), BUDGET,
-    Parameter(name="rank", help="The order.", choices=("recency",)),
-    Parameter(name="before", help="An entry's id: those older than it."),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +54,9 @@ def seams(services: OpenWopServices, of_seams: SeamServices | None) -> Seams:
         _commitment(services),
         *proposals.operations(services.proposals),
     ]
+    own = {each.name: each for each in adapter.operations(services.ref_entries)}
     for host in HOSTS:
-        operations += _aliases(f"/v1/host/{host}/memory", host.replace("-", "_"), api)
+        operations += _aliases(f"/v1/host/{host}/memory", host.replace("-", "_"), own)
     return Seams(
         operations=[_seam(each) for each in operations], fixtures=lambda: list(runs.fixtures())
     )
@@ -108,11 +106,9 @@ def _memory(services: OpenWopServices, seams: SeamServices) -> Sequence[Operatio
             handler=memory.seed, body=b.SeedsBody, answer=s.SeededEntries, takes_key=True,
             headers=WRITTEN,
         ),
-        Operation(
-            method="GET", path="/v1/memory/{memoryRef:path}", name="openwop_seam_list_ref",
-            role=Role.READER, summary="Live entries of a ref, newest first.",
-            handler=memory.list_entries, answer=s.SeamEntries, query=LISTED,
-        ),
+        op("GET", "/v1/memory/{memoryRef:path}", "seam_list_ref",
+           "Live entries of a ref, newest first.", memory.list_entries, role=Role.READER,
+           answer=s.SeamEntries, query=adapter.LISTED),
     )  # fmt: skip
 
 
@@ -150,28 +146,15 @@ def _commitment(services: OpenWopServices) -> Operation:
     )  # fmt: skip
 
 
-def _aliases(path: str, host: str, api: OpenWop) -> Sequence[Operation]:
+def _aliases(path: str, host: str, own: Mapping[str, Operation]) -> Sequence[Operation]:
     """The adapter's operations as another host has them."""
     entry, name = f"{path}/{{memoryId:path}}", f"openwop_seam_{host}"
+    listed = "Live entries of a ref, newest first."
     return (
-        Operation(
-            method="GET", path=path, name=f"{name}_list", role=Role.READER,
-            summary="Live entries of a ref, newest first.",
-            handler=api.list_entries, answer=m.ListedRefEntries, query=(REF, *LISTED, IN_RUN),
-            refusals=(404, 422),
-        ),
-        Operation(
-            method="GET", path=entry, name=f"{name}_get", role=Role.READER,
-            summary="One entry.",
-            handler=api.get_entry, answer=m.OneRefEntry, query=(REF, IN_RUN), refusals=(404, 422),
-        ),
-        Operation(
-            method="DELETE", path=entry, name=f"{name}_delete", role=Role.WRITER,
-            summary="Delete an entry.",
-            handler=api.delete_entry, answer=m.DeletedRefEntry, query=(REF, OF_RUN),
-            takes_key=True, refusals=(404, 409),
-        ),
-    )  # fmt: skip
+        replace(own["openwop_list"], path=path, name=f"{name}_list", summary=listed),
+        replace(own["openwop_get"], path=entry, name=f"{name}_get", summary="One entry."),
+        replace(own["openwop_delete"], path=entry, name=f"{name}_delete"),
+    )
 
 
 def _seam(operation: Operation) -> Operation:
