@@ -18,13 +18,13 @@ from agentops_memory.openwop.api import Page
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.model.runs import RunId
 from agentops_memory.openwop.refs import RefEntryId, fitting
-from agentops_memory.openwop.rules.seeding import Seed
-from agentops_memory.openwop.seams.fixtures import ACROSS, OWN
-from agentops_memory.openwop.seams.stage import FixtureFailed, Stage
 
 from ..support.openwop_hosts import Json
 from ..support.requirements import requirement
 from ..support.service import START
+from .seams.fixtures import ACROSS, OWN
+from .seams.seeding import Seed
+from .seams.stage import FixtureFailed, Stage
 
 VALUE = "0123456789abcdef" * 2
 PREFIX = "conformance-agent-memory-"

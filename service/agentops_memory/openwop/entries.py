@@ -127,12 +127,8 @@ def added(
     *,
     ends: datetime | None = None,
     like: Memory | None = None,
-    at: datetime | None = None,
 ) -> RefEntry:
-    """A new entry; in place of another one, when it was put, and seen as often.
-
-    It is dated now, unless another instant is told.
-    """
+    """A new entry; in place of another one, when it was put, and seen as often."""
     memory = created(
         tx,
         Memory(
@@ -143,7 +139,7 @@ def added(
             text=Text(type=ENTRY_TYPE, title="", content=draft.content, tags=draft.tags),
             duplicates=like.duplicates if like else 1,
             last_seen_at=like.last_seen_at if like else tx.now,
-            created_at=like.created_at if like else at or tx.now,
+            created_at=like.created_at if like else tx.now,
             updated_at=tx.now,
             lifecycle=Lifecycle(expires_at=ends),
         ),

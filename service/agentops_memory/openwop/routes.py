@@ -60,10 +60,13 @@ class OpenWopServices:
         return OpenWop(runs=self.runs, commitments=self.commitments)
 
 
+OpenWopOperations = Callable[[OpenWopServices, Discovery], Sequence[Operation]]
+
+
 def operations(
     services: OpenWopServices, discovery: Discovery, more: Sequence[Operation] = ()
 ) -> Sequence[Operation]:
-    """Every operation of the protocol."""
+    """Every operation of the protocol, and more that are described with them."""
     it, description = services, Description()
     described = [
         *adapter.operations(it.ref_entries),

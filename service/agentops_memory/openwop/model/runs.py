@@ -93,11 +93,6 @@ class Run:
     def is_open(self) -> bool:
         return self.status is RunStatus.RUNNING
 
-    @property
-    def workflow_or_kind(self) -> str:
-        """The workflow that the host named; the kind of the run where it named none."""
-        return self.workflow or self.kind.value
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ...http.faults import fault_of
-from ..memory.bodies import (
+from agentops_memory.http.faults import fault_of
+from agentops_memory.openwop.memory.bodies import (
     CAMEL,
     ContentText,
     Exact,

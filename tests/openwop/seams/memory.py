@@ -6,17 +6,19 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...http.bodies import answered
-from ...http.paging import instant
-from ...memory.model.access import Caller
-from ...memory.model.space import MemoryRef
-from ..adapter import RefEntries
-from ..api import Page
-from ..memory.bodies import BODIES
-from ..memory.handlers import asked_once, noted
-from ..model.entries import RefDraft, RefEntryId
-from ..rules.seeding import Seed, Seeding
+from agentops_memory.http.bodies import answered
+from agentops_memory.http.paging import instant
+from agentops_memory.memory.model.access import Caller
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.adapter import RefEntries
+from agentops_memory.openwop.api import Page
+from agentops_memory.openwop.entries import RefDraft
+from agentops_memory.openwop.memory.bodies import BODIES
+from agentops_memory.openwop.memory.handlers import asked_once, noted
+from agentops_memory.openwop.refs import RefEntryId
+
 from . import bodies as b
+from .seeding import Seed, Seeding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

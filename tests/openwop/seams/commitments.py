@@ -8,21 +8,27 @@ from secrets import token_hex
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import Unavailable
-from ...http.bodies import answered
-from ...http.endpoint import current_caller
-from ...memory.model.access import Caller
-from ...memory.model.space import MemoryRef
-from ...record import milliseconds
-from ..adapter import RefEntryBody
-from ..commitments import Commitment, CommitmentBody, CommitmentState, Condition
-from ..memory import wire
-from ..memory.bodies import BODIES
-from ..memory.handlers import noted
-from ..memory.queries import MOST_LISTED
-from ..model.entries import RefEntry
-from ..model.runs import Offset, RunEvent, RunEventType
-from ..routes import OpenWopServices
+from agentops_memory.errors import Unavailable
+from agentops_memory.http.bodies import answered
+from agentops_memory.http.endpoint import current_caller
+from agentops_memory.memory.model.access import Caller
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.adapter import RefEntryBody
+from agentops_memory.openwop.commitments import (
+    Commitment,
+    CommitmentBody,
+    CommitmentState,
+    Condition,
+)
+from agentops_memory.openwop.entries import RefEntry
+from agentops_memory.openwop.memory import wire
+from agentops_memory.openwop.memory.bodies import BODIES
+from agentops_memory.openwop.memory.handlers import noted
+from agentops_memory.openwop.memory.queries import MOST_LISTED
+from agentops_memory.openwop.model.runs import Offset, RunEvent, RunEventType
+from agentops_memory.openwop.routes import OpenWopServices
+from agentops_memory.record import milliseconds
+
 from . import bodies as b
 
 AHEAD = timedelta(seconds=1)  # longer than it takes to arm a time

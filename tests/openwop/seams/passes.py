@@ -11,19 +11,21 @@ from typing import cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import NotFound
-from ...http.bodies import answered, written
-from ...http.endpoint import current_caller
-from ...memory.model.access import Caller
-from ...memory.model.space import MemoryRef
-from ..adapter import MOST_SHOWN
-from ..memory.bodies import BODIES
-from ..memory.handlers import asked_once, noted
-from ..model.entries import RefDraft, RefEntry, RefEntryId
-from ..model.runs import RunDraft, RunStatus
-from ..routes import OpenWopServices
-from ..rules.seeding import Seed, Seeding
+from agentops_memory.errors import NotFound
+from agentops_memory.http.bodies import answered, written
+from agentops_memory.http.endpoint import current_caller
+from agentops_memory.memory.model.access import Caller
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.adapter import MOST_SHOWN
+from agentops_memory.openwop.entries import RefDraft, RefEntry
+from agentops_memory.openwop.memory.bodies import BODIES
+from agentops_memory.openwop.memory.handlers import asked_once, noted
+from agentops_memory.openwop.model.runs import RunDraft, RunStatus
+from agentops_memory.openwop.refs import RefEntryId
+from agentops_memory.openwop.routes import OpenWopServices
+
 from . import bodies as b
+from .seeding import Seed, Seeding
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)  # when the first source was put, on any day it is
 SECOND = timedelta(seconds=1)

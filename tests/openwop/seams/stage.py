@@ -5,16 +5,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import cast
 
-from ...errors import NotFound
-from ...memory.model.access import Caller, TenantId
-from ...memory.model.space import MemoryRef
-from ..adapter import TENANT_MEMORY, RefEntries, RefEntryBody
-from ..memory.wire import JsonObject
-from ..model.entries import RefDraft, RefEntry, RefEntryId
-from ..model.runs import RunId
-from ..rules.forgetting import Forgetting
-from ..rules.runs import Runs
-from ..rules.seeding import Seed, Seeding
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.model.access import Caller, TenantId
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntries, RefEntryBody
+from agentops_memory.openwop.entries import RefDraft, RefEntry
+from agentops_memory.openwop.memory.wire import JsonObject
+from agentops_memory.openwop.model.runs import RunId
+from agentops_memory.openwop.refs import RefEntryId
+from agentops_memory.openwop.rules.forgetting import Forgetting
+from agentops_memory.openwop.rules.runs import Runs
+
+from .seeding import Seed, Seeding
 
 OTHER = TenantId("conformance-other")
 NODE = "conformance"

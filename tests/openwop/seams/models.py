@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from ...http.bodies import Instant
-from ...record import CamelRecord
-from ..entries import RefEntry
-from ..memory.models import CAMEL, ForkedRun, RunObject
+from agentops_memory.http.bodies import Instant
+from agentops_memory.openwop.entries import RefEntry
+from agentops_memory.openwop.memory.models import CAMEL, ForkedRun, RunObject
+from agentops_memory.record import CamelRecord
 
 
 class SeamRunFault(BaseModel):
