@@ -1,7 +1,6 @@
 """What a request of OpenWOP says beside its body: refs, bounds, cursors."""
 
 import re
-from collections.abc import Collection
 from enum import StrEnum
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes
@@ -12,11 +11,9 @@ from ...errors import BadFields
 from ...http.requests import exact_parameter
 from ...memory.model.space import MemoryRef
 from ...recall.text.normalization import REPLACEMENT
-from ..model.entries import RefEntryId
 from ..model.proposals import ArtifactKind, InstalledRef, ProposalId, ProposalQuery, ProposalState
 from ..model.runs import Offset, RunId
 
-TENANT_MEMORY = "tenant-memory"
 SHOWN = 100  # rows of a page
 MOST_LISTED = 1000  # refs, events
 
@@ -56,10 +53,6 @@ class Asked:
         """How many: as usual for 0 and where it is not said, and no more than the most."""
         return min(self.number("limit") or usual, most)
 
-    def ref(self, *, is_read: bool = True) -> MemoryRef:
-        """The ref; one with NUL can be read, as any other malformed one (CTI-1)."""
-        return MemoryRef(self.text("memoryRef", allows_nul=is_read) or TENANT_MEMORY)
-
     def required_ref(self) -> MemoryRef:
         """The ref that is read, which is not meant where it is not said."""
         said = self.text("memoryRef", allows_nul=True)
@@ -74,13 +67,6 @@ class Asked:
 
     def after_event(self) -> Offset:
         return Offset(self.number("after") or 0)
-
-    def choice(self, name: str, among: Collection[str]) -> str | None:
-        """One of a few texts."""
-        said = self.text(name)
-        if said is not None and said not in among:
-            self._faults.append((name, f"must be one of {', '.join(among)}"))
-        return said
 
     def proposals(self) -> ProposalQuery:
         """Which proposals are listed."""
@@ -106,13 +92,8 @@ class Asked:
             raise BadFields(self._faults)
 
 
-def entry_in_path(request: Request) -> RefEntryId:
-    """The id in the path, exactly; BadFields for what is no text."""
-    return RefEntryId(text_in_path(request, "memoryId"))
-
-
 def run_in_path(request: Request) -> RunId:
-    """The same, of a run."""
+    """The id in the path, exactly; BadFields for what is no text."""
     return RunId(text_in_path(request, "runId"))
 
 
