@@ -36,7 +36,8 @@ from ..recall.text.query import Query as Words
 from ..record import CamelRecord
 from ..telemetry import Cut, annotate
 from .api import BASE, LONGEST_IN_SPAN, SHOWN, Page, Param, Query, limit, op
-from .commitments import arm, cancel_of, conditions_of, fire_met
+from .commitments import arm, cancel_of, fire_met
+from .conditions import conditions_of
 from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
 from .fields import (
     CAMEL,

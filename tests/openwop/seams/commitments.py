@@ -18,8 +18,8 @@ from agentops_memory.openwop.commitments import (
     Commitment,
     CommitmentBody,
     CommitmentState,
-    Condition,
 )
+from agentops_memory.openwop.conditions import Condition
 from agentops_memory.openwop.entries import RefEntry
 from agentops_memory.openwop.memory import wire
 from agentops_memory.openwop.memory.bodies import BODIES
@@ -73,13 +73,13 @@ class SeamCommitments:
         self, caller: Caller, source: RefEntry, ref: MemoryRef, condition: Condition
     ) -> Commitment:
         due_at = None if condition.due_at is None else milliseconds(condition.due_at)
-        body = CommitmentBody(
-            memory_ref=ref,
-            memory_id=source.id,
-            condition="time" if due_at else "predicate",
-            due_at=due_at,
-            tag=condition.tag,
-        )
+        given = {
+            "memoryRef": ref,
+            "memoryId": source.id,
+            "condition": "predicate" if due_at is None else "time",
+            **({"tag": condition.tag} if due_at is None else {"dueAt": due_at}),
+        }
+        body = CommitmentBody.model_validate(given)
         return (await self.services.commitments.arm(caller, body)).value
 
     def _soon(self) -> Condition:
