@@ -25,11 +25,11 @@ from ..memory.writes import known
 from ..openintent.rules.changes import redact_entry
 from ..openintent.sql.entries import AgentTable
 from ..openwop.commitments import screen_tags, tags_of
+from ..openwop.entries import RefTable, measure
 from ..openwop.model.proposals import Proposal, ProposalId
 from ..openwop.rules.proposals.artifacts import artifact_of
 from ..openwop.rules.proposals.rules import known_proposal, redacted
 from ..openwop.rules.screen import Screen, screened
-from ..openwop.sql.entries import RefTable
 from ..openwop.sql.proposals import ProposalTable
 from ..recall.text.normalization import content_hash, sha256_of
 from ..recall.text.summary import Transcript
@@ -392,7 +392,7 @@ def _redact_ref_entry(tx: Transaction, id_: MemoryId, redactor: Redactor) -> Non
     text = screened(redactor, memory.text)
     clean = replace(memory, text=text, content_hash=content_hash(text.content))
     tx[MemoryTable].replace(clean)
-    tx[RefTable].measure(clean)
+    measure(tx, clean)
     screen_tags(tx, id_, Screen(redactor))
     tx[MemoryTable].must_scrub(id_)
 

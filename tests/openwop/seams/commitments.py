@@ -13,17 +13,18 @@ from agentops_memory.http.bodies import answered
 from agentops_memory.http.endpoint import current_caller
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.adapter import RefEntryBody
 from agentops_memory.openwop.commitments import (
     Commitment,
     CommitmentBody,
     CommitmentState,
 )
 from agentops_memory.openwop.conditions import Condition
+from agentops_memory.openwop.entries import RefEntry
 from agentops_memory.openwop.memory import wire
 from agentops_memory.openwop.memory.bodies import BODIES
 from agentops_memory.openwop.memory.handlers import noted
 from agentops_memory.openwop.memory.queries import MOST_LISTED
-from agentops_memory.openwop.model.entries import RefDraft, RefEntry
 from agentops_memory.openwop.model.runs import Offset, RunEvent, RunEventType
 from agentops_memory.openwop.routes import OpenWopServices
 from agentops_memory.record import milliseconds
@@ -65,8 +66,8 @@ class SeamCommitments:
         return answered(shown)
 
     async def _put(self, caller: Caller, ref: MemoryRef, content: str, *tags: str) -> RefEntry:
-        draft = RefDraft(ref=ref, content=content, tags=tags)
-        return (await self.services.ref_entries.put(caller, draft)).value
+        body = RefEntryBody(memory_ref=ref, content=content, tags=list(tags))
+        return (await self.services.ref_entries.put(caller, body)).value.entry
 
     async def _armed(
         self, caller: Caller, source: RefEntry, ref: MemoryRef, condition: Condition

@@ -29,7 +29,7 @@ def screened_merge(screen: Screen, merge: Merge) -> Merge:
 def screened_entry(entry: RefEntry, screen: Screen) -> RefEntry:
     """The entry as it would be put now."""
     content, tags = screen.content(entry.content), screen.tags(entry.tags)
-    return replace(entry, content=content, tags=tags)
+    return entry.model_copy(update={"content": content, "tags": tags})
 
 
 def merged_entries(tx: Transaction, ref: MemoryRef, merges: Sequence[Merge]) -> Sequence[RefEntry]:
