@@ -2,15 +2,15 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from starlette.applications import Starlette
 
 from .agentops import routes as agentops
+from .agentops.handlers import Handlers
 from .agentops.transfers.transfer import Transfer
 from .backend import opened_engine, sealer_of, watched_keys
 from .engine.callbacks import noop
@@ -26,7 +26,7 @@ from .http.edge.auth import (
 from .http.edge.health import Probes
 from .http.edge.rate_limit import RateLimiter
 from .http.endpoint import Gate
-from .http.protocol import Operation, Protocol, SeamServices
+from .http.protocol import Operation, Protocol, Served
 from .jobs.accesses import noting
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.schedule import BackgroundJobs
@@ -37,7 +37,10 @@ from .memory.model.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId
 from .memory.model.keys import KeyStore
 from .openintent import routes as openintent
 from .openwop import routes as openwop
+from .openwop.memory.discovery import Discovery
 from .openwop.rules.seeding import Seeding
+from .openwop.seams.routes import seams
+from .openwop.seams.runs import SeamServices
 from .operations.files.file_systems import require_local
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
@@ -48,7 +51,7 @@ from .sqlite.schema.migrate import OnUpgrade
 from .stores.anthropic import routes as anthropic_stores
 from .stores.memory_stores import routes as memory_stores
 from .telemetry import Telemetry, counted, traced
-from .wiring import Wiring
+from .wiring import Services, Wiring
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +149,7 @@ async def opened_here(
         engine = traced(opened, telemetry)
         transfer = Transfer(engine=engine, rules=wiring.rules, step=OWN, rest=OF_OTHERS)
         services = wiring.services(engine, transfer)
-        yield wiring.local(services)(lambda: Caller(tenant=tenant))
+        yield wiring.local(services.agentops)(lambda: Caller(tenant=tenant))
 
 
 def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
@@ -192,20 +195,47 @@ class _Wiring(Wiring):
         transfer = Transfer(engine=engine, rules=self.rules, on_left=jobs.imports.set)
         services = self.services(engine, transfer, jobs.erased.set, jobs.due.set)
         connections = Connections(
-            profile=self.settings.profile, service=self.local(services), clock=self.clock
+            profile=self.settings.profile, service=self.local(services.agentops), clock=self.clock
         )
         agents = mcp.McpOverHttp(connections)
         probes = Probes(storage=storage, metrics=metrics, backups=backups)
         more = self._endpoints(probes, figures, gate)
         async with (
-            jobs.running(storage, services.runs, services.passes, backups),
+            jobs.running(storage, services.openwop.runs, services.openwop.passes, backups),
             watching_the_loop(metrics),
             kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
             agents.opened(),
-            noting(services.entries),
+            noting(services.openintent.entries),
         ):
-            served = replace(services, agents=agents, seams=self._seams(engine, keys, jobs.due.set))
-            yield application(PROTOCOLS, served, more, gate, self.telemetry)
+            of_seams = self._seams(engine, keys, jobs.due.set)
+            served = self._served(services, agents, of_seams)
+            yield application(served, more, gate, self.telemetry)
+
+    def _served(
+        self, services: Services, agents: mcp.McpOverHttp, of_seams: SeamServices | None
+    ) -> Sequence[Served]:
+        """The protocols with their operations."""
+        settings, tested = self.settings, seams(services.openwop, of_seams)
+        handlers = Handlers(
+            agentops=services.agentops,
+            max_upload=settings.max_upload,
+            folder=settings.db_path.parent,
+        )
+        discovery = Discovery(
+            is_consolidating=bool(settings.consolidate_every),
+            keep_archives=settings.keep_archives,
+            fixtures=tested.fixtures,
+            replays=of_seams is not None,
+        )
+        operations = (
+            memory_stores.operations(services.memory_stores),
+            openintent.operations(services.openintent, services.intents),
+            anthropic_stores.operations(services.anthropic_stores),
+            openwop.operations(services.openwop, discovery, tested.operations),
+            mcp.operations(agents),
+            agentops.operations(handlers, settings.delete_answer),
+        )
+        return list(zip(PROTOCOLS, operations, strict=True))
 
     def _seams(
         self, engine: Engine, keys: KeyStore, on_due: Callable[[Caller], None]

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Self
+from typing import Any, Self, TypeVar
 
-from .agentops import routes as agentops
+from .agentops.operations import AgentOps
 from .agentops.transfers.transfer import Transfer
 from .backend import audit_of
-from .engine.callbacks import Audit, AuditLog, noop
+from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine
-from .http.protocol import Services, StoreServices
 from .local import LocalService
 from .memory.lifecycle.projects import Projects
 from .memory.lifecycle.receipts import Erasures
@@ -20,6 +19,8 @@ from .memory.model.access import Caller
 from .memory.redactor import Redaction, Registry, RulesOf
 from .memory.reviews import Reviews
 from .memory.sessions import Sessions
+from .openintent.handlers import OpenIntent
+from .openintent.intent_handlers import IntentHandlers
 from .openintent.rules.entries import AgentEntries
 from .openintent.rules.events import Events
 from .openintent.rules.intents import Intents
@@ -27,8 +28,9 @@ from .openintent.rules.namespaces import Namespaces
 from .openintent.rules.participants import Participants
 from .openintent.rules.search import AgentSearch
 from .openintent.rules.tasks import Tasks
+from .openwop.commitments import Commitments, Firing
 from .openwop.model.passes import PassKind
-from .openwop.rules.commitments import Commitments, Firing
+from .openwop.routes import OpenWopServices
 from .openwop.rules.entries import RefEntries
 from .openwop.rules.forgetting import Forgetting
 from .openwop.rules.passes.passes import Passes
@@ -37,12 +39,30 @@ from .openwop.rules.runs import Runs
 from .operations.files.redaction import RedactionFile
 from .recall.recall import Recall
 from .settings.settings import Settings
+from .stores.anthropic import routes as anthropic_stores
+from .stores.anthropic.handlers import AnthropicStores
+from .stores.memory_stores import routes as memory_stores
+from .stores.memory_stores.handlers import MemoryStores
 from .stores.rules.entries import Entries
 from .stores.rules.rules import Policy
 from .stores.rules.stores import Stores
 from .stores.rules.versions import Versions
 from .telemetry import Telemetry, counted
 from .telemetry.measures import PASSES
+
+Handlers = TypeVar("Handlers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What each protocol is served over."""
+
+    agentops: AgentOps
+    memory_stores: MemoryStores
+    anthropic_stores: AnthropicStores
+    openintent: OpenIntent
+    intents: IntentHandlers
+    openwop: OpenWopServices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,86 +108,95 @@ class Wiring:
         """
         settings, rules = self.settings, self.rules
         count = partial(counted, metrics=self.telemetry.metrics)
-        audit, window = self.audit, settings.dedupe_window
+        audit = self.audit
         entries = AgentEntries(
             engine=engine, capacities=settings.capacities, rules=rules, on_erased=on_erased
         )
-        recall = Recall(
-            engine=engine,
-            features=settings.recall,
-            timeout=settings.recall_limit,
-            accessed=entries.accesses.given,
-        )
-        return Services(
-            memories=count(
-                Memories(
-                    engine=engine,
-                    dedupe_window=window,
-                    rules=rules,
-                    on_erased=on_erased,
-                    features=settings.recall,
-                    recall_limit=settings.recall_limit,
-                )
-            ),
-            sessions=count(Sessions(engine=engine, rules=rules)),
-            recall=count(recall),
-            reviews=Reviews(engine=engine, periods=settings.review_after),
-            transfer=count(transfer),
-            projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
-            erasures=Erasures(engine=engine),
-            stores=partial(self._stores, engine, audit, on_erased),
-            entries=count(entries),
-            agent_search=AgentSearch(
+        recall = count(
+            Recall(
                 engine=engine,
                 features=settings.recall,
                 timeout=settings.recall_limit,
-                accesses=entries.accesses,
-                rules=rules,
+                accessed=entries.accesses.given,
+            )
+        )
+        stores = partial(self._stores, engine, on_erased)
+        events = count(Events(engine=engine, rules=rules))
+        return Services(
+            agentops=AgentOps(
+                memories=count(
+                    Memories(
+                        engine=engine,
+                        dedupe_window=settings.dedupe_window,
+                        rules=rules,
+                        on_erased=on_erased,
+                        features=settings.recall,
+                        recall_limit=settings.recall_limit,
+                    )
+                ),
+                sessions=count(Sessions(engine=engine, rules=rules)),
+                recall=recall,
+                reviews=Reviews(engine=engine, periods=settings.review_after),
+                transfer=count(transfer),
+                projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
+                erasures=Erasures(engine=engine),
+                clock=self.clock,
             ),
-            namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
-            agent_events=count(Events(engine=engine, rules=rules)),
-            intents=count(Intents(engine=engine, rules=rules)),
-            participants=count(Participants(engine=engine, audit=audit, rules=rules)),
-            tasks=count(Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased)),
-            ref_entries=count(
-                RefEntries(
+            memory_stores=stores(memory_stores.POLICY, partial(MemoryStores, recall=recall)),
+            anthropic_stores=stores(anthropic_stores.POLICY, AnthropicStores),
+            openintent=OpenIntent(
+                entries=count(entries),
+                namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
+                agent_search=AgentSearch(
                     engine=engine,
-                    redaction=self.redaction,
                     features=settings.recall,
                     timeout=settings.recall_limit,
-                    on_due=on_due,
-                )
+                    accesses=entries.accesses,
+                    rules=rules,
+                ),
+                events=events,
             ),
-            redaction=self.redaction,
-            runs=Runs(engine=engine, redaction=self.redaction),
-            commitments=count(
-                Commitments(
-                    engine=engine,
-                    redaction=self.redaction,
-                    firing=Firing(
-                        engine=engine, on_fired=self.telemetry.metrics.fired, on_due=on_due
-                    ),
-                )
+            intents=IntentHandlers(
+                intents=count(Intents(engine=engine, rules=rules)),
+                participants=count(Participants(engine=engine, audit=audit, rules=rules)),
+                tasks=count(Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased)),
+                events=events,
+                clock=self.clock,
             ),
-            passes=count(self.passes(engine, audit, on_erased, on_due)),
-            forgetting=Forgetting(engine=engine, audit=audit, on_erased=on_erased),
-            is_consolidating=bool(settings.consolidate_every),
-            keep_archives=settings.keep_archives,
-            proposals=count(Proposals(engine=engine, redaction=self.redaction, audit=audit)),
-            clock=self.clock,
-            max_upload=settings.max_upload,
-            delete_answer=settings.delete_answer,
-            folder=settings.db_path.parent,
+            openwop=OpenWopServices(
+                ref_entries=count(
+                    RefEntries(
+                        engine=engine,
+                        redaction=self.redaction,
+                        features=settings.recall,
+                        timeout=settings.recall_limit,
+                        on_due=on_due,
+                    )
+                ),
+                runs=Runs(engine=engine, redaction=self.redaction),
+                commitments=count(
+                    Commitments(
+                        engine=engine,
+                        redaction=self.redaction,
+                        firing=Firing(
+                            engine=engine, on_fired=self.telemetry.metrics.fired, on_due=on_due
+                        ),
+                    )
+                ),
+                passes=count(self._passes(engine, on_erased, on_due)),
+                forgetting=Forgetting(engine=engine, audit=audit, on_erased=on_erased),
+                proposals=count(Proposals(engine=engine, redaction=self.redaction, audit=audit)),
+                redaction=self.redaction,
+                clock=self.clock,
+            ),
         )
 
-    def passes(
+    def _passes(
         self,
         engine: Engine,
-        audit: Audit,
         on_erased: Callable[[Caller], None],
-        on_due: Callable[[Caller], None] = noop,
+        on_due: Callable[[Caller], None],
     ) -> Passes:
-        """The passes over refs, which are counted."""
         metrics = self.telemetry.metrics
 
         def ended(kind: PassKind, outcome: str) -> None:
@@ -177,25 +206,27 @@ class Wiring:
             engine=engine,
             redaction=self.redaction,
             keep_archives=self.settings.keep_archives,
-            audit=audit,
+            audit=self.audit,
             ended=ended,
             on_erased=on_erased,
             on_due=on_due,
         )
 
     def _stores(
-        self, engine: Engine, audit: Audit, on_erased: Callable[[Caller], None], policy: Policy
-    ) -> StoreServices:
-        rules, count = self.rules, partial(counted, metrics=self.telemetry.metrics)
-        stores = Stores(engine=engine, policy=policy, audit=audit, rules=rules, on_erased=on_erased)
-        entries = Entries(engine=engine, policy=policy, rules=rules, on_erased=on_erased)
-        return StoreServices(
-            stores=count(stores),
-            entries=count(entries),
-            versions=Versions(engine=engine, policy=policy, audit=audit, on_erased=on_erased),
+        self,
+        engine: Engine,
+        on_erased: Callable[[Caller], None],
+        policy: Policy,
+        make: Callable[..., Handlers],
+    ) -> Handlers:
+        count = partial(counted, metrics=self.telemetry.metrics)
+        over: dict[str, Any] = {"engine": engine, "policy": policy, "on_erased": on_erased}
+        return make(
+            stores=count(Stores(audit=self.audit, rules=self.rules, **over)),
+            entries=count(Entries(rules=self.rules, **over)),
+            versions=Versions(audit=self.audit, **over),
         )
 
-    def local(self, services: Services) -> Callable[..., LocalService]:
+    def local(self, agentops: AgentOps) -> Callable[..., LocalService]:
         """The services behind the REST API, for a caller in this process."""
-        core = agentops.core(services)
-        return partial(LocalService, agentops=core, rules=self.rules, telemetry=self.telemetry)
+        return partial(LocalService, agentops=agentops, rules=self.rules, telemetry=self.telemetry)

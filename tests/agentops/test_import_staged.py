@@ -40,7 +40,6 @@ from agentops_memory.http.requests import IN_MEMORY, SWITCH_INTERVAL
 from agentops_memory.memory import limits
 from agentops_memory.memory.lifecycle.projects import Projects
 from agentops_memory.memory.lifecycle.receipts import Erasures
-from agentops_memory.memory.lifecycle.scan import Scan
 from agentops_memory.memory.memories import Memories
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns, TenantId
 from agentops_memory.memory.model.imports import ImportId
@@ -48,6 +47,7 @@ from agentops_memory.memory.model.memory import Draft, Imported, Memory, Session
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.redactor import Redactor, default_rules
 from agentops_memory.memory.sessions import Sessions
+from agentops_memory.operations.scan import Scan
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.engine.tenants import tenant_file

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agentops_memory.memory.lifecycle.retention import Removed, RetentionSweep
+from agentops_memory.jobs.retention import Removed, RetentionSweep
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.retention import FOR_EVER, Kind, Retentions
 from agentops_memory.memory.sql.lifecycles import LifecycleTable

@@ -13,17 +13,20 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from agentops_memory.errors import NotFound
-from agentops_memory.jobs.retention import RetentionJob, TrustedClock, enforcing
-from agentops_memory.jobs.runner import WorkSignal
-from agentops_memory.memory import writes
-from agentops_memory.memory.lifecycle.receipts import Erasures
-from agentops_memory.memory.lifecycle.retention import Removed, RetentionSweep
-from agentops_memory.memory.lifecycle.retention_steps import (
+from agentops_memory.jobs.retention import (
+    Removed,
+    RetentionJob,
+    RetentionSweep,
+    TrustedClock,
+    enforcing,
     memories_past_retention,
     records_past_retention,
     remove_memories,
     remove_records,
 )
+from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.memory import writes
+from agentops_memory.memory.lifecycle.receipts import Erasures
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.retention import FOR_EVER, WHAT, Kind, Retentions

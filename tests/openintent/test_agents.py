@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.errors import Denied, Invalid, NotFound
-from agentops_memory.memory.lifecycle.retention import RetentionSweep
+from agentops_memory.jobs.retention import RetentionSweep
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.agent_events import AgentEvent, EventFilter
 from agentops_memory.memory.model.agent_memory import (

@@ -11,7 +11,7 @@ import pytest
 
 from agentops_memory.errors import NotFound
 from agentops_memory.memory.model.access import Caller, TenantId
-from agentops_memory.openwop.rules.commitments import Firing
+from agentops_memory.openwop.commitments import Firing
 
 from ..operations.test_tenants import count, opened
 from ..operations.test_tenants import until as eventually

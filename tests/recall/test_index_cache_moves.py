@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Refusal
+from agentops_memory.jobs.retention import RetentionSweep
 from agentops_memory.memory import saves, writes
 from agentops_memory.memory.lifecycle import projects
-from agentops_memory.memory.lifecycle.retention import RetentionSweep
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.bm25 import Postings, Totals, lowest, of_any
 from agentops_memory.memory.model.memory import (

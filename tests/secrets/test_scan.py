@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.memory.lifecycle import scan_findings as scanning
-from agentops_memory.memory.lifecycle.scan import Scan, redact
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.redactor import default_rules
 from agentops_memory.memory.writes import erase
+from agentops_memory.operations import scan as scanning
+from agentops_memory.operations.scan import Scan, redact
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 
 from ..support.callers import calling, made_key

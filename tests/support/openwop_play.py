@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.memory.lifecycle.retention import RetentionSweep
+from agentops_memory.jobs.retention import RetentionSweep
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.retention import FOR_EVER, Retentions
 

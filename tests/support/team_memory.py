@@ -6,7 +6,7 @@ from typing import Any
 
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import Refusal
-from agentops_memory.memory.lifecycle.retention import RetentionSweep
+from agentops_memory.jobs.retention import RetentionSweep
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.agent_memory import (
     Access,

@@ -5,13 +5,12 @@ from typing import Literal
 from starlette.responses import Response
 
 from ..errors import Refusal
-from ..http.protocol import Operation, Parameter, Protocol, Services
+from ..http.protocol import Operation, Parameter, Protocol
 from ..http.refusals import Refusals
 from ..memory.model.access import Role
 from . import answers as a
 from . import models as m
 from .handlers import ERASURE_ID, Handlers
-from .operations import AgentOps
 from .recall import MOST_TYPES
 from .wire import JSON, OMITTED, REDACTED, WARNING, build_serializers, json_bytes
 
@@ -64,28 +63,11 @@ BUDGET = (
 )
 
 
-def core(services: Services) -> AgentOps:
-    """The operations of the protocol, over HTTP or in this process."""
-    return AgentOps(
-        memories=services.memories,
-        sessions=services.sessions,
-        recall=services.recall,
-        reviews=services.reviews,
-        transfer=services.transfer,
-        projects=services.projects,
-        erasures=services.erasures,
-        clock=services.clock,
-    )
-
-
-def operations(services: Services) -> tuple[Operation, ...]:
+def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
     build_serializers()
-    handlers = Handlers(
-        agentops=core(services), max_upload=services.max_upload, folder=services.folder
-    )
     api, of = handlers.agentops, handlers.of
-    deleted = (200, a.Deleted) if services.delete_answer == "json" else (204, None)
+    deleted = (200, a.Deleted) if delete_answer == "json" else (204, None)
     return (
         Operation(
             method="POST", path="/sessions", name="create_session", status=201,
@@ -257,7 +239,6 @@ PROTOCOL = Protocol(
     title="AgentOps REST",
     summary="Sessions and observations, and what to remember of them before each turn.",
     prefix="",  # every path that is no other protocol's
-    operations=operations,
     first=HOT,
     refused=refused,
     problem=a.Problem,

@@ -21,7 +21,7 @@ REDACTED = "X-Redacted"
 WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
 
-GIVEN = ConfigDict(strict=True, extra="ignore")  # of a body's model
+GIVEN: ConfigDict = ConfigDict(strict=True, extra="ignore")  # of a body's model
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Model = TypeVar("Model", bound=BaseModel)

@@ -11,16 +11,14 @@ from pydantic.json_schema import models_json_schema
 from ..memory.idempotency import LONGEST_KEY
 from ..record import Record
 from .endpoint import REPLAYED
-from .protocol import Operation, Parameter, Protocol
+from .protocol import Operation, Parameter, Protocol, Served
 from .requests import KEY_HEADERS
 
 REFUSED_AT_THE_GATE = (400, 401, 403, 429, 503)
 REFUSED_WITH_KEY = (400, 408, 409, 507)  # an idempotency key takes the body, and some room
 
-Described = tuple[Protocol, Sequence[Operation]]
 
-
-def document(described: Sequence[Described], *, title: str, version: str) -> dict[str, Any]:
+def document(described: Sequence[Served], *, title: str, version: str) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the protocols; no two models share a name."""
     table = [
         (operation, protocol) for protocol, operations in described for operation in operations

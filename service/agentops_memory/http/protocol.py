@@ -1,45 +1,16 @@
-"""A protocol as one value: its paths, its operations, its refusals, its headers."""
+"""A protocol as one value, its paths, refusals and headers, and what its operations are."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Literal
-from typing import Protocol as Interface
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..agentops.transfers.transfer import Transfer
 from ..engine.callbacks import noop
 from ..errors import Refusal
-from ..memory.lifecycle.projects import Projects
-from ..memory.lifecycle.receipts import Erasures
-from ..memory.memories import Memories
-from ..memory.model.access import Caller, Role, TenantId
-from ..memory.redactor import Redaction
-from ..memory.reviews import Reviews
-from ..memory.sessions import Sessions
-from ..openintent.rules.entries import AgentEntries
-from ..openintent.rules.events import Events
-from ..openintent.rules.intents import Intents
-from ..openintent.rules.namespaces import Namespaces
-from ..openintent.rules.participants import Participants
-from ..openintent.rules.search import AgentSearch
-from ..openintent.rules.tasks import Tasks
-from ..openwop.rules.commitments import Commitments
-from ..openwop.rules.entries import RefEntries
-from ..openwop.rules.forgetting import Forgetting
-from ..openwop.rules.passes.passes import Passes
-from ..openwop.rules.proposals.proposals import Proposals
-from ..openwop.rules.runs import Runs
-from ..openwop.rules.seeding import Seeding
-from ..recall.recall import Recall
-from ..stores.rules.entries import Entries
-from ..stores.rules.rules import Policy
-from ..stores.rules.stores import Stores
-from ..stores.rules.versions import Versions
+from ..memory.model.access import Caller, Role
 from .refusals import Refusals
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -96,76 +67,12 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreServices:
-    """Memory stores, under the rules of one dialect."""
-
-    stores: Stores
-    entries: Entries
-    versions: Versions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeamServices:
-    """What the conformance seams of OpenWOP do that no other route does."""
-
-    seeding: Seeding
-    has_key: Callable[[TenantId], bool]  # whether a key opens a tenant now
-
-
-class Agents(Interface):
-    """The handlers of MCP."""
-
-    async def ask(self, request: Request) -> Response:
-        """One message of an agent."""
-
-    async def end(self, request: Request) -> Response:
-        """The end of a connection."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """What handlers are made over: the domain, and how much of a body the service takes."""
-
-    memories: Memories
-    sessions: Sessions
-    recall: Recall
-    reviews: Reviews
-    transfer: Transfer
-    projects: Projects
-    erasures: Erasures
-    stores: Callable[[Policy], StoreServices]
-    entries: AgentEntries  # of agents' own memory
-    namespaces: Namespaces
-    agent_search: AgentSearch
-    agent_events: Events
-    intents: Intents
-    participants: Participants
-    tasks: Tasks
-    ref_entries: RefEntries  # of hosts
-    redaction: Redaction
-    runs: Runs
-    commitments: Commitments
-    passes: Passes
-    forgetting: Forgetting
-    is_consolidating: bool  # whether refs are consolidated by themselves
-    keep_archives: timedelta  # of refs; 0: for ever
-    proposals: Proposals
-    clock: Callable[[], datetime]
-    max_upload: int  # bytes
-    delete_answer: str  # of AgentOps REST: "empty" or "json"
-    folder: Path  # where a long body lies while it is read
-    agents: Agents | None = None  # none in a process that serves nobody
-    seams: SeamServices | None = None  # none unless they are on
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     """A protocol. Its prefix and whatever lies below it are its own, also what is unknown."""
 
     title: str
     summary: str  # what it is for, in a sentence
     prefix: str
-    operations: Callable[[Services], Sequence[Operation]]
     first: Collection[str] = ()  # operations that are asked for most: their routes are tried first
     refusals: Refusals = Refusals()  # noqa: RUF009 - frozen
     refused: Callable[[Refusal], Response]
@@ -178,6 +85,9 @@ class Protocol:
     is_authorization_only: bool = False  # whether a key counts in the header Authorization alone
     require: Callable[[Request, Caller], object] = noop  # refuses those whom it is not for
     is_closed: bool = False  # whether those are refused at paths that there are not, too
+
+
+Served = tuple[Protocol, Sequence[Operation]]
 
 
 def protocol_at(path: str, protocols: Sequence[Protocol]) -> Protocol:

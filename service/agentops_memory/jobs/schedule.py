@@ -15,11 +15,10 @@ from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine, Storage
 from ..engine.sealing import Sealer
 from ..memory.lifecycle.receipts import Erasures
-from ..memory.lifecycle.retention import RetentionSweep
 from ..memory.model.access import Caller, TenantId
 from ..memory.sessions import Sessions
 from ..openintent.rules.archive import settle_all
-from ..openwop.rules.commitments import Firing
+from ..openwop.commitments import Firing
 from ..openwop.rules.passes.passes import Passes
 from ..openwop.rules.runs import Runs
 from ..operations.files.file_systems import require_local
@@ -31,7 +30,7 @@ from ..sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
 from .backups import Backups, backing_up
 from .index import adapting, checking, repairing, tidying
-from .retention import RetentionJob, TrustedClock, enforcing
+from .retention import RetentionJob, RetentionSweep, TrustedClock, enforcing
 from .runner import Job, WorkSignal, background, repeating
 
 LOOK_EVERY = timedelta(seconds=10)  # for what is due

@@ -22,7 +22,7 @@ from agentops_memory_client.contract.extras import SERVER, requirements_command
 from ..errors import Invalid, Refusal
 from ..http.endpoint import current_caller
 from ..http.json_reader import parsed, written
-from ..http.protocol import READ, Operation, Protocol, Services
+from ..http.protocol import READ, Operation, Protocol
 from ..http.refusals import NoPath, Refusals
 from ..http.requests import MAX_BODY, SHORT, whole_body
 from ..memory.model.access import Role
@@ -204,10 +204,8 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return received
 
 
-def operations(services: Services) -> tuple[Operation, ...]:
+def operations(agents: McpOverHttp) -> tuple[Operation, ...]:
     """Every message needs a reader's key; a tool that changes something needs a writer's."""
-    agents = services.agents
-    assert agents is not None  # of a service
     return tuple(
         Operation(
             method=method, path=f"{PREFIX}{path}", name=name, summary=summary, handler=handler,
@@ -233,7 +231,6 @@ PROTOCOL = Protocol(
     title="MCP",
     summary="Memory as tools of agents.",
     prefix=PREFIX,
-    operations=operations,
     refused=refused,
     sent=(SESSION, "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", PROJECT),
     read=(*READ, SESSION),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ..http.bodies import WRITTEN
-from ..http.protocol import Operation, Parameter, Services
+from ..http.protocol import Operation, Parameter
 from ..memory.model.access import Role
 from ..memory.model.intents import TaskStatus
 from . import intent_bodies as b
@@ -19,15 +19,8 @@ ACL = f"{INTENT}/acl"
 OF_TASK = replace(MUST_MATCH, help='The version that the task must have, such as "3".')
 
 
-def operations(services: Services) -> tuple[Operation, ...]:
+def operations(api: IntentHandlers) -> tuple[Operation, ...]:
     """Every operation about intents."""
-    api = IntentHandlers(
-        intents=services.intents,
-        participants=services.participants,
-        tasks=services.tasks,
-        events=services.agent_events,
-        clock=services.clock,
-    )
     return (
         Operation(
             method="POST", path=INTENTS, name="openintent_create_intent", status=201,

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from ..errors import Refusal
 from ..http.bodies import JSON, REDACTED, WRITTEN, written
-from ..http.protocol import Operation, Parameter, Protocol, Services
+from ..http.protocol import Operation, Parameter, Protocol
 from ..http.refusals import Refusals
 from ..memory.model.access import Caller, Role
 from ..telemetry import annotate
@@ -14,6 +14,7 @@ from . import bodies as b
 from . import intent_routes, wire
 from . import models as m
 from .handlers import SEARCH, TOTAL, OpenIntent
+from .intent_handlers import IntentHandlers
 from .parameters import EVENTS, LIMIT, MATCH, MUST_MATCH, PAGE, PREFIX, TAG
 from .queries import AGENT, require_agent
 from .rules.rules import AtItem
@@ -56,14 +57,8 @@ FILTER = (
 )
 
 
-def operations(services: Services) -> tuple[Operation, ...]:
+def operations(api: OpenIntent, intents: IntentHandlers) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
-    api = OpenIntent(
-        entries=services.entries,
-        namespaces=services.namespaces,
-        agent_search=services.agent_search,
-        events=services.agent_events,
-    )
     return (
         Operation(
             method="GET", path="/.well-known/openintent.json", name="openintent_discover",
@@ -175,7 +170,7 @@ def operations(services: Services) -> tuple[Operation, ...]:
             handler=api.list_events, answer=m.AgentEventObject, is_list=True,
             query=EVENTS,
         ),
-        *intent_routes.operations(services),
+        *intent_routes.operations(intents),
     )  # fmt: skip
 
 
@@ -199,7 +194,6 @@ PROTOCOL = Protocol(
     title="OpenIntent RFC-0015",
     summary="Agents' own memory in three tiers, and namespaces that they share.",
     prefix=PREFIX,
-    operations=operations,
     refusals=REFUSALS,
     refused=refused,
     problem=m.AgentMemoryProblem,

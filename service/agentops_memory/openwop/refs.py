@@ -8,11 +8,17 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NewType, TypeVar
+from typing import Annotated, Any, NewType, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
 from ..errors import BadFields, Conflict, Denied, NotFound
+from ..http.bodies import GIVEN, Instant
+from ..http.faults import fault
+from ..http.paging import instant
 from ..memory.model.access import Caller, TenantId
 from ..memory.model.memory import MemoryId, Text
 from ..memory.model.space import MemoryRef
@@ -20,6 +26,7 @@ from ..memory.model.stores import Written
 from ..memory.redactor import Redaction, Redactor
 from ..memory.sql.liveness import expired, superseded_in_ref
 from ..memory.sql.rows import MOST
+from ..recall.text.normalization import clean
 from ..recall.text.visible import has_controls
 from ..secrets.assignments import MARK
 from ..secrets.redaction import LONGEST_NAME, VALUE
@@ -227,6 +234,88 @@ def require_plain(screen: Screen, **names: str | None) -> None:
     ]
     if faults:
         raise BadFields(faults)
+
+
+# What bodies may hold.
+
+
+def _exact(text: str) -> str:
+    if clean(text) != text:
+        raise fault("must have no NUL and no lone surrogate")
+    return text
+
+
+def _printable(text: str) -> str:
+    if has_controls(text):
+        raise fault("must have no control characters")
+    return text
+
+
+def _ref(text: str) -> str:
+    if is_malformed(text):
+        raise fault("is no memory ref")
+    return text
+
+
+def _own(name: str) -> str:
+    if is_reserved(name):
+        raise fault("has a form that only the service gives")
+    return name
+
+
+def _said(text: str) -> str:
+    if not text.strip():
+        raise fault("must not be blank")
+    if len(text.encode()) > MAX_CONTENT:
+        raise fault(f"has at most {MAX_CONTENT:,} bytes of UTF-8")
+    return text
+
+
+def _tags(tags: list[str]) -> list[str]:
+    kept = list(dict.fromkeys(filter(None, tags)))
+    if len(kept) > MAX_TAGS:
+        raise fault(f"has at most {MAX_TAGS} items")
+    if next(reserved(tuple(kept)), None) is not None:
+        raise fault("has a tag that only the service gives")
+    return kept
+
+
+def _run(name: str) -> str:
+    if "/" in name:
+        raise fault("must have no slash")
+    return name
+
+
+def instant_text(text: str) -> str:
+    if instant(text, needs_offset=True) is None:
+        raise fault("must be an RFC 3339 time with an offset")
+    return text
+
+
+Exact = AfterValidator(_exact)
+Zoned = Annotated[Instant, AfterValidator(instant_text)]
+Printable = AfterValidator(_printable)
+MemoryRefText = Annotated[
+    str,
+    Exact,
+    AfterValidator(_ref),
+    Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST_REF}, examples=["mem://notes"]),
+]
+RunName = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_RUN), Exact, Printable, AfterValidator(_run)
+]
+EntryName = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
+OwnName = Annotated[EntryName, AfterValidator(_own)]
+Node = Annotated[str, Field(min_length=1, max_length=LONGEST_NODE), Exact, Printable]
+AgentName = Annotated[
+    str, Field(min_length=AGENT_LENGTHS[0], max_length=AGENT_LENGTHS[-1]), Exact, Printable
+]
+Workflow = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
+Tags = Annotated[list[Annotated[str, Field(max_length=LONGEST_TAG), Exact]], AfterValidator(_tags)]
+
+ContentText = Annotated[str, Exact, AfterValidator(_said)]
+
+CAMEL = ConfigDict(**GIVEN, alias_generator=to_camel)
 
 
 # Writes of what was screened: a value that is registered meanwhile holds for them, too.

@@ -1,7 +1,9 @@
 """The route table of OpenWOP's agent memory, and what its refusals look like."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -12,34 +14,67 @@ from starlette.types import Scope
 from ..errors import Refusal
 from ..http.bodies import REDACTED, answered, written
 from ..http.openapi import document
-from ..http.protocol import Operation, Protocol, Services
+from ..http.protocol import Operation, Protocol
 from ..http.refusals import Refusals
 from ..http.request_ids import Refused
 from ..memory.model.access import Caller
+from ..memory.redactor import Redaction
 from ..telemetry import hide_too
-from .commitments import routes as commitments
+from . import commitments, runs
+from .commitments import Commitments
 from .memory import models as m
 from .memory import routes as memory
 from .memory import wire
+from .memory.discovery import Discovery
+from .memory.handlers import OpenWop
 from .passes import routes as passes
 from .proposals import routes as proposals
+from .rules.entries import RefEntries
+from .rules.forgetting import Forgetting
+from .rules.passes.passes import Passes
+from .rules.proposals.proposals import Proposals
 from .rules.screen import marked
-from .seams.routes import seams
+from .runs import Runs
 
 PREFIX = "/v1"
 REPLAYED = "openwop-Idempotent-Replay"
 REFUSALS = Refusals()
 
 
-def operations(services: Services) -> Sequence[Operation]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenWopServices:
+    """What the protocol is served over."""
+
+    ref_entries: RefEntries
+    runs: Runs
+    commitments: Commitments
+    passes: Passes
+    forgetting: Forgetting
+    proposals: Proposals
+    redaction: Redaction
+    clock: Callable[[], datetime]
+
+    @property
+    def handlers(self) -> OpenWop:
+        """Those of the adapter."""
+        return OpenWop(
+            entries=self.ref_entries,
+            redaction=self.redaction,
+        )
+
+
+def operations(
+    services: OpenWopServices, discovery: Discovery, more: Sequence[Operation] = ()
+) -> Sequence[Operation]:
     """Every operation of the protocol."""
-    description, tested = Description(), seams(services)
+    it, description = services, Description()
     described = [
-        *memory.operations(services, tested.fixtures),
-        *passes.operations(services),
-        *commitments.operations(services),
-        *proposals.operations(services),
-        *tested.operations,
+        *memory.operations(it.handlers, discovery),
+        *runs.operations(it.runs, it.commitments.fire_due),
+        *passes.operations(it.passes, it.forgetting, it.redaction),
+        *commitments.operations(it.commitments),
+        *proposals.operations(it.proposals),
+        *more,
         *description.operations,
     ]
     description.described += described
@@ -92,7 +127,6 @@ PROTOCOL = Protocol(
     title="OpenWOP agent memory",
     summary="Memory of hosts that run workflows of agents: refs, runs, events.",
     prefix=PREFIX,
-    operations=operations,
     refusals=REFUSALS,
     refused=refused,
     problem=m.OpenWopProblem,

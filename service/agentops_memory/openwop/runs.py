@@ -23,7 +23,6 @@ from ..errors import (
     Refusal,
     TooMany,
 )
-from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.protocol import Operation
 from ..memory.idempotency import IdempotentRequest, idempotent
@@ -39,6 +38,7 @@ from ..memory.sql.rows import (
     LAST,
     StrictRow,
     count,
+    counts_of,
     instant,
     member,
     micros,
@@ -299,9 +299,7 @@ class SnapshotLost(Refusal):
         self.reason = reason
 
 
-def operations(
-    runs: "Runs", fire_due: Callable[[Caller], Awaitable[None]]
-) -> Sequence[Operation]:
+def operations(runs: "Runs", fire_due: Callable[[Caller], Awaitable[None]]) -> Sequence[Operation]:
     """Every operation of runs and of their events; what is due fires before a log is read."""
 
     async def log(caller: Caller, **values: Any) -> Page:
@@ -384,9 +382,7 @@ class Runs:
         caller.require(Role.WRITER)
         caller.require_refs()
         screen = screen_of(self.redaction, caller)
-        require_plain(
-            screen, runId=body.run_id, agentId=body.agent_id, workflowId=body.workflow_id
-        )
+        require_plain(screen, runId=body.run_id, agentId=body.agent_id, workflowId=body.workflow_id)
         for number, ref in enumerate(body.memory_refs):
             require_ref(MemoryRef(ref), caller.tenant, screen, f"memoryRefs[{number}]")
         work = idempotent(
@@ -548,7 +544,8 @@ def require_secrets(run: Run, held: Mapping[str, int]) -> None:
 
 def open_or_known(tx: Transaction, body: RunBody) -> Written[OpenedRun]:
     tx.caller.require_refs()
-    id_, refs = body.run_id and RunId(body.run_id), tuple(body.memory_refs)
+    id_ = None if body.run_id is None else RunId(body.run_id)
+    refs = tuple(body.memory_refs)
     held = None if id_ is None else tx[RunTable].get(id_)
     if held is None:
         require_margin(tx)
@@ -600,9 +597,7 @@ def _ended_again(tx: Transaction, _: Ids, run: RunId, __: RunStatus) -> Run:
     return known_run(tx, run)
 
 
-def read_log(
-    tx: Transaction, run: RunId, after: int, limit: int
-) -> tuple[Run, Sequence[RunEvent]]:
+def read_log(tx: Transaction, run: RunId, after: int, limit: int) -> tuple[Run, Sequence[RunEvent]]:
     found = known_run(tx, run)
     return found, tx[RunTable].log(found, after, limit)
 
@@ -936,7 +931,9 @@ class RunTable(Table):
 
     def event(self, run: Run, sequence: int) -> RunEvent | None:
         """The event of a run."""
-        return next(iter(self.log(run, sequence - 1, 1, until=sequence)), None)
+        where = "v.run = :run AND v.sequence = :sequence"
+        found = self.some(where, run=run.number, sequence=sequence)
+        return found[0] if found else None
 
     def last(self, run: Run) -> RunEvent | None:
         """The last event of a run so far; None if its events are gone."""
@@ -1091,14 +1088,6 @@ def run_of(row: Any) -> Run:
         heard_at=instant(heard_at),
         ended_at=optional_instant(ended_at),
     )
-
-
-def counts_of(text: str) -> Mapping[str, int] | None:
-    """How many values each id has; None if that is damaged."""
-    found = stored_object(text)
-    if found is None or not all(type(it) is int and it > 0 for it in found.values()):
-        return None
-    return found
 
 
 def payload_text(payload: JsonObject) -> str:

@@ -10,11 +10,10 @@ import click
 from ...engine.callbacks import noop
 from ...engine.engine import Engine
 from ...http.ids import ENTRY, STORE, public_id
-from ...memory.lifecycle.scan import Scan
-from ...memory.lifecycle.scan_findings import SecretFinding
 from ...memory.model.access import Caller, tenant_id
 from ...memory.redactor import Redaction
 from ...operations.files.redaction import RedactionFile
+from ...operations.scan import Scan, SecretFinding
 from ...recall.text.visible import printable
 from ...secrets.redaction import redacted
 from ..options import json_option, setting_options, tenant_option

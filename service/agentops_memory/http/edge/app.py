@@ -24,8 +24,8 @@ from ..bodies import JSON
 from ..docs_page.page import Page, page
 from ..endpoint import ADMISSION, Gate, routes
 from ..large_answers import Bounded
-from ..openapi import Described, document
-from ..protocol import Handler, Operation, Protocol, Services, protocol_at
+from ..openapi import document
+from ..protocol import Handler, Operation, Protocol, Served, protocol_at
 from ..refusals import Failed, NoMethod, NoPath
 
 TITLE = "agentops-memory"
@@ -36,8 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def application(
-    protocols: Sequence[Protocol],
-    services: Services,
+    served: Sequence[Served],
     more: Sequence[Operation],
     gate: Gate,
     telemetry: Telemetry,
@@ -46,7 +45,7 @@ def application(
 
     The last protocol has the paths of no other.
     """
-    served = [(protocol, protocol.operations(services)) for protocol in protocols]
+    protocols = [protocol for protocol, _ in served]
     own, refusals = Documentation(served, more, gate).operations, _Refusals(protocols, gate)
     found = [route for each in reversed(served) for route in routes(*each, gate, telemetry)]
     most_asked = len(protocols[-1].first)
@@ -143,7 +142,7 @@ class Description(BaseModel):
 class Documentation:
     """The operations that are of no protocol; the description has them with those of the last."""
 
-    def __init__(self, served: Sequence[Described], more: Sequence[Operation], gate: Gate) -> None:
+    def __init__(self, served: Sequence[Served], more: Sequence[Operation], gate: Gate) -> None:
         self._served = served
         self._more = more
         self._gate = gate

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...http.bodies import JSON, written
-from ..model.commitments import ConditionKind
+from ..commitments import ConditionKind
 from ..model.passes import Trigger
 from ..model.proposals import ArtifactKind
 from ..rules.passes.rules import MOST_COMPACTED, MOST_TOKENS

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import replace
 from enum import StrEnum
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes
@@ -13,7 +12,6 @@ from ...errors import BadFields
 from ...http.requests import exact_parameter
 from ...memory.model.space import MemoryRef
 from ...recall.text.normalization import REPLACEMENT
-from ..model.commitments import CommitmentId, CommitmentQuery, CommitmentState, commitment_uid
 from ..model.entries import RefEntryId, RefQuery
 from ..model.proposals import ArtifactKind, InstalledRef, ProposalId, ProposalQuery, ProposalState
 from ..model.runs import Offset, RunId
@@ -119,26 +117,6 @@ class Asked:
         if said is not None and said not in among:
             self._faults.append((name, f"must be one of {', '.join(among)}"))
         return said
-
-    def after_commitment(self) -> str | None:
-        """The stable id of the commitment after which a page begins."""
-        said = self.text("after")
-        uid = None if said is None else commitment_uid(CommitmentId(said))
-        if said is not None and uid is None:
-            self._faults.append(("after", "is the id of no commitment"))
-        return uid
-
-    def commitments(self) -> CommitmentQuery:
-        """Which commitments are listed."""
-        ref = self.text("memoryRef", allows_nul=True)
-        state = self.choice("state", tuple(CommitmentState))
-        query = CommitmentQuery(
-            ref=None if ref is None else MemoryRef(ref),
-            after=self.after_commitment(),
-            limit=self.limit(SHOWN, MOST_LISTED),
-        )
-        self.done()
-        return query if state is None else replace(query, state=CommitmentState(state))
 
     def proposals(self) -> ProposalQuery:
         """Which proposals are listed."""

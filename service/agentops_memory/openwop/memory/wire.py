@@ -4,12 +4,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ...errors import AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal, TooMany
-from ...http.ids import EVENT, public_id
 from ...http.paging import instant
 from ...memory.model.memory import NO_CHANGE, LifecycleChange
 from ...memory.model.space import MemoryRef
 from ..model.entries import Origin, Provenance, RefDraft, RefEntry, RefEntryId, RefExtent
-from ..model.runs import Run, RunDraft, RunEvent, RunId
+from ..model.runs import RunId
 from ..rules.passes.rules import BudgetExceeded
 from ..rules.proposals.rules import ArtifactInvalid
 from ..rules.rules import MemoryChanged
@@ -56,15 +55,6 @@ def draft(given: b.RefEntryBody) -> RefDraft:
     )
 
 
-def run_draft(given: b.RunBody) -> RunDraft:
-    return RunDraft(
-        id=None if given.run_id is None else RunId(given.run_id),
-        agent=given.agent_id,
-        workflow=given.workflow_id,
-        refs=tuple(given.memory_refs),
-    )
-
-
 def entry(of: RefEntry) -> JsonObject:
     shown: JsonObject = {
         "id": of.id,
@@ -91,42 +81,6 @@ def provenance(of: Provenance, ref: MemoryRef) -> JsonObject:
 
 def extent(of: RefExtent) -> JsonObject:
     return {"memoryRef": of.ref, "entries": of.entries, "bytes": of.size}
-
-
-def opened(of: Run) -> JsonObject:
-    return {"runId": of.id, "status": of.status.value, "startedAt": rendered(of.started_at)}
-
-
-def run(of: Run) -> JsonObject:
-    return opened(of) | present({
-        "endedAt": None if of.ended_at is None else rendered(of.ended_at),
-        "agentId": of.agent,
-        "workflowId": of.workflow,
-        "kind": of.kind.value,
-        "sourceRunId": of.source,
-    })  # fmt: skip
-
-
-def forked(of: Run, mode: str) -> JsonObject:
-    return {
-        "runId": of.id,
-        "sourceRunId": of.source,
-        "fromSeq": of.from_sequence,
-        "mode": mode,
-        "status": of.status.value,
-    }
-
-
-def event(of: RunEvent) -> JsonObject:
-    return present({
-        "eventId": public_id(EVENT, of.uid),
-        "runId": of.run,
-        "type": of.type.value,
-        "payload": dict(of.payload),
-        "timestamp": rendered(of.at),
-        "sequence": of.sequence,
-        "nodeId": of.node,
-    })  # fmt: skip
 
 
 class KeyMismatch(Conflict):

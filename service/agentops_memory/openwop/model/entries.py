@@ -14,7 +14,8 @@ from ..refs import JsonObject as JsonObject
 from ..refs import RefEntryId as RefEntryId
 from ..refs import ref_entry_id as ref_entry_id
 from ..refs import stable_id as stable_id
-from .runs import RunId
+from ..runs import Recorded as Recorded
+from ..runs import RunId
 
 
 class Method(StrEnum):
@@ -116,13 +117,6 @@ class RefExtent:
     ref: MemoryRef
     entries: int
     size: int
-
-
-class Recorded(NamedTuple):
-    """An event that no run of a host has caused, and the refs that it is about."""
-
-    payload: JsonObject
-    refs: Sequence[str] = ()
 
 
 class ListedRef(NamedTuple):

@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 
 from ...http.bodies import WRITTEN
-from ...http.protocol import Operation, Parameter, Services
+from ...http.protocol import Operation, Parameter
 from ...memory.model.access import Role
+from ...memory.redactor import Redaction
 from ..memory.discovery import BASE
+from ..rules.forgetting import Forgetting
+from ..rules.passes.passes import Passes
 from . import bodies as b
 from . import models as m
 from .handlers import PassHandlers
 
 
-def operations(services: Services) -> Sequence[Operation]:
+def operations(passes: Passes, forgetting: Forgetting, redaction: Redaction) -> Sequence[Operation]:
     """Every operation of passes, and of what is forgotten."""
-    api = PassHandlers(
-        passes=services.passes, forgetting=services.forgetting, redaction=services.redaction
-    )
+    api = PassHandlers(passes=passes, forgetting=forgetting, redaction=redaction)
     return (
         Operation(
             method="POST", path=f"{BASE}/compact", name="openwop_compact", role=Role.WRITER,

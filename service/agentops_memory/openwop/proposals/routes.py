@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from ...http.bodies import WRITTEN
-from ...http.protocol import Operation, Parameter, Services
+from ...http.protocol import Operation, Parameter
 from ...memory.model.access import Role
 from ..memory.discovery import BASE
 from ..memory.parameters import limit
 from ..model.proposals import ArtifactKind, ProposalState
+from ..rules.proposals.proposals import Proposals
 from ..rules.proposals.rules import ACTIVATION
 from . import bodies as b
 from . import models as m
@@ -20,9 +21,9 @@ LIMIT = limit(100, 1000)
 KIND = Parameter(name="kind", help="Of this kind alone.", choices=tuple(ArtifactKind))
 
 
-def operations(services: Services) -> Sequence[Operation]:
+def operations(proposals: Proposals) -> Sequence[Operation]:
     """Every operation on proposals."""
-    api = ProposalRequests(proposals=services.proposals)
+    api = ProposalRequests(proposals=proposals)
     return (
         Operation(
             method="POST", path=PROPOSALS, name="openwop_create_proposal", role=Role.WRITER,

@@ -1,5 +1,4 @@
 """What is written to refs, in one transaction with the event that tells of it."""
-# ruff: noqa: PLC0414
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,14 +21,14 @@ from ...memory.model.stores import Written
 from ...memory.sql.memories import MemoryTable
 from ...memory.writes import created, revised
 from ...recall.text.instants import whole_milliseconds
+from ..commitments import arm, cancel_of, conditions_of, fire_met
 from ..model.entries import RefDraft, RefEntry, RefEntryId, ref_entry_id
 from ..model.runs import JsonObject, RunEventType, RunId
-from ..refs import ScreenOutdated as ScreenOutdated
 from ..sql.entries import RefTable
 from ..sql.runs import RunTable
-from .commitment_changes import arm, cancel_of, conditions_of, fire_met
 from .rules import IdTaken, MemoryChanged, no_entry
 from .run_rules import open_run, require_secrets
+from .screened_writes import ScreenOutdated as ScreenOutdated  # noqa: PLC0414
 
 ENTRY_TYPE = "memory"
 CREATED, OK = 201, 200

@@ -16,10 +16,10 @@ from ...memory.model.access import Caller, Role
 from ...memory.model.stores import Written
 from ...memory.redactor import Redaction
 from ...recall.text.instants import whole_milliseconds
+from ..commitments import arm, conditions_of, meet
 from ..model.entries import RefDraft, RefEntry
 from ..sql.entries import RefTable
 from .changes import ScreenOutdated, added, removed
-from .commitment_changes import arm, conditions_of, meet
 from .rules import require_plain, require_ref
 from .screen import Screen
 from .screened_writes import IsCurrent, screen_of, written

@@ -11,10 +11,10 @@ from ..memory.bodies import (
     Exact,
     MemoryRefText,
     OwnName,
-    RunForkBody,
     Tags,
     Zoned,
 )
+from ..runs import RunForkBody
 
 MOST_SEEDS = 500
 MOST_SOURCES = 100

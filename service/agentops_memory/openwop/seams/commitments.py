@@ -11,16 +11,17 @@ from starlette.responses import Response
 from ...errors import Unavailable
 from ...http.bodies import answered
 from ...http.endpoint import current_caller
-from ...http.protocol import Services
 from ...memory.model.access import Caller
 from ...memory.model.space import MemoryRef
+from ...record import milliseconds
+from ..commitments import Commitment, CommitmentBody, CommitmentState, Condition
 from ..memory import wire
 from ..memory.bodies import BODIES
 from ..memory.handlers import noted
 from ..memory.queries import MOST_LISTED
-from ..model.commitments import Commitment, CommitmentDraft, CommitmentState, Condition
 from ..model.entries import RefDraft, RefEntry
-from ..model.runs import Offset, RunEvent, RunEventType
+from ..routes import OpenWopServices
+from ..runs import RunEvent, RunEventType
 from . import bodies as b
 
 AHEAD = timedelta(seconds=1)  # longer than it takes to arm a time
@@ -33,13 +34,14 @@ TWICE = range(2)  # what comes true again fires nothing
 class SeamCommitments:
     """The handler over the domain."""
 
-    services: Services
+    services: OpenWopServices
 
     async def fire(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamFireBody)
         noted(given.memory_ref)
         ref, caller = MemoryRef(given.memory_ref), current_caller(request)
-        _, since = await self.services.runs.events(caller, Offset(0), 1, "none")
+        newest = await self.services.runs.events(caller, after=0, limit=1, type="none")
+        since = int(str(newest.beside(0)["next"]))
         source = await self._put(caller, ref, f"Remind the team of {token_hex(8)}.")
         if given.condition == "time":
             armed = await self._armed(caller, source, ref, self._soon())
@@ -64,8 +66,15 @@ class SeamCommitments:
     async def _armed(
         self, caller: Caller, source: RefEntry, ref: MemoryRef, condition: Condition
     ) -> Commitment:
-        draft = CommitmentDraft(ref=ref, entry=source.id, condition=condition)
-        return (await self.services.commitments.arm(caller, draft)).value
+        due_at = None if condition.due_at is None else milliseconds(condition.due_at)
+        body = CommitmentBody(
+            memory_ref=ref,
+            memory_id=source.id,
+            condition="time" if due_at else "predicate",
+            due_at=due_at,
+            tag=condition.tag,
+        )
+        return (await self.services.commitments.arm(caller, body)).value
 
     def _soon(self) -> Condition:
         return Condition(due_at=self.services.clock() + AHEAD)
@@ -82,8 +91,9 @@ class SeamCommitments:
             raise Unavailable("The time has not come; try again.") from error
         await commitments.fire_due(caller)
 
-    async def _told(self, caller: Caller, armed: Commitment, since: Offset) -> list[RunEvent]:
+    async def _told(self, caller: Caller, armed: Commitment, since: int) -> list[RunEvent]:
         """The events that tell of its firing."""
         fired = RunEventType.FIRED.value
-        events, _ = await self.services.runs.events(caller, since, MOST_LISTED, fired)
+        page = await self.services.runs.events(caller, since, MOST_LISTED, fired)
+        events = [it for it in page.items if isinstance(it, RunEvent)]
         return [it for it in events if it.payload["commitmentId"] == armed.id]

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from ...http.bodies import Instant
-from ..memory.models import CAMEL, ForkedRun, RefEntryObject, RunObject
+from ..memory.models import CAMEL, RefEntryObject
 
 
 class SeamRunFault(BaseModel):
@@ -26,21 +26,33 @@ class StartedSeamRun(BaseModel):
     error: SeamRunFault | None = None
 
 
-class SeamRunObject(RunObject):
+class SeamRunObject(BaseModel):
     """A run, and what its fixture has found, as long as this process knows it."""
 
     model_config = CAMEL
+    run_id: str
+    status: Literal["running", "completed", "failed", "cancelled"]
+    started_at: Instant
+    ended_at: Instant | None = None
+    agent_id: str | None = None
     workflow_id: str
+    kind: Literal["host", "pass", "replay", "branch"]
+    source_run_id: str | None = None
     completed_at: Instant | None = None
     event_log_schema_version: Literal[2]
     variables: dict[str, Any] | None = None
     error: SeamRunFault | None = None
 
 
-class ForkedSeamRun(ForkedRun):
+class ForkedSeamRun(BaseModel):
     """A run that was made of another one, and where it is told of."""
 
     model_config = CAMEL
+    run_id: str
+    source_run_id: str
+    from_seq: int
+    mode: Literal["replay", "branch"]
+    status: Literal["running", "completed", "failed", "cancelled"]
     events_url: str
 
 

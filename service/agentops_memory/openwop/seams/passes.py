@@ -13,15 +13,15 @@ from starlette.responses import Response
 from ...errors import NotFound
 from ...http.bodies import answered, written
 from ...http.endpoint import current_caller
-from ...http.protocol import Services
 from ...memory.model.access import Caller
 from ...memory.model.space import MemoryRef
 from ..memory.bodies import BODIES
 from ..memory.handlers import asked_once, noted
 from ..memory.queries import MOST_SHOWN
 from ..model.entries import RefDraft, RefEntryId, RefQuery
-from ..model.runs import RunDraft, RunStatus
+from ..routes import OpenWopServices
 from ..rules.seeding import Seed, Seeding
+from ..runs import RunBody, RunEndBody, RunSecretBody
 from . import bodies as b
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)  # when the first source was put, on any day it is
@@ -46,7 +46,7 @@ DUPLICATES = (
 class SeamPasses:
     """The handlers of passes over the domain."""
 
-    services: Services
+    services: OpenWopServices
     seeding: Seeding
 
     async def compact(self, request: Request) -> Response:
@@ -118,18 +118,20 @@ class SeamPasses:
         Whatever comes of the entries, they are gone afterwards.
         """
         entries, runs, value = self.services.ref_entries, self.services.runs, token_hex(16)
-        run, _ = await runs.open(caller, RunDraft(refs=(ref,)))
+        opened = await runs.open(caller, RunBody.model_validate({"memoryRefs": [ref]}))
+        run = opened.value.run_id
         seed = Seed(draft=RefDraft(ref=ref, content=f"The nightly job logs in with {value}."))
         planted: list[RefEntryId] = []
         try:
             planted += [it.id for it in await self.seeding.plant(caller, [seed, seed])]
-            await runs.register(caller, run.id, CANARY, value)
+            body = RunSecretBody.model_validate({"secretId": CANARY, "value": value})
+            await runs.register(caller, run, body)
             yield value, planted
         finally:
             for id_ in planted:
                 with suppress(NotFound):
                     await entries.delete(caller, ref, id_)
-            await runs.end(caller, run.id, RunStatus.COMPLETED)
+            await runs.end(caller, run, RunEndBody(status="completed"))
 
     async def _content(self, caller: Caller, ref: MemoryRef, id_: RefEntryId) -> str:
         try:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ...errors import OverQuota
 from ...http.bodies import written
 from ...http.endpoint import current_caller
-from ...http.protocol import Handler, Operation, Services
+from ...http.protocol import Handler, Operation
 from ...memory.model.access import Caller, Role
 from ..memory.discovery import BASE
 from ..model.proposals import ArtifactKind, ProposalDraft, ProposalQuery, ProposalState
@@ -31,11 +31,11 @@ DRAFT = ProposalDraft(
 )
 
 
-def operations(services: Services) -> Sequence[Operation]:
+def operations(proposals: Proposals) -> Sequence[Operation]:
     """The operations on proposals, as the sample host has them."""
     return [
-        _under_sample(each, services.proposals)
-        for each in proposal_routes.operations(services)
+        _under_sample(each, proposals)
+        for each in proposal_routes.operations(proposals)
         if each.path.startswith(PROPOSALS)
     ]
 

@@ -10,18 +10,21 @@ from starlette.responses import Response
 from ...errors import Unauthenticated
 from ...http.bodies import WRITTEN
 from ...http.endpoint import admission
-from ...http.protocol import Handler, Operation, Parameter, SeamServices, Services
+from ...http.protocol import Handler, Operation, Parameter
 from ...memory.model.access import Role
 from ..memory import models as m
 from ..memory.handlers import OpenWop
 from ..memory.parameters import BUDGET, IN_RUN, OF_RUN, REF, TAG, limit
+from ..routes import OpenWopServices
+from ..runs import RunEvents
+from ..runs import operations as run_operations
 from . import bodies as b
 from . import models as s
 from . import proposals
 from .commitments import SeamCommitments
 from .memory import SeamMemory
 from .passes import SeamPasses
-from .runs import RUNS, SeamRuns
+from .runs import RUNS, SeamRuns, SeamServices
 
 SPAN = "openwop_seam"
 NO_KEY = "The conformance seams need a key."
@@ -44,23 +47,17 @@ class Seams:
     fixtures: Callable[[], Sequence[str]] = tuple
 
 
-def seams(services: Services) -> Seams:
+def seams(services: OpenWopServices, of_seams: SeamServices | None) -> Seams:
     """The seams over the services; nothing where they are off."""
-    if services.seams is None:
+    if of_seams is None:
         return Seams()
-    runs = SeamRuns(services=services, seams=services.seams)
-    api = OpenWop(
-        entries=services.ref_entries,
-        runs=services.runs,
-        commitments=services.commitments,
-        redaction=services.redaction,
-    )
+    runs, api = SeamRuns(services=services, seams=of_seams), services.handlers
     operations = [
-        *_runs(runs, api),
-        *_memory(services, services.seams),
-        *_passes(services, services.seams),
+        *_runs(runs, services),
+        *_memory(services, of_seams),
+        *_passes(services, of_seams),
         _commitment(services),
-        *proposals.operations(services),
+        *proposals.operations(services.proposals),
     ]
     for host in HOSTS:
         operations += _aliases(f"/v1/host/{host}/memory", host.replace("-", "_"), api)
@@ -69,7 +66,9 @@ def seams(services: Services) -> Seams:
     )
 
 
-def _runs(seams: SeamRuns, api: OpenWop) -> Sequence[Operation]:
+def _runs(seams: SeamRuns, services: OpenWopServices) -> Sequence[Operation]:
+    of_runs = run_operations(services.runs, services.commitments.fire_due)
+    [log] = [it for it in of_runs if it.name == "openwop_run_events"]
     return (
         Operation(
             method="POST", path=RUNS, name="openwop_seam_start_run", role=Role.WRITER, status=201,
@@ -82,16 +81,11 @@ def _runs(seams: SeamRuns, api: OpenWop) -> Sequence[Operation]:
             summary="One run, and what its workflow has found.",
             handler=seams.get_run, answer=s.SeamRunObject, refusals=(404,),
         ),
-        Operation(
-            method="GET", path=f"{RUN}/events", name="openwop_seam_run_events", role=Role.READER,
-            summary="What happened in a run, in order.",
-            handler=api.list_run_events, answer=m.RunEvents, query=(AFTER, limit(100, 1000)),
-            refusals=(404,),
-        ),
+        replace(log, path=f"{RUN}/events", name="openwop_seam_run_events"),
         Operation(
             method="GET", path=f"{RUN}/events/poll", name="openwop_seam_poll_events",
             role=Role.READER, summary="The same; nothing is waited for.",
-            handler=seams.poll_events, answer=m.RunEvents,
+            handler=seams.poll_events, answer=RunEvents,
             query=(AFTER, LAST, limit(100, 1000)), refusals=(404,),
         ),
         Operation(
@@ -103,7 +97,7 @@ def _runs(seams: SeamRuns, api: OpenWop) -> Sequence[Operation]:
     )  # fmt: skip
 
 
-def _memory(services: Services, seams: SeamServices) -> Sequence[Operation]:
+def _memory(services: OpenWopServices, seams: SeamServices) -> Sequence[Operation]:
     memory = SeamMemory(entries=services.ref_entries, seeding=seams.seeding)
     return (
         Operation(
@@ -121,7 +115,7 @@ def _memory(services: Services, seams: SeamServices) -> Sequence[Operation]:
     )  # fmt: skip
 
 
-def _passes(services: Services, seams: SeamServices) -> Sequence[Operation]:
+def _passes(services: OpenWopServices, seams: SeamServices) -> Sequence[Operation]:
     passes = SeamPasses(services=services, seeding=seams.seeding)
     return (
         Operation(
@@ -146,7 +140,7 @@ def _passes(services: Services, seams: SeamServices) -> Sequence[Operation]:
     )  # fmt: skip
 
 
-def _commitment(services: Services) -> Operation:
+def _commitment(services: OpenWopServices) -> Operation:
     return Operation(
         method="POST", path="/v1/host/sample/commitment/fire", name="openwop_seam_fire_commitment",
         role=Role.WRITER, summary="Put an entry, arm a commitment of it, and satisfy it twice.",

@@ -1,28 +1,30 @@
 """Runs of fixtures: opened, done, told of and ended within one request."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
+from json import loads
 from secrets import token_hex
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import BadFields, Refusal
-from ...http.bodies import answered, written
+from ...http.bodies import answered
 from ...http.endpoint import current_caller
-from ...http.protocol import SeamServices, Services
 from ...http.requests import fitting
 from ...memory.idempotency import IdempotentRequest
 from ...memory.model.access import Caller, TenantId
-from ...telemetry import annotate
 from ..memory import wire
 from ..memory.bodies import BODIES
-from ..memory.handlers import BEYOND, asked_once, run_of
+from ..memory.handlers import asked_once, run_of
 from ..memory.queries import MOST_LISTED, SHOWN, Asked
-from ..model.runs import Run, RunDraft, RunId, RunStatus
+from ..routes import OpenWopServices
+from ..rules.seeding import Seeding
 from ..rules.turns import Turns
+from ..runs import Run, RunBody, RunEndBody, RunId
 from . import bodies as b
 from .fixtures import ACROSS, OWN, Fixture
 from .stage import OTHER, FixtureFailed, Stage, ref_of
@@ -40,8 +42,8 @@ class Outcome:
     error: wire.JsonObject | None = None
 
     @property
-    def status(self) -> RunStatus:
-        return RunStatus.COMPLETED if self.error is None else RunStatus.FAILED
+    def status(self) -> Literal["completed", "failed"]:
+        return "completed" if self.error is None else "failed"
 
     @property
     def shown(self) -> wire.JsonObject:
@@ -68,10 +70,18 @@ class Outcomes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeamServices:
+    """What the seams do that no other route does."""
+
+    seeding: Seeding
+    has_key: Callable[[TenantId], bool]  # whether a key opens a tenant now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeamRuns:
     """The handlers of runs, for a suite that takes this service for a host."""
 
-    services: Services
+    services: OpenWopServices
     seams: SeamServices
     outcomes: Outcomes = field(default_factory=Outcomes)
     turns: Turns = field(default_factory=Turns)
@@ -89,14 +99,14 @@ class SeamRuns:
         if fixture is None:
             raise BadFields([("workflowId", "names no workflow that is served")])
         workflow = given.workflow_id
-        draft = RunDraft(workflow=workflow, refs=(ref_of(workflow),))
+        body = RunBody.model_validate({"workflowId": workflow, "memoryRefs": [ref_of(workflow)]})
         async with self._turn(caller, idempotency):  # what is sent again finds it done
-            run, _ = await self.services.runs.open(caller, draft, idempotency=idempotency)
-            annotate({"openwop.run_id": run.id})
+            opened = await self.services.runs.open(caller, body, idempotency=idempotency)
+            id_ = opened.value.run_id
             if idempotency is None or not idempotency.is_replay:
-                await self._do(fixture, self._stage(caller, run.id, workflow))
-        run = await self.services.runs.get(caller, run.id)
-        return answered(_started(run, self.outcomes.get(caller, run.id)), 201)
+                await self._do(fixture, self._stage(caller, id_, workflow))
+        run = await self.services.runs.get(caller, id_)
+        return answered(_started(run, self.outcomes.get(caller, id_)), 201)
 
     async def get_run(self, request: Request) -> Response:
         caller, id_ = current_caller(request), run_of(request)
@@ -110,11 +120,9 @@ class SeamRuns:
         limit = asked.limit(SHOWN, MOST_LISTED)
         asked.done()
         since = after if last is None else last
-        log = await self.services.runs.log(current_caller(request), run_of(request), since, limit)
-        events = [wire.event(each) for each in log.events]
-        shown = events[: len(fitting(map(written, events)))]
-        is_complete = log.is_complete and len(shown) == len(events)
-        return answered({"events": shown, "isComplete": is_complete})
+        page = await self.services.runs.log(current_caller(request), run_of(request), since, limit)
+        shown = fitting(it.json_bytes() for it in page.items)
+        return answered({"events": [loads(it) for it in shown], **page.beside(len(shown))})
 
     async def fork_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamForkBody)
@@ -123,14 +131,13 @@ class SeamRuns:
         forked = await self.services.runs.fork(
             caller,
             source,
-            min(given.from_seq or 0, BEYOND),
-            is_branch=is_branch,
+            given,
             idempotency=idempotency,
         )
         if not is_branch:  # nothing is done again, so nothing else is found
-            self.outcomes.add(caller, forked.id, self.outcomes.get(caller, source))
-        shown = wire.forked(forked, given.mode)
-        return answered(shown | {"eventsUrl": f"{RUNS}/{forked.id}/events"}, 201)
+            self.outcomes.add(caller, forked.run_id, self.outcomes.get(caller, source))
+        events = {"eventsUrl": f"{RUNS}/{forked.run_id}/events"}
+        return answered(loads(forked.json_bytes()) | events, 201)
 
     def _turn(
         self, caller: Caller, idempotency: IdempotentRequest | None
@@ -157,10 +164,10 @@ class SeamRuns:
         try:
             outcome = await _outcome(fixture, stage)
         except BaseException:
-            await self.services.runs.end(stage.caller, stage.run, RunStatus.FAILED)
+            await self.services.runs.end(stage.caller, stage.run, RunEndBody(status="failed"))
             raise
         self.outcomes.add(stage.caller, stage.run, outcome)
-        await self.services.runs.end(stage.caller, stage.run, outcome.status)
+        await self.services.runs.end(stage.caller, stage.run, RunEndBody(status=outcome.status))
 
 
 async def _outcome(fixture: Fixture, stage: Stage) -> Outcome:
@@ -177,8 +184,8 @@ async def _outcome(fixture: Fixture, stage: Stage) -> Outcome:
 
 def _snapshot(run: Run) -> wire.JsonObject:
     """The run as a suite knows it."""
-    shown = wire.run(run) | {
-        "workflowId": run.workflow_or_kind,
+    shown: wire.JsonObject = loads(run.json_bytes()) | {
+        "workflowId": run.workflow or run.kind.value,
         "eventLogSchemaVersion": LOG_VERSION,
     }
     return shown | {"completedAt": shown["endedAt"]} if "endedAt" in shown else shown

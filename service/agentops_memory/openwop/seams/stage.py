@@ -11,11 +11,11 @@ from ...memory.model.space import MemoryRef
 from ..memory.queries import TENANT_MEMORY
 from ..memory.wire import JsonObject, entry
 from ..model.entries import Origin, RefDraft, RefEntry, RefEntryId, RefQuery
-from ..model.runs import RunId
 from ..rules.entries import RefEntries
 from ..rules.forgetting import Forgetting
 from ..rules.runs import Runs
 from ..rules.seeding import Seed, Seeding
+from ..runs import RunId, RunSecretBody
 
 OTHER = TenantId("conformance-other")
 NODE = "conformance"
@@ -117,7 +117,8 @@ class Stage:
     async def registered(self) -> str:
         """A new value, which is a secret of the run from now on."""
         value = self.new_secret()
-        if not await self.runs.register(self.caller, self.run, REGISTERED, value):
+        body = RunSecretBody.model_validate({"secretId": REGISTERED, "value": value})
+        if not (await self.runs.register(self.caller, self.run, body)).registered:
             raise FixtureFailed("secret_not_registered", "The value could not be registered.")
         return value
 

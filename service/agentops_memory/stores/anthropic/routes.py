@@ -4,7 +4,7 @@ from starlette.responses import Response
 
 from ...errors import Refusal
 from ...http.bodies import JSON, REDACTED, WRITTEN
-from ...http.protocol import Operation, Parameter, Protocol, Services
+from ...http.protocol import Operation, Parameter, Protocol
 from ...http.refusals import Refusals
 from ...memory.model.access import Role
 from ..rules.rules import Policy
@@ -62,10 +62,8 @@ CREATED = (
 )
 
 
-def operations(services: Services) -> tuple[Operation, ...]:
+def operations(api: AnthropicStores) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
-    of = services.stores(POLICY)
-    api = AnthropicStores(stores=of.stores, entries=of.entries, versions=of.versions)
     return (
         Operation(
             method="POST", path=STORES, name="anthropic_create_store", role=Role.WRITER,
@@ -174,7 +172,6 @@ PROTOCOL = Protocol(
     title="Anthropic dialect",
     summary="The same stores, as the Python package `anthropic` asks for them.",
     prefix=PREFIX,
-    operations=operations,
     refusals=REFUSALS,
     refused=refused,
     problem=m.AnthropicProblem,

@@ -5,7 +5,7 @@ from starlette.types import Scope
 
 from ...errors import Refusal
 from ...http.bodies import REDACTED, WRITTEN
-from ...http.protocol import Operation, Parameter, Protocol, Services
+from ...http.protocol import Operation, Parameter, Protocol
 from ...http.refusals import Refusals
 from ...http.request_ids import REQUEST_ID, Refused
 from ...memory.model.access import Role
@@ -50,12 +50,8 @@ CREATED = (
 )
 
 
-def operations(services: Services) -> tuple[Operation, ...]:
+def operations(api: MemoryStores) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
-    of = services.stores(POLICY)
-    api = MemoryStores(
-        stores=of.stores, entries=of.entries, versions=of.versions, recall=services.recall
-    )
     return (
         Operation(
             method="POST", path=STORES, name="create_store", status=201, role=Role.WRITER,
@@ -156,7 +152,6 @@ PROTOCOL = Protocol(
     title="Memory Stores",
     summary="Documents at paths, with immutable versions.",
     prefix=PREFIX,
-    operations=operations,
     refusals=REFUSALS,
     refused=refused,
     problem=m.StoreProblem,

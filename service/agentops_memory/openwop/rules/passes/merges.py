@@ -7,6 +7,7 @@ from ....engine.engine import Transaction
 from ....errors import BadFields
 from ....memory.model.memory import MemoryId
 from ....memory.model.space import MemoryRef
+from ...commitments import arm, conditions_of, meet
 from ...model.entries import Method, Origin, RefDraft, RefEntry
 from ...model.passes import Inputs, Link, Merge
 from ...model.runs import Run
@@ -14,7 +15,6 @@ from ...model.subjects import subjects
 from ...sql.entries import RefTable
 from ...sql.passes import PassTable
 from ..changes import added
-from ..commitment_changes import arm, conditions_of, meet
 from ..rules import MemoryChanged
 from ..screen import Screen
 from .archives import REPLACEABLE

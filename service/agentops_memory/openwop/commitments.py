@@ -1,0 +1,747 @@
+"""Commitments: entries with a condition, under which each fires once (OpenWOP RFC 0068).
+
+The condition is a time to come, or a tag that is waited for. A commitment whose source was deleted,
+was superseded or has expired is cancelled, and is shown so before its row says so.
+"""
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal, NamedTuple
+from uuid import UUID
+
+from pydantic import BaseModel, Field, model_validator
+
+from ..engine.callbacks import noop
+from ..engine.engine import Engine, Ids, Transaction
+from ..errors import AnswerLost, BadFields, Conflict, NotFound, Unavailable
+from ..http.faults import fault_of
+from ..http.paging import instant as parsed
+from ..http.protocol import Operation
+from ..memory.idempotency import IdempotentRequest, idempotent
+from ..memory.limits import require_room
+from ..memory.model.access import Caller, Role
+from ..memory.model.memory import MemoryId
+from ..memory.model.space import MemoryRef
+from ..memory.model.stores import Written
+from ..memory.redactor import Redaction
+from ..memory.sql.rows import (
+    EARLIEST,
+    StrictRow,
+    instant,
+    micros,
+    optional_instant,
+    optional_micros,
+)
+from ..memory.sql.table import Sql
+from ..recall.text.instants import exact, whole_milliseconds
+from ..record import CamelRecord, Milliseconds
+from .api import BASE, Page, Param, Query, choice, limit, op
+from .memory.bodies import CAMEL, EntryName, Exact, MemoryRefText, Zoned
+from .model.entries import Recorded, RefEntry, RefEntryId, ref_entry_id
+from .model.runs import RunEventType
+from .rules.rules import is_readable, no_entry, require_ref
+from .rules.screen import LONGEST_TAG, Screen
+from .rules.screened_writes import IsCurrent, ScreenOutdated, screen_of, written
+from .rules.turns import Turns
+from .sql.entries import RefTable
+from .sql.runs import RunTable
+from .sql.visible import superseded, there
+
+DUE, WHEN = "due:", "when:"  # tags that arm a time, and a tag that is waited for
+# What one transaction fires or cancels. The writers of a tenant wait for it: 10 ms on SQLite, and
+# 40 ms on PostgreSQL.
+STEP = 200
+# What a ref may have armed, so that what one put can meet, and a count of it, stays small.
+MOST_OF_TAG, MOST_ARMED = 1_000, 10_000
+
+_ID = re.compile("cmt_([0-9a-f]{32})", re.ASCII)
+
+
+class ConditionKind(StrEnum):
+    TIME = "time"
+    PREDICATE = "predicate"
+
+
+class CommitmentState(StrEnum):
+    """Armed, until it has fired or its source is gone; neither of these ever changes."""
+
+    ARMED = "armed"
+    FIRED = "fired"
+    CANCELLED = "cancelled"
+
+
+class Commitment(CamelRecord):
+    """A commitment: an entry, its condition, and what has become of it."""
+
+    id: str
+    memory_ref: str
+    memory_id: str
+    condition: ConditionKind
+    due_at: Milliseconds | None = None
+    tag: str | None = None
+    state: CommitmentState
+    created_at: Milliseconds
+    fired_at: Milliseconds | None = None
+
+
+class CommitmentBody(BaseModel):
+    """A condition of an entry: a time to come, or a tag that is waited for."""
+
+    model_config = CAMEL
+    memory_ref: MemoryRefText
+    memory_id: EntryName
+    condition: Literal["time", "predicate"]
+    due_at: Zoned | None = None
+    tag: Annotated[str, Field(min_length=1, max_length=LONGEST_TAG), Exact] | None = None
+
+    @model_validator(mode="after")
+    def _has_one(self) -> "CommitmentBody":
+        given = {"dueAt": self.due_at, "tag": self.tag}
+        needed, other = ("dueAt", "tag") if self.condition == "time" else ("tag", "dueAt")
+        if given[needed] is None:
+            raise fault_of(needed, "is required")
+        if given[other] is not None:
+            raise fault_of(other, "belongs to another condition")
+        return self
+
+
+class ListedCommitments(BaseModel):
+    """Commitments; `next` is the id to go on with."""
+
+    commitments: list[Commitment]
+    next: str | None = None
+
+
+class Condition(NamedTuple):
+    """When to fire: at an instant, or with the first live entry of a tag."""
+
+    due_at: datetime | None = None
+    tag: str | None = None
+
+
+class TooManyArmed(Conflict):
+    """A ref has as many armed commitments as it may, of a tag or in all."""
+
+    code = "too_many_commitments"
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"A ref holds at most {MOST_OF_TAG:,} armed commitments of a tag, and {MOST_ARMED:,} "
+            "in all; nothing was stored. Cancel some, or wait until some have fired."
+        )
+
+
+def commitment_uid(id_: str) -> str | None:
+    """The stable id in a public one; None for what is no such id."""
+    match = _ID.fullmatch(id_)
+    return str(UUID(match[1])) if match else None
+
+
+def operations(commitments: "Commitments") -> Sequence[Operation]:
+    """Those that arm, list and cancel."""
+    every, one = f"{BASE}/commitments", f"{BASE}/commitments/{{commitmentId}}"
+    return (
+        op("POST", every, "create_commitment",
+           "Arm a condition for an entry; an equal one that is armed is answered again.",
+           commitments.arm, role=Role.WRITER, body=CommitmentBody, answer=Commitment, status=201,
+           status_if_new=200, refusals=(404,)),
+        op("GET", every, "list_commitments", "Commitments in the order of their ids.",
+           commitments.list, role=Role.READER, answer=ListedCommitments,
+           query=(
+               Param(name="memoryRef", help="Of the entries of this ref alone.", read=Query.ref),
+               choice("state", CommitmentState, "Of this state alone."),
+               limit(),
+               Param(name="after", help="An id: those after it.", read=_after),
+           )),
+        op("GET", one, "get_commitment", "One commitment.",
+           commitments.get, role=Role.READER, answer=Commitment, refusals=(404,)),
+        op("DELETE", one, "cancel_commitment", "Cancel a commitment; one that has fired stays so.",
+           commitments.cancel, role=Role.WRITER, answer=Commitment, refusals=(404,)),
+    )  # fmt: skip
+
+
+def _after(query: Query, name: str) -> str:
+    id_ = query.text(name)
+    uid = commitment_uid(id_ or "")
+    if id_ is not None and uid is None:
+        query.fault(name, "is the id of no commitment")
+    return uid or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """Fires what is due, of any caller, in steps that each are a transaction of their own.
+
+    After its commit `on_fired` gets the kind of condition and how many have fired, and `on_due` is
+    called if more may be due: another step is to follow.
+    """
+
+    engine: Engine
+    on_fired: Callable[[ConditionKind, int], object] = noop
+    on_due: Callable[[Caller], object] = noop
+    _locks: Turns = field(default_factory=Turns)
+
+    async def step(self, caller: Caller, most: int = STEP) -> None:
+        """Fire what is due of the tenant, at most so many."""
+        operator = Caller(tenant=caller.tenant)
+        # One step at a time: many readers would else queue as many before the next save.
+        async with self._locks.of(operator):
+            if not await self.engine.read(operator, has_due):
+                return
+            fired, has_more = await self.engine.write(operator, fire_due, most)
+        for kind, number in fired.items():
+            self.on_fired(kind, number)
+        if has_more:
+            self.on_due(operator)
+
+    async def look(self, caller: Caller) -> None:
+        """The same, and cancel what has lost its source, as that has expired."""
+        await self.step(caller)
+        operator = Caller(tenant=caller.tenant)
+        has_more: object = await self.engine.read(operator, _orphans, 1)
+        while has_more:
+            has_more = await self.engine.write(operator, _cancel_orphans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commitments:
+    """The commitments of one service.
+
+    Denied for callers without access to every project; NotFound for unknown commitments.
+    """
+
+    engine: Engine
+    redaction: Redaction
+    firing: Firing
+
+    async def arm(
+        self, caller: Caller, body: CommitmentBody, *, idempotency: IdempotentRequest | None = None
+    ) -> Written[Commitment]:
+        """Arm a condition for an entry; an equal one that is armed is answered again.
+
+        BadFields for a time that is past, Denied for another tenant's ref, NotFound for an entry
+        that is not live, or that a live one supersedes, TooManyArmed.
+        """
+        caller.require(Role.WRITER)
+        caller.require_refs()
+        work = idempotent(
+            _arm_entry,
+            idempotency,
+            again=_armed_again,
+            ids=lambda it: {"commitment": it.value.id, "is_new": int(it.is_new)},
+            status=lambda it: 201 if it.is_new else 200,
+        )
+
+        async def write(screen: Screen, is_current: IsCurrent) -> Written[Commitment]:
+            require_ref(MemoryRef(body.memory_ref), caller.tenant, screen)
+            clean = body
+            if body.tag is not None:
+                (tag,) = await asyncio.to_thread(screen.tags, [body.tag])
+                clean = body.model_copy(update={"tag": tag})
+            return await self.engine.write(caller, work, clean, is_current)
+
+        done = await written(self.redaction, caller, write)
+        return replace(done.value, redacted=done.redacted)
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        memory_ref: str | None = None,
+        state: CommitmentState | None = None,
+        limit: int,
+        after: str = "",
+    ) -> Page:
+        """Commitments in the order of their ids, after a stable id."""
+        caller.require(Role.READER)
+        caller.require_refs()
+        await self.fire_due(caller)
+        found: Sequence[Commitment] = ()
+        screen = screen_of(self.redaction, caller)
+        if memory_ref is None or is_readable(MemoryRef(memory_ref), caller.tenant, screen):
+            found = await self.engine.read(caller, _listed, memory_ref, state, after, limit + 1)
+
+        def beside(shown: int) -> dict[str, object]:
+            return {"next": found[shown - 1].id} if 0 < shown < len(found) else {}
+
+        return Page("commitments", found[:limit], beside)
+
+    async def get(self, caller: Caller, commitment_id: str) -> Commitment:
+        """The commitment."""
+        caller.require(Role.READER)
+        caller.require_refs()
+        await self.fire_due(caller)
+        return await self.engine.read(caller, known, commitment_id)
+
+    async def cancel(
+        self, caller: Caller, commitment_id: str, *, idempotency: IdempotentRequest | None = None
+    ) -> Commitment:
+        """Cancel a commitment; one that has fired, or was cancelled, stays as it is."""
+        caller.require(Role.WRITER)
+        caller.require_refs()
+        work = idempotent(_cancel, idempotency, again=lambda tx, _, id_: known(tx, id_))
+        return await self.engine.write(caller, work, commitment_id)
+
+    async def fire_due(self, caller: Caller) -> None:
+        """Fire what is due, at most a step of it, before something is read that would tell of it.
+
+        What is left is still armed, and fires soon after. While nothing can be written nothing
+        fires, and what is there can be read.
+        """
+        with suppress(Unavailable):
+            await self.firing.step(caller)
+
+
+# What is done in a transaction.
+
+
+def _arm_entry(tx: Transaction, body: CommitmentBody, is_current: IsCurrent) -> Written[Commitment]:
+    if not is_current():
+        raise ScreenOutdated
+    tx.caller.require_refs()
+    condition = Condition(tag=body.tag)
+    if body.due_at is not None:
+        condition = _time_to_come(parsed(body.due_at), tx.now, "dueAt", "must lie in the future")
+    source = tx[RefTable].get(MemoryRef(body.memory_ref), RefEntryId(body.memory_id))
+    if source is None or not tx[Sql].exists(
+        f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",
+        memory=source.memory,
+        now=micros(tx.now),
+    ):
+        raise no_entry()
+    if armed := _armed(tx, source.memory, condition):
+        return Written(value=armed[0])
+    require_room(tx)
+    (made,) = arm(tx, source.memory, [condition])
+    return Written(value=made, is_new=True)
+
+
+def _armed_again(
+    tx: Transaction, ids: Ids, _: CommitmentBody, __: IsCurrent
+) -> Written[Commitment]:
+    """The commitment as it was answered, whatever has become of it; AnswerLost if it is gone."""
+    try:
+        found = known(tx, str(ids["commitment"]))
+    except NotFound as gone:
+        raise AnswerLost from gone
+    then = found.model_copy(update={"state": CommitmentState.ARMED, "fired_at": None})
+    return Written(value=then, is_new=bool(ids["is_new"]))
+
+
+def known(tx: Transaction, id_: str) -> Commitment:
+    """The commitment, or NotFound."""
+    tx.caller.require_refs()
+    uid = commitment_uid(id_)
+    found = uid and _some(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)
+    if not found:
+        raise NotFound("commitment not found")
+    return found[0]
+
+
+def _cancel(tx: Transaction, id_: str) -> Commitment:
+    _settle(tx, [known(tx, id_)], "state = 'cancelled'")
+    return known(tx, id_)
+
+
+def conditions_of(tags: Iterable[str], now: datetime) -> Sequence[Condition]:
+    """What the tags of a new entry arm, each once; BadFields for one that never comes true."""
+    return tuple(dict.fromkeys(_conditions(tags, now)))
+
+
+def _conditions(tags: Iterable[str], now: datetime) -> Iterator[Condition]:
+    for tag in tags:
+        if tag.startswith(DUE):
+            at = exact(tag.removeprefix(DUE), needs_offset=True)
+            yield _time_to_come(at, now, "tags", "has a due time that is no time, or is past")
+        elif tag.startswith(WHEN):
+            if tag == WHEN:
+                raise BadFields([("tags", "waits for a tag without a name")])
+            yield Condition(tag=tag.removeprefix(WHEN))
+
+
+def _time_to_come(at: datetime | None, now: datetime, field_: str, problem: str) -> Condition:
+    """The condition that an instant has come; BadFields for none, or one that is past."""
+    due = None if at is None else whole_milliseconds(at)
+    if due is None or due <= now:
+        raise BadFields([(field_, problem)])
+    return Condition(due_at=due)
+
+
+def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> Sequence[Commitment]:
+    """Make commitments of an entry that has none of these armed; TooManyArmed."""
+    if not conditions:
+        return ()
+    if not _has_room(tx, source, conditions):
+        raise TooManyArmed
+    uids = [tx.new_uid(tx.now) for _ in conditions]
+    tx[Sql].run_all(
+        """INSERT INTO commitments (uid, memory_id, space_id, due_at, tag, state, created_at)
+           SELECT :uid, memory_id, space_id, :due_at, :tag, 'armed', :now
+             FROM ref_entries
+            WHERE memory_id = :source""",
+        [
+            {"uid": uid, "source": source, "now": micros(tx.now), **_columns(condition)}
+            for uid, condition in zip(uids, conditions, strict=True)
+        ],
+    )
+    dialect = tx[Sql].dialect
+    return _some(
+        tx,
+        f"{dialect.texts('given')} {dialect.leads} commitments c ON c.uid = given.value",
+        "TRUE ORDER BY c.id",
+        texts=json.dumps(uids),
+    )
+
+
+def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> bool:
+    """Whether the ref of an entry has room for these, of each tag and in all."""
+    sql = tx[Sql]
+    armed = f"""SELECT 1
+                  FROM commitments {sql.dialect.hint("commitments_by_tag")}
+                 WHERE space_id = (SELECT space_id FROM ref_entries WHERE memory_id = :source)
+                       AND state = 'armed'"""
+    free = MOST_ARMED - len(conditions)
+    if sql.exists(f"{armed} LIMIT 1 OFFSET :free", source=source, free=free):
+        return False
+    tags = [it.tag for it in conditions if it.tag is not None]
+    return not tags or not sql.exists(
+        f"""SELECT 1
+              FROM {sql.dialect.texts("given")}
+             WHERE EXISTS ({armed} AND tag = given.value LIMIT 1 OFFSET :free)""",
+        source=source,
+        texts=json.dumps(tags),
+        free=MOST_OF_TAG - 1,
+    )
+
+
+def fire_met(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int:
+    """Note what an entry that was put has met, and fire at most a step of it; how many."""
+    first = meet(tx, ref, entry)
+    return 0 if first is None else _fire(tx, _met(tx, STEP, first)).total()
+
+
+def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
+    """Fire what is due, at most so many; how many of each kind, and whether there is more."""
+    due = _met(tx, most)
+    if len(due) < most:
+        ids = tx[Sql].column(
+            f"""SELECT id
+                  FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
+                 WHERE {_IS_DUE}
+              ORDER BY due_at, id
+                 LIMIT :most""",
+            most=most - len(due),
+            now=micros(tx.now),
+        )
+        due += _picked(tx, ids)
+    return _fire(tx, due), has_due(tx)
+
+
+def has_due(tx: Transaction) -> bool:
+    """Whether a tag is noted that was met, or the time of an armed one has come."""
+    return tx[Sql].exists("SELECT 1 FROM met_tags LIMIT 1") or tx[Sql].exists(
+        f"""SELECT 1
+              FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
+             WHERE {_IS_DUE}
+             LIMIT 1""",
+        now=micros(tx.now),
+    )
+
+
+def _fire(tx: Transaction, commitments: Sequence[Commitment]) -> Counter[ConditionKind]:
+    """Fire them, each with its event, but those whose sources are gone; how many were fired."""
+    armed = [it for it in commitments if it.state is CommitmentState.ARMED]
+    orphans = [it for it in commitments if it.state is not CommitmentState.ARMED]
+    _settle(tx, orphans, "state = 'cancelled'")
+    if armed:
+        _settle(tx, armed, "state = 'fired', fired_at = :now", now=micros(tx.now))
+        events = [
+            Recorded(
+                {
+                    "commitmentId": it.id,
+                    "memoryRef": it.memory_ref,
+                    "memoryId": it.memory_id,
+                    "condition": it.condition.value,
+                },
+                (it.memory_ref,),
+            )
+            for it in armed
+        ]
+        tx[RunTable].record(RunEventType.FIRED, events)
+    return Counter(it.condition for it in armed)
+
+
+def cancel_of(tx: Transaction, sources: Sequence[MemoryId]) -> int:
+    """Cancel the armed commitments of entries that are deleted or superseded; how many."""
+    if not sources:
+        return 0
+    dialect = tx[Sql].dialect
+    return (
+        tx[Sql]
+        .run(
+            f"""UPDATE commitments {dialect.hint("commitments_armed")}
+               SET state = 'cancelled'
+             WHERE state = 'armed'
+                   AND memory_id IN (SELECT value FROM {dialect.ids("given")})""",
+            ids=json.dumps(list(sources)),
+        )
+        .rowcount
+    )
+
+
+def _cancel_orphans(tx: Transaction) -> bool:
+    """Cancel those whose sources are gone, at most a step of them; whether more may be."""
+    orphans = _orphans(tx, STEP)
+    cancel_of(tx, orphans)
+    return len(orphans) == STEP
+
+
+def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
+    """What the commitments of an entry wait for, or have waited for."""
+    return tx[Sql].column(
+        "SELECT tag FROM commitments WHERE memory_id = :source AND tag IS NOT NULL ORDER BY id",
+        source=source,
+    )
+
+
+def screen_tags(tx: Transaction, source: MemoryId, screen: Screen) -> None:
+    """Take secrets out of the tags that commitments of an entry wait for.
+
+    What has met them by a tag has met them by its new name, too.
+    """
+    for tag in tags_of(tx, source):
+        (clean,) = screen.tags([tag])
+        if clean == tag:
+            continue
+        renamed = {"source": source, "tag": tag, "clean": clean}
+        tx[Sql].run(
+            "UPDATE commitments SET tag = :clean WHERE memory_id = :source AND tag = :tag",
+            **renamed,
+        )
+        tx[Sql].run(
+            """INSERT INTO met_tags (space_id, tag, newest, source_id)
+               SELECT t.space_id, :clean, t.newest, e.memory_id
+                 FROM met_tags t
+                 JOIN ref_entries e ON e.space_id = t.space_id AND e.memory_id = :source
+                WHERE t.tag = :tag AND (t.source_id IS NULL OR t.source_id = :source)""",
+            **renamed,
+        )
+        tx[Sql].run(
+            """DELETE FROM met_tags
+                WHERE tag = :tag
+                      AND NOT EXISTS (SELECT 1
+                                        FROM commitments c
+                                       WHERE c.space_id = met_tags.space_id AND c.tag = :tag
+                                             AND c.state = 'armed')""",
+            tag=tag,
+        )
+
+
+# Tags that were put and whose commitments have not all fired: one note for each tag, however many
+# commitments wait for it.
+
+
+def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
+    """Note the tags of an entry that was put and that armed commitments wait for; the first note.
+
+    Not where another live entry has the tag, unless that is the source itself. What is armed later
+    is not met. What waits fires in steps from then on, whatever becomes of the entry.
+    """
+    if not entry.tags:
+        return None
+    sql = tx[Sql]
+    awaited = sql.column(
+        f"""SELECT given.value
+              FROM {sql.dialect.texts("given")}
+             WHERE EXISTS (SELECT 1
+                             FROM commitments c {sql.dialect.hint("commitments_by_tag")}
+                            WHERE c.space_id = {_SPACE} AND c.tag = given.value
+                                  AND c.state = 'armed')
+          ORDER BY given.key""",
+        ref=ref,
+        texts=json.dumps(list(entry.tags)),
+    )
+    notes = [
+        {"memory": entry.memory, "tag": tag, "source": next(iter(others), None)}
+        for tag in awaited
+        if len(others := _others(tx, ref, entry.memory, tag)) <= 1
+    ]
+    if not notes:
+        return None
+    first = sql.number("SELECT coalesce(max(id), 0) FROM met_tags") + 1
+    sql.run_all(
+        """INSERT INTO met_tags (space_id, tag, newest, source_id)
+           SELECT space_id, :tag, (SELECT max(id) FROM commitments), :source
+             FROM ref_entries
+            WHERE memory_id = :memory""",
+        notes,
+    )
+    return first
+
+
+def _others(tx: Transaction, ref: MemoryRef, new: MemoryId, tag: str) -> list[MemoryId]:
+    """Live entries that have a tag besides a new one: two of them are as good as all."""
+    return tx[Sql].column(
+        f"""SELECT t.memory_id
+              FROM ref_tags t
+              JOIN ref_entries e ON e.memory_id = t.memory_id
+             WHERE t.space_id = {_SPACE} AND t.tag = :tag AND t.memory_id <> :new
+                   AND {there(None)}
+          ORDER BY t.created_at DESC, t.memory_id DESC
+             LIMIT 2""",
+        ref=ref,
+        tag=tag,
+        new=new,
+        now=micros(tx.now),
+    )
+
+
+def _met(tx: Transaction, most: int, first: int = 0) -> list[Commitment]:
+    """Armed ones that notes tell of, from the first note on: by note, and then in order.
+
+    They are to be fired or cancelled. The notes of what has no more are gone.
+    """
+    sql, ids = tx[Sql], list[int]()
+    for note in sql.column(
+        "SELECT id FROM met_tags WHERE id >= :first ORDER BY id LIMIT :most", first=first, most=most
+    ):
+        ids += sql.column(
+            f"""SELECT c.id
+                  FROM met_tags t
+                 {sql.dialect.leads} commitments c {sql.dialect.hint("commitments_by_tag")}
+                       ON c.space_id = t.space_id AND c.tag = t.tag AND c.id <= t.newest
+                          AND (t.source_id IS NULL OR c.memory_id = t.source_id)
+                 WHERE t.id = :note AND c.state = 'armed'
+              ORDER BY c.id
+                 LIMIT :most""",
+            note=note,
+            most=most - len(ids),
+        )
+        if len(ids) == most:
+            break
+        sql.run("DELETE FROM met_tags WHERE id = :note", note=note)
+    return _picked(tx, ids)
+
+
+# The rows. One whose source is not live and current is shown as cancelled.
+
+_SPACE = "(SELECT space_id FROM refs WHERE ref = :ref)"
+_CURRENT = f"{there(None)} AND NOT {superseded(None)}"
+_STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
+_IS_DUE = f"state = 'armed' AND due_at BETWEEN {EARLIEST} AND :now"
+
+
+def _some(
+    tx: Transaction, which: str, condition: str, *, is_strict: bool = False, **values: object
+) -> list[Commitment]:
+    """Commitments; one that is damaged is left out, or refused with DamagedRow."""
+    rows = tx[Sql].run(
+        f"""SELECT c.id, c.uid, f.ref, e.name, m.uid, c.due_at, c.tag, {_STATE}, c.created_at,
+                   c.fired_at
+              FROM {which}
+              JOIN ref_entries e ON e.memory_id = c.memory_id
+              JOIN memories m ON m.id = c.memory_id
+              JOIN refs f ON f.space_id = e.space_id
+             WHERE {condition}""",
+        now=micros(tx.now),
+        **values,
+    )
+    return list(map(_commitment, rows) if is_strict else tx[Sql].intact(rows, _commitment))
+
+
+def _commitment(row: Any) -> Commitment:
+    number, uid, ref, name, of, due_at, tag, state, created_at, fired_at = row
+    strict = StrictRow("commitments", number)
+    due = strict.optional_instant("due_at", due_at)
+    return Commitment(
+        id=f"cmt_{uid.replace('-', '')}",
+        memory_ref=ref,
+        memory_id=ref_entry_id(of, name),
+        condition=ConditionKind.PREDICATE if due is None else ConditionKind.TIME,
+        due_at=due,
+        tag=tag,
+        state=strict.member("state", CommitmentState, state),
+        created_at=instant(created_at),
+        fired_at=optional_instant(fired_at),
+    )
+
+
+def _picked(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
+    """The commitments with these ids, in their order, each once."""
+    dialect = tx[Sql].dialect
+    return _some(
+        tx,
+        f"{dialect.ids('given')} {dialect.leads} commitments c ON c.id = given.value",
+        "TRUE ORDER BY given.key",
+        ids=json.dumps(list(dict.fromkeys(ids))),
+    )
+
+
+def _listed(
+    tx: Transaction, ref: str | None, state: CommitmentState | None, after: str, limit: int
+) -> list[Commitment]:
+    of_ref = "" if ref is None else f"AND c.space_id = {_SPACE}"
+    in_state = "" if state is None else f"AND {_STATE} = :state"
+    return _some(
+        tx,
+        "commitments c",
+        f"c.uid > :after {of_ref} {in_state} ORDER BY c.uid LIMIT :limit",
+        after=after,
+        ref=ref,
+        state=state,
+        limit=limit,
+    )
+
+
+def _armed(tx: Transaction, source: MemoryId, condition: Condition) -> list[Commitment]:
+    """The armed commitment of an entry with just this condition, if there is one."""
+    columns = _columns(condition)
+    same = " AND ".join(
+        f"c.{name} IS NULL" if value is None else f"c.{name} = :{name}"
+        for name, value in columns.items()
+    )
+    return _some(
+        tx,
+        f"commitments c {tx[Sql].dialect.hint('commitments_armed')}",
+        f"c.state = 'armed' AND c.memory_id = :source AND {same} LIMIT 1",
+        source=source,
+        **columns,
+    )
+
+
+def _orphans(tx: Transaction, most: int) -> list[MemoryId]:
+    """Sources of armed ones that are gone."""
+    return tx[Sql].column(
+        f"""SELECT DISTINCT c.memory_id
+              FROM commitments c {tx[Sql].dialect.hint("commitments_armed")}
+              JOIN ref_entries e ON e.memory_id = c.memory_id
+             WHERE c.state = 'armed' AND NOT ({_CURRENT})
+          ORDER BY c.memory_id
+             LIMIT :most""",
+        most=most,
+        now=micros(tx.now),
+    )
+
+
+def _settle(tx: Transaction, commitments: Sequence[Commitment], change: str, **at: object) -> None:
+    """Change those that are armed."""
+    if commitments:
+        tx[Sql].run(
+            f"""UPDATE commitments
+                   SET {change}
+                 WHERE state = 'armed'
+                       AND uid IN (SELECT value FROM {tx[Sql].dialect.texts("given")})""",
+            texts=json.dumps([commitment_uid(it.id) for it in commitments]),
+            **at,
+        )
+
+
+def _columns(condition: Condition) -> dict[str, Any]:
+    return {"due_at": optional_micros(condition.due_at), "tag": condition.tag}

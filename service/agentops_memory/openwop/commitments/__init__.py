@@ -1,1 +1,0 @@
-"""Commitments: their bodies, answers and routes."""
