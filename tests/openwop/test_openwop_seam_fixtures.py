@@ -13,10 +13,11 @@ from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.memory.model.stores import Written
+from agentops_memory.openwop.host_runs import RegisteredSecret
 from agentops_memory.openwop.model.entries import RefDraft, RefEntry, RefEntryId, RefPage, RefQuery
-from agentops_memory.openwop.model.runs import RunId
-from agentops_memory.openwop.rules.paging import fitting
+from agentops_memory.openwop.refs import fitting
 from agentops_memory.openwop.rules.seeding import Seed
+from agentops_memory.openwop.runs import RunId
 from agentops_memory.openwop.seams.fixtures import ACROSS, OWN
 from agentops_memory.openwop.seams.stage import FixtureFailed, Stage
 
@@ -64,8 +65,9 @@ class Wrong:
         )
         return RefPage(entries=shown)
 
-    async def register(self, *_: object) -> bool:
-        return "registers nothing" not in self.faults
+    async def register(self, *_: object) -> RegisteredSecret:
+        registered = "registers nothing" not in self.faults
+        return RegisteredSecret(secret_id="", registered=registered)
 
     async def forget(self, caller: Caller, _: str) -> None:
         self.held = [it for it in self.held if it[0] != caller.tenant]

@@ -20,8 +20,9 @@ from ..http.request_ids import Refused
 from ..memory.model.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too
-from . import commitments, runs
+from . import commitments, host_runs
 from .commitments import Commitments
+from .host_runs import Runs
 from .memory import models as m
 from .memory import routes as memory
 from .memory import wire
@@ -34,7 +35,6 @@ from .rules.forgetting import Forgetting
 from .rules.passes.passes import Passes
 from .rules.proposals.proposals import Proposals
 from .rules.screen import marked
-from .runs import Runs
 
 PREFIX = "/v1"
 REPLAYED = "openwop-Idempotent-Replay"
@@ -70,7 +70,7 @@ def operations(
     it, description = services, Description()
     described = [
         *memory.operations(it.handlers, discovery),
-        *runs.operations(it.runs, it.commitments.fire_due),
+        *host_runs.operations(it.runs, it.commitments.fire_due),
         *passes.operations(it.passes, it.forgetting, it.redaction),
         *commitments.operations(it.commitments),
         *proposals.operations(it.proposals),

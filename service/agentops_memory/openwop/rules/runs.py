@@ -1,4 +1,4 @@
 """Moved."""
 # ruff: noqa: PLC0414
 
-from ..runs import Runs as Runs
+from ..host_runs import Runs as Runs

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from ...http.faults import fault_of
+from ..host_runs import RunForkBody
 from ..memory.bodies import (
     CAMEL,
     ContentText,
@@ -14,7 +15,6 @@ from ..memory.bodies import (
     Tags,
     Zoned,
 )
-from ..runs import RunForkBody
 
 MOST_SEEDS = 500
 MOST_SOURCES = 100

@@ -15,13 +15,13 @@ from ...http.bodies import answered, written
 from ...http.endpoint import current_caller
 from ...memory.model.access import Caller
 from ...memory.model.space import MemoryRef
+from ..host_runs import RunBody, RunEndBody, RunSecretBody
 from ..memory.bodies import BODIES
 from ..memory.handlers import asked_once, noted
 from ..memory.queries import MOST_SHOWN
 from ..model.entries import RefDraft, RefEntryId, RefQuery
 from ..routes import OpenWopServices
 from ..rules.seeding import Seed, Seeding
-from ..runs import RunBody, RunEndBody, RunSecretBody
 from . import bodies as b
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)  # when the first source was put, on any day it is

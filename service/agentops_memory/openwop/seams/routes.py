@@ -12,12 +12,12 @@ from ...http.bodies import WRITTEN
 from ...http.endpoint import admission
 from ...http.protocol import Handler, Operation, Parameter
 from ...memory.model.access import Role
+from ..host_runs import RunEvents
+from ..host_runs import operations as run_operations
 from ..memory import models as m
 from ..memory.handlers import OpenWop
 from ..memory.parameters import BUDGET, IN_RUN, OF_RUN, REF, TAG, limit
 from ..routes import OpenWopServices
-from ..runs import RunEvents
-from ..runs import operations as run_operations
 from . import bodies as b
 from . import models as s
 from . import proposals

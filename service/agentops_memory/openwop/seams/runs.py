@@ -17,6 +17,7 @@ from ...http.endpoint import current_caller
 from ...http.requests import fitting
 from ...memory.idempotency import IdempotentRequest
 from ...memory.model.access import Caller, TenantId
+from ..host_runs import RunBody, RunEndBody
 from ..memory import wire
 from ..memory.bodies import BODIES
 from ..memory.handlers import asked_once, run_of
@@ -24,7 +25,7 @@ from ..memory.queries import MOST_LISTED, SHOWN, Asked
 from ..routes import OpenWopServices
 from ..rules.seeding import Seeding
 from ..rules.turns import Turns
-from ..runs import Run, RunBody, RunEndBody, RunId
+from ..runs import Run, RunId
 from . import bodies as b
 from .fixtures import ACROSS, OWN, Fixture
 from .stage import OTHER, FixtureFailed, Stage, ref_of

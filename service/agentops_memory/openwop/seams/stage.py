@@ -8,6 +8,7 @@ from ...errors import NotFound
 from ...memory.model.access import Caller, TenantId
 from ...memory.model.memory import NO_CHANGE, LifecycleChange
 from ...memory.model.space import MemoryRef
+from ..host_runs import RunSecretBody
 from ..memory.queries import TENANT_MEMORY
 from ..memory.wire import JsonObject, entry
 from ..model.entries import Origin, RefDraft, RefEntry, RefEntryId, RefQuery
@@ -15,7 +16,7 @@ from ..rules.entries import RefEntries
 from ..rules.forgetting import Forgetting
 from ..rules.runs import Runs
 from ..rules.seeding import Seed, Seeding
-from ..runs import RunId, RunSecretBody
+from ..runs import RunId
 
 OTHER = TenantId("conformance-other")
 NODE = "conformance"
