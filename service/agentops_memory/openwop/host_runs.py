@@ -218,7 +218,7 @@ class Runs:
         for number, ref in enumerate(body.memory_refs):
             require_ref(MemoryRef(ref), caller.tenant, screen, f"memoryRefs[{number}]")
         work = idempotent(
-            _open,
+            open_or_known,
             idempotency,
             again=_opened_again,
             ids=lambda it: {"run": it.value.run_id, "is_new": int(it.is_new)},
@@ -244,8 +244,7 @@ class Runs:
         caller.require_refs()
         run, secret, value = RunId(run_id), body.secret_id, body.value
         key, names = RunKey(tenant=caller.tenant, run=run), {"secretId": secret, "runId": run}
-        # Lest it is idle when the value comes.
-        await self.engine.write(caller, lambda tx: tx[RunTable].hear(open_run(tx, run)))
+        await self.engine.write(caller, hear_run, run)  # lest it is idle when the value comes
         registry = self.redaction.registry
         if registry.occurs_in(caller.tenant, secret):  # it is answered, and stored
             raise BadFields([("secretId", "holds a registered value")])
@@ -264,7 +263,7 @@ class Runs:
         except Invalid as refusal:
             raise BadFields([("value", "is none that can be registered")]) from refusal
         try:
-            await self.engine.write(caller, _note_secrets, run, partial(registry.count, key))
+            await self.engine.write(caller, note_secrets, run, partial(registry.count, key))
         except RunEnded:
             registry.forget(key)
             raise
@@ -281,7 +280,7 @@ class Runs:
         """End a run, whose values are no secrets any more; RunEnded if it did otherwise."""
         caller.require(Role.WRITER)
         caller.require_refs()
-        work = idempotent(_end, idempotency, again=_ended_again)
+        work = idempotent(end_run, idempotency, again=_ended_again)
         ended = await self.engine.write(caller, work, RunId(run_id), RunStatus(body.status))
         self.redaction.registry.forget(RunKey(tenant=caller.tenant, run=run_id))
         return ended
@@ -291,7 +290,7 @@ class Runs:
         caller.require(Role.READER)
         caller.require_refs()
         since = -1 if after is None else after
-        run, found = await self.engine.read(caller, _log, RunId(run_id), since, limit + 1)
+        run, found = await self.engine.read(caller, read_log, RunId(run_id), since, limit + 1)
         has_ended, events = not run.is_open and len(found) <= limit, found[:limit]
         return Page("events", events, lambda n: {"isComplete": has_ended and n == len(events)})
 
@@ -305,7 +304,7 @@ class Runs:
         """Events of all runs in the order of their commits, and where to go on."""
         caller.require(Role.READER)
         caller.require_refs()
-        events, last = await self.engine.read(caller, _events, Offset(after or 0), limit, type)
+        events, last = await self.engine.read(caller, read_events, Offset(after or 0), limit, type)
 
         def beside(shown: int) -> Mapping[str, object]:
             return {"next": str(last if shown == len(events) else events[shown - 1].offset)}
@@ -328,7 +327,7 @@ class Runs:
         caller.require_refs()
         source, from_sequence = RunId(run_id), min(body.from_seq or 0, BEYOND)
         work = idempotent(
-            _branch if body.mode == "branch" else _replay,
+            branch_run if body.mode == "branch" else replay_run,
             idempotency,
             again=_forked_again,
             ids=lambda it: {"run": it.id, "status": it.status.value},
@@ -346,14 +345,14 @@ class Runs:
         """Forget the values of runs in which nothing was done for so long, or that have ended."""
         registry = self.redaction.registry
         if keys := registry.runs(caller.tenant):
-            for key in await self.engine.read(caller, _over, keys, idle):
+            for key in await self.engine.read(caller, over, keys, idle):
                 registry.forget(key)
 
 
 # What is done in a transaction.
 
 
-def _open(tx: Transaction, body: RunBody) -> Written[OpenedRun]:
+def open_or_known(tx: Transaction, body: RunBody) -> Written[OpenedRun]:
     id_, refs = RunId(body.run_id or ""), tuple(body.memory_refs)
     known = tx[RunTable].get(id_) if id_ else None
     if known is None:
@@ -377,7 +376,11 @@ def _opened(run: Run, *, is_new: bool) -> Written[OpenedRun]:
     return Written(value=opened, is_new=is_new)
 
 
-def _note_secrets(tx: Transaction, run: RunId, counted: Callable[[], Mapping[str, int]]) -> None:
+def hear_run(tx: Transaction, run: RunId) -> None:
+    tx[RunTable].hear(open_run(tx, run))
+
+
+def note_secrets(tx: Transaction, run: RunId, counted: Callable[[], Mapping[str, int]]) -> None:
     found = open_run(tx, run)
     require_margin(tx)
     counts = Counter(found.secrets) | Counter(counted())  # the larger of each
@@ -388,7 +391,7 @@ def _note_secrets(tx: Transaction, run: RunId, counted: Callable[[], Mapping[str
     )
 
 
-def _end(tx: Transaction, run: RunId, status: RunStatus) -> Run:
+def end_run(tx: Transaction, run: RunId, status: RunStatus) -> Run:
     found = known_run(tx, run)
     if found.is_open:  # also beyond the quota: its values are secrets until then
         return tx[RunTable].end(found, status)
@@ -401,12 +404,12 @@ def _ended_again(tx: Transaction, _: Ids, run: RunId, __: RunStatus) -> Run:
     return known_run(tx, run)
 
 
-def _log(tx: Transaction, run: RunId, after: int, limit: int) -> tuple[Run, Sequence[RunEvent]]:
+def read_log(tx: Transaction, run: RunId, after: int, limit: int) -> tuple[Run, Sequence[RunEvent]]:
     found = known_run(tx, run)
     return found, tx[RunTable].log(found, after, limit)
 
 
-def _events(
+def read_events(
     tx: Transaction, after: Offset, limit: int, type_: str | None
 ) -> tuple[Sequence[RunEvent], Offset]:
     of_type = "" if type_ is None else " AND v.type = :type"
@@ -416,7 +419,7 @@ def _events(
     return events, events[-1].offset if len(events) == limit else max(after, tx[RunTable].newest())
 
 
-def _replay(tx: Transaction, run: RunId, from_sequence: int) -> Run:
+def replay_run(tx: Transaction, run: RunId, from_sequence: int) -> Run:
     """A run that has ended, with the snapshot of another one and its log."""
     source, last = _source(tx, run, from_sequence)
     _require_whole(tx, source, source.snapshot, from_sequence)
@@ -450,7 +453,7 @@ def _replay(tx: Transaction, run: RunId, from_sequence: int) -> Run:
     return tx[RunTable].end(copied, RunStatus.CANCELLED) if copied.is_open else copied
 
 
-def _branch(tx: Transaction, run: RunId, from_sequence: int) -> Run:
+def branch_run(tx: Transaction, run: RunId, from_sequence: int) -> Run:
     source, last = _source(tx, run, from_sequence)
     event = tx[RunTable].event(source, from_sequence) or last
     at = event.snapshot if from_sequence else source.snapshot  # of a branch, what it began with
@@ -490,7 +493,7 @@ def _forked_again(tx: Transaction, ids: Ids, _: RunId, __: int) -> Run:
     return run.model_copy(update={"status": RunStatus(str(ids["status"]))})
 
 
-def _over(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[RunKey]:
+def over(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[RunKey]:
     found = []
     for key in keys:
         with suppress(DamagedRow):  # nobody can tell: its values stay secrets

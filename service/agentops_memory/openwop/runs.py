@@ -87,11 +87,7 @@ class RunEventType(StrEnum):
 # What is told of every run that has failed: why it did is the host's to know.
 RUN_FAILED: Mapping[str, str] = {"code": "run_failed", "message": "The run has failed."}
 
-ENDS: Mapping[RunStatus, RunEventType] = {
-    RunStatus.COMPLETED: RunEventType.COMPLETED,
-    RunStatus.FAILED: RunEventType.FAILED,
-    RunStatus.CANCELLED: RunEventType.CANCELLED,
-}
+ENDS = {it: RunEventType(f"run.{it}") for it in RunStatus if it is not RunStatus.RUNNING}
 
 
 class Run(CamelRecord):
@@ -203,7 +199,7 @@ def snapshot_of(tx: Transaction, run: RunId, ref: MemoryRef) -> Snapshot:
         return found.snapshot
     first = tx[RunTable].event(found, 0)
     since = None if first is None else first.offset
-    # What expires from then on is lost to it; before, expiry holds in the run itself.
+    # Until then what expires is lost to it; from then on, expiry holds in the run itself.
     until = found.snapshot.at if is_host else found.started_at
     reason = lost_of(tx, found, found.snapshot, [ref], until, since)
     if reason is None and _may_have_been(tx, ref, found.snapshot):
@@ -223,9 +219,7 @@ def lost_of(
 ) -> str | None:
     """Why a snapshot that the run's log tells of is not there as a whole; None if it is."""
     last = tx[RunTable].last(run)
-    if last is None:
-        return EXPIRED
-    if not run.is_open and last.type not in ENDS.values():
+    if last is None or not (run.is_open or last.type in ENDS.values()):
         return EXPIRED  # the end of a log goes first
     return EXPIRED if any(_has_lost(tx, ref, at, until, since) for ref in refs) else None
 
@@ -393,10 +387,8 @@ class RunTable(Table):
         if not (others := events[1:]):
             return
         started, _, ended = log = self.log(first, -1, 3)
-        value, ids = (
-            partial(self._sql.element, "given.value"),
-            [new_run_id(self._uids.make(self._now)) for _ in others],
-        )
+        value = partial(self._sql.element, "given.value")
+        ids = [new_run_id(self._uids.make(self._now)) for _ in others]
         numbers = dict(
             self._execute(
                 f"""INSERT INTO runs (name, kind, status, refs, from_sequence, log_offset, high, at,
