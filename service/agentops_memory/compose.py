@@ -14,15 +14,9 @@ from .agentops.handlers import Handlers
 from .agentops.transfers.transfer import Transfer
 from .backend import opened_engine, sealer_of, watched_keys
 from .engine.callbacks import noop
-from .engine.engine import Engine, Storage
+from .engine.engine import Storage
 from .http.edge.app import Scrape, application
-from .http.edge.auth import (
-    Identity,
-    is_loopback,
-    is_open_allowed,
-    must_have_keys,
-    must_have_keys_for_seams,
-)
+from .http.edge.auth import Identity, is_loopback, is_open_allowed, must_have_keys
 from .http.edge.health import Probes
 from .http.edge.rate_limit import RateLimiter
 from .http.endpoint import Gate
@@ -33,14 +27,12 @@ from .jobs.schedule import BackgroundJobs
 from .local import LocalService
 from .mcp import http as mcp
 from .mcp.connection import Connections
-from .memory.model.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId
+from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.keys import KeyStore
 from .openintent import routes as openintent
 from .openwop import routes as openwop
 from .openwop.memory.discovery import Discovery
-from .openwop.rules.seeding import Seeding
-from .openwop.seams.routes import seams
-from .openwop.seams.runs import SeamServices
+from .openwop.routes import OpenWopOperations
 from .operations.files.file_systems import require_local
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
@@ -50,7 +42,7 @@ from .sqlite import TenantsEngine
 from .sqlite.schema.migrate import OnUpgrade
 from .stores.anthropic import routes as anthropic_stores
 from .stores.memory_stores import routes as memory_stores
-from .telemetry import Telemetry, counted, traced
+from .telemetry import Telemetry, traced
 from .wiring import Services, Wiring
 
 log = logging.getLogger(__name__)
@@ -76,6 +68,7 @@ async def opened(
     settings: Settings,
     telemetry: Telemetry,
     *,
+    of_openwop: OpenWopOperations = openwop.operations,
     clock: Callable[[], datetime] = utc_now,
     elapsed: Callable[[], float] = time.monotonic,
     on_wait: OnWait | None = None,
@@ -102,7 +95,7 @@ async def opened(
         watched_keys(settings) as keys,
         nullcontext(wiring.gate(keys)) as gate,
         _storage(settings, jobs, keys, on_wait) as storage,
-        wiring.application(storage, gate, jobs, keys) as application,
+        wiring.application(of_openwop, storage, gate, jobs) as application,
     ):
         yield application
 
@@ -171,8 +164,6 @@ class _Wiring(Wiring):
         settings, ring = self.settings, keys.read()
         auth, host = settings.auth, settings.listen.host
         must_have_keys(ring, auth, host)
-        if settings.openwop_seams:
-            must_have_keys_for_seams(ring)
         if not ring.was_ever_used and not is_loopback(host):
             log.warning(
                 "anyone who can reach port %d is admin; `agentops-memory keys create` closes the "
@@ -187,7 +178,11 @@ class _Wiring(Wiring):
 
     @asynccontextmanager
     async def application(
-        self, storage: Storage, gate: Gate, jobs: BackgroundJobs, keys: KeyStore
+        self,
+        of_openwop: OpenWopOperations,
+        storage: Storage,
+        gate: Gate,
+        jobs: BackgroundJobs,
     ) -> AsyncIterator[Starlette]:
         """The application, with what goes on beside it."""
         metrics, backups = self.telemetry.metrics, jobs.backups()
@@ -207,15 +202,14 @@ class _Wiring(Wiring):
             agents.opened(),
             noting(services.openintent.entries),
         ):
-            of_seams = self._seams(engine, keys, jobs.due.set)
-            served = self._served(services, agents, of_seams)
+            served = self._served(services, agents, of_openwop)
             yield application(served, more, gate, self.telemetry)
 
     def _served(
-        self, services: Services, agents: mcp.McpOverHttp, of_seams: SeamServices | None
+        self, services: Services, agents: mcp.McpOverHttp, of_openwop: OpenWopOperations
     ) -> Sequence[Served]:
         """The protocols with their operations."""
-        settings, tested = self.settings, seams(services.openwop, of_seams)
+        settings = self.settings
         handlers = Handlers(
             agentops=services.agentops,
             max_upload=settings.max_upload,
@@ -224,36 +218,16 @@ class _Wiring(Wiring):
         discovery = Discovery(
             is_consolidating=bool(settings.consolidate_every),
             keep_archives=settings.keep_archives,
-            fixtures=tested.fixtures,
-            replays=of_seams is not None,
         )
         operations = (
             memory_stores.operations(services.memory_stores),
             openintent.operations(services.openintent, services.intents),
             anthropic_stores.operations(services.anthropic_stores),
-            openwop.operations(services.openwop, discovery, tested.operations),
+            of_openwop(services.openwop, discovery),
             mcp.operations(agents),
             agentops.operations(handlers, settings.delete_answer),
         )
         return list(zip(PROTOCOLS, operations, strict=True))
-
-    def _seams(
-        self, engine: Engine, keys: KeyStore, on_due: Callable[[Caller], None]
-    ) -> SeamServices | None:
-        """The conformance seams, of which log and audit tell; none unless they are on."""
-        settings = self.settings
-        if not settings.openwop_seams:
-            return None
-        self.audit(OPERATOR, "seams.enabled")
-        log.warning(
-            "the conformance seams of OpenWOP are served, which no host needs",
-            extra={"setting": "MEMORY_OPENWOP_SEAMS"},
-        )
-        seeding = Seeding(engine=engine, redaction=self.redaction, on_due=on_due)
-        return SeamServices(
-            seeding=counted(seeding, metrics=self.telemetry.metrics),
-            has_key=lambda tenant: bool(keys.ring().working(tenant)),
-        )
 
     def _endpoints(self, probes: Probes, figures: Figures, gate: Gate) -> list[Operation]:
         """What those are answered who look after the service."""

@@ -19,6 +19,8 @@ from . import __version__, compose
 from .errors import SettingRefused
 from .http.edge.http_limits import LimitedProtocol
 from .http.edge.middleware import StartupGate, guarded
+from .openwop import routes as openwop
+from .openwop.routes import OpenWopOperations
 from .settings.parsing import Address
 from .settings.settings import Settings
 from .telemetry import Telemetry
@@ -36,7 +38,7 @@ SECOND = timedelta(seconds=1)  # that which the header Date counts in
 BACKLOG = 2048
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, of_openwop: OpenWopOperations = openwop.operations) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends the drain.
 
     Raises StartRefused or SettingRefused, with a sentence, when it cannot start.
@@ -45,7 +47,7 @@ async def serve(settings: Settings) -> None:
     telemetry = Telemetry.started(settings.otlp_endpoint, settings.otlp_protocol)
     try:
         async with AsyncExitStack() as stack:
-            starting = stack.enter_async_context(running(settings, telemetry))
+            starting = stack.enter_async_context(running(settings, telemetry, of_openwop))
             service = await signals.unless_one_comes(starting)
             if service is not None:
                 gc.freeze()  # what is there now stays: no request waits until it is looked through
@@ -78,17 +80,20 @@ class Running:
 async def running(
     settings: Settings,
     telemetry: Telemetry,
+    of_openwop: OpenWopOperations = openwop.operations,
     *,
     clock: Callable[[], datetime] = compose.utc_now,
     elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
     """The service on its socket. At the end it finishes what was accepted, then closes."""
     gate = StartupGate(compose.PROTOCOLS)
+    app = guarded(gate, compose.PROTOCOLS, telemetry.metrics, settings)
     async with (
-        _listening(gate, settings, telemetry) as server,
+        _listening(app, gate, settings.listen) as server,
         compose.opened(
             replace(settings, listen=replace(settings.listen, port=server.address.port)),
             telemetry,
+            of_openwop=of_openwop,
             clock=clock,
             elapsed=elapsed,
             on_wait=gate.wait,
@@ -207,11 +212,8 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def _listening(
-    gate: StartupGate, settings: Settings, telemetry: Telemetry
-) -> AsyncIterator[_Server]:
-    app = guarded(gate, compose.PROTOCOLS, telemetry.metrics, settings)
-    server = _Server(app, _listener(settings.listen))
+async def _listening(app: ASGIApp, gate: StartupGate, address: Address) -> AsyncIterator[_Server]:
+    server = _Server(app, _listener(address))
     try:
         yield server
     finally:

@@ -198,7 +198,6 @@ def test_with_nothing_set_every_default_holds(
         "consolidate_every": timedelta(),
         "keep_log": timedelta(),
         "max_run_secrets": 64 << 20,
-        "openwop_seams": False,
         "episodic_capacity": 1000,
         "working_capacity": 1000,
         "backup_dir": None,

@@ -47,6 +47,7 @@ CHECKED_ELSEWHERE = {
     "console-make": "test_every_make_target_in_the_documents_exists",
     "console-cluster": "test_a_cluster_command_names_what_exists",
     "console-postgresql": "test_the_commands_on_a_database_print_what_the_document_says",
+    "console-suite": "test_the_application_of_the_document_serves_the_suite",
     "console-host": "test_a_command_for_a_machine_names_what_exists",  # in test_machine.py
 }
 NO_COMMANDS = {"text", "mermaid", "json", "sql", "python", "ini", "toml", "yaml"}

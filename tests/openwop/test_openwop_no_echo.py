@@ -22,6 +22,7 @@ from ..support.openwop_walk import Route, administered, go, route_of
 from ..support.requirements import requirement
 from ..support.service import Service
 from ..telemetry.test_tracing import traced
+from .seams.application import with_seams
 from .test_openwop_spans import logged
 
 VALUE = "zanzibar-hunter2-quokka"
@@ -82,7 +83,7 @@ def told(answer: httpx.Response) -> str:
 def test_no_route_echoes_a_registered_value(tmp_path: Path) -> None:
     path, succeeded = tmp_path / "memory.db", defaultdict[Route, int](int)
     made_key(path, "writer", OTHER)
-    with logged() as lines, traced(tmp_path, MEMORY_OPENWOP_SEAMS="on") as (service, received):
+    with logged() as lines, traced(tmp_path, with_seams) as (service, received):
         with administered(Suite(service=service, http=service.http)) as walk:
             go(walk)
             routes = walk.routes

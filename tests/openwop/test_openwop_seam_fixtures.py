@@ -16,14 +16,14 @@ from agentops_memory.memory.model.stores import Written
 from agentops_memory.openwop.host_runs import RegisteredSecret
 from agentops_memory.openwop.model.entries import RefDraft, RefEntry, RefEntryId, RefPage, RefQuery
 from agentops_memory.openwop.refs import fitting
-from agentops_memory.openwop.rules.seeding import Seed
 from agentops_memory.openwop.runs import RunId
-from agentops_memory.openwop.seams.fixtures import ACROSS, OWN
-from agentops_memory.openwop.seams.stage import FixtureFailed, Stage
 
 from ..support.openwop_hosts import Json
 from ..support.requirements import requirement
 from ..support.service import START
+from .seams.fixtures import ACROSS, OWN
+from .seams.seeding import Seed
+from .seams.stage import FixtureFailed, Stage
 
 VALUE = "0123456789abcdef" * 2
 PREFIX = "conformance-agent-memory-"

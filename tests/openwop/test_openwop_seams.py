@@ -1,14 +1,16 @@
-"""The conformance seams: off they are not there; on they need a key, and are told of."""
+"""The conformance seams: the service has none; the application that does needs a key."""
 
 import logging
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from agentops_memory.errors import SettingRefused
 
+from ..docs.test_docs import blocks, steps
 from ..support.callers import audit, calling, key_file, made_key
 from ..support.openwop_hosts import DISCOVERY, ok, refused
 from ..support.openwop_seams import (
@@ -22,10 +24,11 @@ from ..support.openwop_seams import (
     driven,
     let_in,
 )
-from ..support.process import until
+from ..support.process import ANEW, ROOT, program, until
 from ..support.requirements import requirement
-from ..support.service import serving
+from ..support.service import serving, speaking
 from ..telemetry.test_tracing import traced
+from .seams.application import with_seams
 
 VARIABLE = re.compile(r"\{\w+\}")
 SEEDS = [{"id": "a", "content": "saffron"}]
@@ -39,12 +42,11 @@ def suite(tmp_path: Path) -> Iterator[Suite]:
 
 
 @requirement("OW-98", "OW-5")
-@pytest.mark.parametrize("value", ["", "off"])
-def test_off_there_is_no_seam(tmp_path: Path, value: str) -> None:
+def test_the_service_has_no_seam(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     token = made_key(path)
     with (
-        serving(path, MEMORY_OPENWOP_SEAMS=value) as service,
+        serving(path) as service,
         calling(service, token) as http,
     ):
         unknown = http.get("/v1/nothing")
@@ -61,13 +63,35 @@ def test_off_there_is_no_seam(tmp_path: Path, value: str) -> None:
 @requirement("OW-98")
 def test_a_service_without_keys_does_not_start_with_them(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    said = "^MEMORY_OPENWOP_SEAMS: 'on' needs a key, and there is none: create one with .*[.]$"
+    said = "^The conformance seams need a key, and there is none: create one with .*[.]$"
     for auth in ("", "none"):
         with (
             pytest.raises(SettingRefused, match=said),
-            serving(path, MEMORY_OPENWOP_SEAMS="on", MEMORY_AUTH=auth),
+            speaking(with_seams, path, {"MEMORY_AUTH": auth}),
         ):
             pytest.fail("it serves")
+
+
+@requirement("OW-98")
+def test_the_application_of_the_document_serves_the_suite(tmp_path: Path) -> None:
+    (block,) = blocks(ROOT / "docs" / "openwop.md", "console-suite")
+    create, start = (it.command.replace("/tmp", str(tmp_path)).split() for it in steps(block))  # noqa: S108 - the document's
+    code = f"import runpy; runpy.run_module({start[2]!r}, run_name='__main__', alter_sys=True)"
+    application = partial(program, *start[3:5], code=code, within=ANEW, cwd=ROOT)
+
+    with application() as without_key:
+        assert without_key.wait() == 1
+        assert "The conformance seams need a key, and there is none" in without_key.errors
+    with program(*create[1:]) as made:
+        assert made.wait() == 0
+    with (
+        application(variables={"MEMORY_LISTEN": "127.0.0.1:0"}) as suite,
+        suite.client() as http,
+    ):
+        assert http.post("/v1/runs", json={}).status_code == 401
+        http.headers["Authorization"] = f"Bearer {made.output.strip()}"
+        run = ok(http.post("/v1/runs", json={"workflowId": "conformance-noop"}), 201)
+        assert run["status"] == "completed"
 
 
 @requirement("OW-98")
@@ -190,7 +214,7 @@ def test_a_hostile_path_is_refused_and_never_a_fault_of_the_service(
 @requirement("OW-101", "OW-40")
 def test_all_seams_have_one_span_which_tells_no_content(tmp_path: Path) -> None:
     token = made_key(tmp_path / "memory.db", "writer")
-    with traced(tmp_path, MEMORY_OPENWOP_SEAMS="on") as (service, received):
+    with traced(tmp_path, with_seams) as (service, received):
         with calling(service, token) as http:
             suite = Suite(service=service, http=http)
             suite.ran("conformance-agent-memory-redaction")

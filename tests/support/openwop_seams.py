@@ -10,10 +10,11 @@ from urllib.parse import quote
 
 import httpx
 
+from ..openwop.seams.application import with_seams
 from .callers import calling, made_key
 from .engines import rows
 from .openwop_hosts import DISCOVERY, Host, Json, ok
-from .service import Service, serving
+from .service import Service, speaking
 
 OTHER = "conformance-other"
 FIXTURES = (
@@ -157,7 +158,7 @@ def driven(path: Path, **variables: Any) -> Iterator[Suite]:
     """A service with its seams on, and a suite that brings a writer's key."""
     token = made_key(path, "writer")
     with (
-        serving(path, MEMORY_OPENWOP_SEAMS="on", **variables) as service,
+        speaking(with_seams, path, variables) as service,
         calling(service, token) as http,
     ):
         yield Suite(service=service, http=http)

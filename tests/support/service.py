@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,15 +11,18 @@ from pathlib import Path
 
 import httpx
 
+from agentops_memory.openwop import routes as openwop
 from agentops_memory.postgresql.engine.engine import PostgresEngine
 from agentops_memory.server import running
-from agentops_memory.settings.settings import settings
+from agentops_memory.settings.settings import Settings, settings
 from agentops_memory.telemetry import Telemetry
 
 from . import engines
 from .new_file import put_new_file
 
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # what a client would load takes it 17 ms
+Protocols = Callable[[Settings], openwop.OpenWopOperations]
+"""What a service with these settings speaks as OpenWOP."""
 START = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
@@ -84,11 +87,30 @@ def serving(
 
     A file that is missing is put there; the service makes it itself where its folder is missing.
     """
+    with speaking(own_protocols, path, variables, clock=clock, telemetry=telemetry) as service:
+        yield service
+
+
+def own_protocols(_: Settings) -> openwop.OpenWopOperations:
+    """What the service itself speaks."""
+    return openwop.operations
+
+
+@contextmanager
+def speaking(
+    protocols: Protocols,
+    path: Path,
+    variables: Mapping[str, str],
+    *,
+    clock: Clock | None = None,
+    telemetry: Telemetry | None = None,
+) -> Iterator[Service]:
+    """The same, with other protocols."""
     own_clock = clock or Clock()
     environment = {"MEMORY_LISTEN": "127.0.0.1:0", **engines.storage_at(path), **variables}
     if "MEMORY_RECALL_WITHOUT" not in variables and not environment.get(engines.DATABASE_URL):
         put_new_file(path)  # with other rules of recall it would have another index
-    runner = _Runner(environment, own_clock, telemetry or Telemetry.started(None))
+    runner = _Runner(environment, own_clock, telemetry or Telemetry.started(None), protocols)
     url = runner.start()
     try:
         with (
@@ -113,8 +135,15 @@ def initialized(url: str) -> None:
 class _Runner:
     """The service's event loop, on a thread of its own."""
 
-    def __init__(self, environment: dict[str, str], clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        environment: dict[str, str],
+        clock: Clock,
+        telemetry: Telemetry,
+        protocols: Protocols,
+    ) -> None:
         self._settings = settings(environment)
+        self._protocols = protocols
         self._clock = clock
         self._telemetry = telemetry
         self._ready = threading.Event()
@@ -147,7 +176,11 @@ class _Runner:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         clock = self._clock
         async with running(
-            self._settings, self._telemetry, clock=clock, elapsed=clock.elapsed
+            self._settings,
+            self._telemetry,
+            self._protocols(self._settings),
+            clock=clock,
+            elapsed=clock.elapsed,
         ) as service:
             self._url = f"http://{service.address}"
             self._ready.set()

@@ -17,7 +17,13 @@ from ..docs.test_docs import WITHOUT_SPAN
 from ..support import process
 from ..support.erasing import erased
 from ..support.otlp import Collector, ReceivedSpan, grpc_collector, http_collector
-from ..support.service import Service, observation, serving
+from ..support.service import (
+    Protocols,
+    Service,
+    observation,
+    own_protocols,
+    speaking,
+)
 from .test_collector import MOST, PATIENT
 
 TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -72,7 +78,9 @@ OPERATIONS: dict[str, tuple[str, str, object, dict[str, object]]] = {
 
 
 @contextmanager
-def traced(path: Path, **variables: str) -> Iterator[tuple[Service, Callable[[], Collector]]]:
+def traced(
+    path: Path, protocols: Protocols = own_protocols, /, **variables: str
+) -> Iterator[tuple[Service, Callable[[], Collector]]]:
     """A traced service, and a way to end it and see what its collector has received."""
     with grpc_collector() as collector, ExitStack() as running:
         telemetry = Telemetry.started(collector.endpoint)
@@ -83,7 +91,7 @@ def traced(path: Path, **variables: str) -> Iterator[tuple[Service, Callable[[],
             return collector
 
         service = running.enter_context(
-            serving(path / "memory.db", clock=None, telemetry=telemetry, **variables)
+            speaking(protocols, path / "memory.db", variables, telemetry=telemetry)
         )
         yield service, received
 

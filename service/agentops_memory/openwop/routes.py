@@ -63,10 +63,13 @@ class OpenWopServices:
         )
 
 
+OpenWopOperations = Callable[[OpenWopServices, Discovery], Sequence[Operation]]
+
+
 def operations(
     services: OpenWopServices, discovery: Discovery, more: Sequence[Operation] = ()
 ) -> Sequence[Operation]:
-    """Every operation of the protocol."""
+    """Every operation of the protocol, and more that are described with them."""
     it, description = services, Description()
     described = [
         *memory.operations(it.handlers, discovery),

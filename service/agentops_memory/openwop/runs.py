@@ -87,7 +87,9 @@ class RunEventType(StrEnum):
 # What is told of every run that has failed: why it did is the host's to know.
 RUN_FAILED: Mapping[str, str] = {"code": "run_failed", "message": "The run has failed."}
 
-ENDS = {it: RunEventType(f"run.{it}") for it in RunStatus if it is not RunStatus.RUNNING}
+ENDS: Mapping[RunStatus, RunEventType] = {
+    it: RunEventType(f"run.{it}") for it in RunStatus if it is not RunStatus.RUNNING
+}
 
 
 class Run(CamelRecord):

@@ -148,10 +148,6 @@ class Settings(DatabaseSettings):
         "MEMORY_MAX_RUN_SECRETS", "--max-run-secrets", "SIZE", parsing.size, "64MiB",
         help="Maximum memory for the secret values that the runs of a tenant register.",
     ))
-    openwop_seams: bool = field(metadata=variable(
-        "MEMORY_OPENWOP_SEAMS", "--openwop-seams", "SWITCH", parsing.switch, "off",
-        help="Whether the conformance seams of OpenWOP are served; on, the service needs a key.",
-    ))
     backup_dir: Path | None = field(metadata=variable(
         "MEMORY_BACKUP_DIR", "--backup-dir", "FOLDER", parsing.optional_file,
         help="The folder that the service makes backups in, on another disk and for it alone. "

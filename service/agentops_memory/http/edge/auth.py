@@ -99,14 +99,6 @@ def must_have_keys(ring: KeyRing, auth: str, host: str) -> None:
     )
 
 
-def must_have_keys_for_seams(ring: KeyRing) -> None:
-    """SettingRefused for a service that would show its conformance seams to anybody."""
-    if not ring.was_ever_used:
-        raise SettingRefused(
-            f"MEMORY_OPENWOP_SEAMS: 'on' needs a key, and there is none: {CREATE}."
-        )
-
-
 def _token(headers: Mapping[str, str]) -> str:
     authorized = _authorization(headers.get("authorization", ""))
     named = headers.get("x-api-key", "").strip()

@@ -1,6 +1,5 @@
 """What a host is told that is served: a claim stands here with what serves it."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -80,16 +79,14 @@ DOCUMENT: dict[str, Any] = {  # but for what settings decide
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """The same document for everybody; with the fixtures that are served now, if there are any."""
+    """The same document for everybody."""
 
     is_consolidating: bool  # whether refs are consolidated by themselves
     keep_archives: timedelta  # 0: for ever
-    fixtures: Callable[[], Sequence[str]] = tuple
-    replays: bool = False  # whether runs can be forked by the path of the protocol
 
     async def discover(self, request: Request) -> Response:
         known = request.headers.get("if-none-match", "")
-        content = self._content()
+        content = self.content()
         tag = f'"{sha256(content).hexdigest()[:32]}"'
         headers = {"ETag": tag, "Cache-Control": "public, max-age=300"}
         tags = (it.strip().removeprefix("W/") for it in known.split(","))
@@ -97,14 +94,9 @@ class Discovery:
             return Response(status_code=304, headers=headers)
         return Response(content, headers=headers, media_type=JSON)
 
-    def _content(self) -> bytes:
-        memory, agents = self._memory, self._agents
-        families = {"memory": memory, "agents": agents}
-        if self.replays:  # a branch is not claimed: nothing is executed here
-            families["replay"] = {"supported": True, "modes": ["replay"]}
-        fixtures = list(self.fixtures())
-        more = {"fixtures": fixtures} if fixtures else {}
-        return written(DOCUMENT | families | {"capabilities": families} | more)
+    def content(self) -> bytes:
+        families = {"memory": self._memory, "agents": self._agents}
+        return written(DOCUMENT | families | {"capabilities": families})
 
     @property
     def _memory(self) -> dict[str, Any]:

@@ -162,11 +162,6 @@ def artifact_in_path(request: Request) -> InstalledRef:
     return InstalledRef(text_in_path(request, "artifactRef"))
 
 
-def ref_in_path(request: Request) -> MemoryRef:
-    """The same, of a ref."""
-    return MemoryRef(text_in_path(request, "memoryRef"))
-
-
 def text_in_path(request: Request, name: str) -> str:
     """The same, of anything."""
     text: str = request.path_params[name]

@@ -1,4 +1,5 @@
 """What is written to refs, in one transaction with the event that tells of it."""
+# ruff: noqa: PLC0414
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,14 +22,15 @@ from ...memory.model.stores import Written
 from ...memory.sql.memories import MemoryTable
 from ...memory.writes import created, revised
 from ...recall.text.instants import whole_milliseconds
-from ..commitments import arm, cancel_of, conditions_of, fire_met
+from ..commitments import arm, cancel_of, fire_met
+from ..conditions import conditions_of
 from ..model.entries import RefDraft, RefEntry, RefEntryId, ref_entry_id
 from ..model.runs import JsonObject, RunEventType, RunId
+from ..refs import ScreenOutdated as ScreenOutdated
 from ..sql.entries import RefTable
 from ..sql.runs import RunTable
 from .rules import IdTaken, MemoryChanged, no_entry
 from .run_rules import open_run, require_secrets
-from .screened_writes import ScreenOutdated as ScreenOutdated  # noqa: PLC0414
 
 ENTRY_TYPE = "memory"
 CREATED, OK = 201, 200
@@ -77,12 +79,8 @@ def added(
     *,
     ends: datetime | None = None,
     like: Memory | None = None,
-    at: datetime | None = None,
 ) -> RefEntry:
-    """A new entry; in place of another one, when it was put, and seen as often.
-
-    It is dated now, unless another instant is told.
-    """
+    """A new entry; in place of another one, when it was put, and seen as often."""
     memory = created(
         tx,
         Memory(
@@ -93,7 +91,7 @@ def added(
             text=Text(type=ENTRY_TYPE, title="", content=draft.content, tags=draft.tags),
             duplicates=like.duplicates if like else 1,
             last_seen_at=like.last_seen_at if like else tx.now,
-            created_at=like.created_at if like else at or tx.now,
+            created_at=like.created_at if like else tx.now,
             updated_at=tx.now,
             lifecycle=Lifecycle(expires_at=ends),
         ),

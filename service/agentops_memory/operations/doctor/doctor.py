@@ -11,7 +11,7 @@ from pathlib import Path
 from ... import __version__
 from ...backend import registry_of
 from ...errors import Refusal, SettingRefused, Unavailable
-from ...http.edge.auth import must_have_keys, must_have_keys_for_seams
+from ...http.edge.auth import must_have_keys
 from ...jobs.backups import DAMAGED, LATE, are_on_one_disk
 from ...memory.model.access import DEFAULT_TENANT, TenantId
 from ...memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
@@ -181,8 +181,6 @@ def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
     try:
         keys.require_kept(ring)
         must_have_keys(ring, settings.auth, settings.listen.host)
-        if settings.openwop_seams:
-            must_have_keys_for_seams(ring)
     except (Unavailable, SettingRefused) as refusal:
         yield failed(
             "auth",

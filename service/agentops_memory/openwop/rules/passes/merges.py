@@ -7,7 +7,8 @@ from ....engine.engine import Transaction
 from ....errors import BadFields
 from ....memory.model.memory import MemoryId
 from ....memory.model.space import MemoryRef
-from ...commitments import arm, conditions_of, meet
+from ...commitments import arm
+from ...conditions import conditions_of, meet
 from ...model.entries import Method, Origin, RefDraft, RefEntry
 from ...model.passes import Inputs, Link, Merge
 from ...model.runs import Run

@@ -4,19 +4,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ...errors import NotFound
-from ...memory.model.access import Caller, TenantId
-from ...memory.model.memory import NO_CHANGE, LifecycleChange
-from ...memory.model.space import MemoryRef
-from ..host_runs import RunSecretBody
-from ..memory.queries import TENANT_MEMORY
-from ..memory.wire import JsonObject, entry
-from ..model.entries import Origin, RefDraft, RefEntry, RefEntryId, RefQuery
-from ..rules.entries import RefEntries
-from ..rules.forgetting import Forgetting
-from ..rules.runs import Runs
-from ..rules.seeding import Seed, Seeding
-from ..runs import RunId
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.model.access import Caller, TenantId
+from agentops_memory.memory.model.memory import NO_CHANGE, LifecycleChange
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.host_runs import RunSecretBody
+from agentops_memory.openwop.memory.queries import TENANT_MEMORY
+from agentops_memory.openwop.memory.wire import JsonObject, entry
+from agentops_memory.openwop.model.entries import Origin, RefDraft, RefEntry, RefEntryId, RefQuery
+from agentops_memory.openwop.rules.entries import RefEntries
+from agentops_memory.openwop.rules.forgetting import Forgetting
+from agentops_memory.openwop.rules.runs import Runs
+from agentops_memory.openwop.runs import RunId
+
+from .seeding import Seed, Seeding
 
 OTHER = TenantId("conformance-other")
 NODE = "conformance"

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from ...http.bodies import Instant
-from ..memory.models import CAMEL, RefEntryObject
+from agentops_memory.http.bodies import Instant
+from agentops_memory.openwop.memory.models import CAMEL, RefEntryObject
 
 
 class SeamRunFault(BaseModel):

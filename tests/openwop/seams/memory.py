@@ -5,20 +5,21 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...http.bodies import answered, written
-from ...http.endpoint import current_caller
-from ...http.paging import instant
-from ...http.requests import fitting
-from ...memory.model.space import MemoryRef
-from ...telemetry import annotate
-from ..memory import wire
-from ..memory.bodies import BODIES
-from ..memory.handlers import asked_once, noted
-from ..memory.queries import Asked, ref_in_path
-from ..model.entries import RefDraft, RefEntryId
-from ..rules.entries import RefEntries
-from ..rules.seeding import Seed, Seeding
+from agentops_memory.http.bodies import answered, written
+from agentops_memory.http.endpoint import current_caller
+from agentops_memory.http.paging import instant
+from agentops_memory.http.requests import fitting
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.memory import wire
+from agentops_memory.openwop.memory.bodies import BODIES
+from agentops_memory.openwop.memory.handlers import asked_once, noted
+from agentops_memory.openwop.memory.queries import Asked, text_in_path
+from agentops_memory.openwop.model.entries import RefDraft, RefEntryId
+from agentops_memory.openwop.rules.entries import RefEntries
+from agentops_memory.telemetry import annotate
+
 from . import bodies as b
+from .seeding import Seed, Seeding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class SeamMemory:
         return answered({"seeded": done.value}, 201, redacted=done.redacted)
 
     async def list_entries(self, request: Request) -> Response:
-        asked, ref = Asked(request), ref_in_path(request)
+        asked, ref = Asked(request), MemoryRef(text_in_path(request, "memoryRef"))
         query = asked.listing()
         asked.done()
         noted(ref)

@@ -11,23 +11,24 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import BadFields, Refusal
-from ...http.bodies import answered
-from ...http.endpoint import current_caller
-from ...http.requests import fitting
-from ...memory.idempotency import IdempotentRequest
-from ...memory.model.access import Caller, TenantId
-from ..host_runs import RunBody, RunEndBody
-from ..memory import wire
-from ..memory.bodies import BODIES
-from ..memory.handlers import asked_once, run_of
-from ..memory.queries import MOST_LISTED, SHOWN, Asked
-from ..routes import OpenWopServices
-from ..rules.seeding import Seeding
-from ..rules.turns import Turns
-from ..runs import Run, RunId
+from agentops_memory.errors import BadFields, Refusal
+from agentops_memory.http.bodies import answered
+from agentops_memory.http.endpoint import current_caller
+from agentops_memory.http.requests import fitting
+from agentops_memory.memory.idempotency import IdempotentRequest
+from agentops_memory.memory.model.access import Caller, TenantId
+from agentops_memory.openwop.host_runs import RunBody, RunEndBody
+from agentops_memory.openwop.memory import wire
+from agentops_memory.openwop.memory.bodies import BODIES
+from agentops_memory.openwop.memory.handlers import asked_once, run_of
+from agentops_memory.openwop.memory.queries import MOST_LISTED, SHOWN, Asked
+from agentops_memory.openwop.routes import OpenWopServices
+from agentops_memory.openwop.rules.turns import Turns
+from agentops_memory.openwop.runs import Run, RunId
+
 from . import bodies as b
 from .fixtures import ACROSS, OWN, Fixture
+from .seeding import Seeding
 from .stage import OTHER, FixtureFailed, Stage, ref_of
 
 RUNS = "/v1/runs"
@@ -83,13 +84,14 @@ class SeamRuns:
     """The handlers of runs, for a suite that takes this service for a host."""
 
     services: OpenWopServices
-    seams: SeamServices
+    seeding: Seeding
+    has_key: Callable[[TenantId], bool]  # whether a key opens a tenant now
     outcomes: Outcomes = field(default_factory=Outcomes)
     turns: Turns = field(default_factory=Turns)
 
     def fixtures(self, tenant: TenantId | None = None) -> Mapping[str, Fixture]:
         """The fixtures that are served now: some need a second tenant that a key opens."""
-        if tenant == OTHER or not self.seams.has_key(OTHER):
+        if tenant == OTHER or not self.has_key(OTHER):
             return OWN
         return {**OWN, **ACROSS}
 
@@ -152,7 +154,7 @@ class SeamRuns:
             entries=self.services.ref_entries,
             runs=self.services.runs,
             forgetting=self.services.forgetting,
-            seeding=self.seams.seeding,
+            seeding=self.seeding,
             clock=self.services.clock,
             new_secret=lambda: token_hex(16),
             caller=caller,

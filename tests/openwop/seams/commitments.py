@@ -8,20 +8,26 @@ from secrets import token_hex
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import Unavailable
-from ...http.bodies import answered
-from ...http.endpoint import current_caller
-from ...memory.model.access import Caller
-from ...memory.model.space import MemoryRef
-from ...record import milliseconds
-from ..commitments import Commitment, CommitmentBody, CommitmentState, Condition
-from ..memory import wire
-from ..memory.bodies import BODIES
-from ..memory.handlers import noted
-from ..memory.queries import MOST_LISTED
-from ..model.entries import RefDraft, RefEntry
-from ..routes import OpenWopServices
-from ..runs import RunEvent, RunEventType
+from agentops_memory.errors import Unavailable
+from agentops_memory.http.bodies import answered
+from agentops_memory.http.endpoint import current_caller
+from agentops_memory.memory.model.access import Caller
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.commitments import (
+    Commitment,
+    CommitmentBody,
+    CommitmentState,
+)
+from agentops_memory.openwop.conditions import Condition
+from agentops_memory.openwop.memory import wire
+from agentops_memory.openwop.memory.bodies import BODIES
+from agentops_memory.openwop.memory.handlers import noted
+from agentops_memory.openwop.memory.queries import MOST_LISTED
+from agentops_memory.openwop.model.entries import RefDraft, RefEntry
+from agentops_memory.openwop.routes import OpenWopServices
+from agentops_memory.openwop.runs import RunEvent, RunEventType
+from agentops_memory.record import milliseconds
+
 from . import bodies as b
 
 AHEAD = timedelta(seconds=1)  # longer than it takes to arm a time
@@ -67,13 +73,13 @@ class SeamCommitments:
         self, caller: Caller, source: RefEntry, ref: MemoryRef, condition: Condition
     ) -> Commitment:
         due_at = None if condition.due_at is None else milliseconds(condition.due_at)
-        body = CommitmentBody(
-            memory_ref=ref,
-            memory_id=source.id,
-            condition="time" if due_at else "predicate",
-            due_at=due_at,
-            tag=condition.tag,
-        )
+        given = {
+            "memoryRef": ref,
+            "memoryId": source.id,
+            "condition": "predicate" if due_at is None else "time",
+            **({"tag": condition.tag} if due_at is None else {"dueAt": due_at}),
+        }
+        body = CommitmentBody.model_validate(given)
         return (await self.services.commitments.arm(caller, body)).value
 
     def _soon(self) -> Condition:

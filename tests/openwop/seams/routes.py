@@ -1,30 +1,32 @@
-"""The routes of the seams; there are none unless the setting says so."""
+"""The routes of the seams, beside those of the protocol."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import Unauthenticated
-from ...http.bodies import WRITTEN
-from ...http.endpoint import admission
-from ...http.protocol import Handler, Operation, Parameter
-from ...memory.model.access import Role
-from ..host_runs import RunEvents
-from ..host_runs import operations as run_operations
-from ..memory import models as m
-from ..memory.handlers import OpenWop
-from ..memory.parameters import BUDGET, IN_RUN, OF_RUN, REF, TAG, limit
-from ..routes import OpenWopServices
+from agentops_memory.errors import Unauthenticated
+from agentops_memory.http.bodies import WRITTEN
+from agentops_memory.http.endpoint import admission
+from agentops_memory.http.protocol import Handler, Operation, Parameter
+from agentops_memory.memory.model.access import Role, TenantId
+from agentops_memory.openwop.host_runs import RunEvents
+from agentops_memory.openwop.memory.discovery import Discovery
+from agentops_memory.openwop.memory.parameters import BUDGET, TAG, limit
+from agentops_memory.openwop.routes import OpenWopServices
+from agentops_memory.openwop.routes import operations as openwop_operations
+
 from . import bodies as b
 from . import models as s
 from . import proposals
 from .commitments import SeamCommitments
+from .discovery import SeamDiscovery
 from .memory import SeamMemory
 from .passes import SeamPasses
-from .runs import RUNS, SeamRuns, SeamServices
+from .runs import RUNS, SeamRuns
+from .seeding import Seeding
 
 SPAN = "openwop_seam"
 NO_KEY = "The conformance seams need a key."
@@ -39,36 +41,32 @@ LISTED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seams:
-    """What is served of the seams, and which workflows can be run now."""
-
-    operations: Sequence[Operation] = ()
-    fixtures: Callable[[], Sequence[str]] = tuple
-
-
-def seams(services: OpenWopServices, of_seams: SeamServices | None) -> Seams:
-    """The seams over the services; nothing where they are off."""
-    if of_seams is None:
-        return Seams()
-    runs, api = SeamRuns(services=services, seams=of_seams), services.handlers
-    operations = [
-        *_runs(runs, services),
-        *_memory(services, of_seams),
-        *_passes(services, of_seams),
+def operations(
+    services: OpenWopServices, discovery: Discovery, has_key: Callable[[TenantId], bool]
+) -> Sequence[Operation]:
+    """Every operation of the protocol, and the seams; `has_key` says whether one opens a tenant."""
+    served = {each.name: each for each in openwop_operations(services, discovery)}
+    entries = services.ref_entries
+    seeding = Seeding(engine=entries.engine, redaction=services.redaction, on_due=entries.on_due)
+    runs = SeamRuns(services=services, seeding=seeding, has_key=has_key)
+    seams = [
+        *_runs(runs, served),
+        *_memory(services, seeding),
+        *_passes(services, seeding),
         _commitment(services),
         *proposals.operations(services.proposals),
     ]
     for host in HOSTS:
-        operations += _aliases(f"/v1/host/{host}/memory", host.replace("-", "_"), api)
-    return Seams(
-        operations=[_seam(each) for each in operations], fixtures=lambda: list(runs.fixtures())
+        seams += _aliases(f"/v1/host/{host}/memory", host.replace("-", "_"), served)
+    own = SeamDiscovery(
+        is_consolidating=discovery.is_consolidating,
+        keep_archives=discovery.keep_archives,
+        fixtures=runs.fixtures,
     )
+    return openwop_operations(services, own, [_seam(each) for each in seams])
 
 
-def _runs(seams: SeamRuns, services: OpenWopServices) -> Sequence[Operation]:
-    of_runs = run_operations(services.runs, services.commitments.fire_due)
-    [log] = [it for it in of_runs if it.name == "openwop_run_events"]
+def _runs(seams: SeamRuns, served: Mapping[str, Operation]) -> Sequence[Operation]:
     return (
         Operation(
             method="POST", path=RUNS, name="openwop_seam_start_run", role=Role.WRITER, status=201,
@@ -81,7 +79,9 @@ def _runs(seams: SeamRuns, services: OpenWopServices) -> Sequence[Operation]:
             summary="One run, and what its workflow has found.",
             handler=seams.get_run, answer=s.SeamRunObject, refusals=(404,),
         ),
-        replace(log, path=f"{RUN}/events", name="openwop_seam_run_events"),
+        replace(
+            served["openwop_run_events"], path=f"{RUN}/events", name="openwop_seam_run_events"
+        ),
         Operation(
             method="GET", path=f"{RUN}/events/poll", name="openwop_seam_poll_events",
             role=Role.READER, summary="The same; nothing is waited for.",
@@ -97,8 +97,8 @@ def _runs(seams: SeamRuns, services: OpenWopServices) -> Sequence[Operation]:
     )  # fmt: skip
 
 
-def _memory(services: OpenWopServices, seams: SeamServices) -> Sequence[Operation]:
-    memory = SeamMemory(entries=services.ref_entries, seeding=seams.seeding)
+def _memory(services: OpenWopServices, seeding: Seeding) -> Sequence[Operation]:
+    memory = SeamMemory(entries=services.ref_entries, seeding=seeding)
     return (
         Operation(
             method="POST", path="/v1/test/memory/seed", name="openwop_seam_seed",
@@ -115,8 +115,8 @@ def _memory(services: OpenWopServices, seams: SeamServices) -> Sequence[Operatio
     )  # fmt: skip
 
 
-def _passes(services: OpenWopServices, seams: SeamServices) -> Sequence[Operation]:
-    passes = SeamPasses(services=services, seeding=seams.seeding)
+def _passes(services: OpenWopServices, seeding: Seeding) -> Sequence[Operation]:
+    passes = SeamPasses(services=services, seeding=seeding)
     return (
         Operation(
             method="POST", path="/v1/test/memory/compact", name="openwop_seam_compact",
@@ -149,28 +149,14 @@ def _commitment(services: OpenWopServices) -> Operation:
     )  # fmt: skip
 
 
-def _aliases(path: str, host: str, api: OpenWop) -> Sequence[Operation]:
+def _aliases(path: str, host: str, served: Mapping[str, Operation]) -> Sequence[Operation]:
     """The adapter's operations as another host has them."""
     entry, name = f"{path}/{{memoryId:path}}", f"openwop_seam_{host}"
     return (
-        Operation(
-            method="GET", path=path, name=f"{name}_list", role=Role.READER,
-            summary="Live entries of a ref, newest first.",
-            handler=api.list_entries, answer=m.ListedRefEntries, query=(REF, *LISTED, IN_RUN),
-            refusals=(404, 422),
-        ),
-        Operation(
-            method="GET", path=entry, name=f"{name}_get", role=Role.READER,
-            summary="One entry.",
-            handler=api.get_entry, answer=m.OneRefEntry, query=(REF, IN_RUN), refusals=(404, 422),
-        ),
-        Operation(
-            method="DELETE", path=entry, name=f"{name}_delete", role=Role.WRITER,
-            summary="Delete an entry.",
-            handler=api.delete_entry, answer=m.DeletedRefEntry, query=(REF, OF_RUN),
-            takes_key=True, refusals=(404, 409),
-        ),
-    )  # fmt: skip
+        replace(served["openwop_list"], path=path, name=f"{name}_list"),
+        replace(served["openwop_get"], path=entry, name=f"{name}_get"),
+        replace(served["openwop_delete"], path=entry, name=f"{name}_delete"),
+    )
 
 
 def _seam(operation: Operation) -> Operation:

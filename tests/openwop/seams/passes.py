@@ -10,19 +10,20 @@ from secrets import token_hex
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import NotFound
-from ...http.bodies import answered, written
-from ...http.endpoint import current_caller
-from ...memory.model.access import Caller
-from ...memory.model.space import MemoryRef
-from ..host_runs import RunBody, RunEndBody, RunSecretBody
-from ..memory.bodies import BODIES
-from ..memory.handlers import asked_once, noted
-from ..memory.queries import MOST_SHOWN
-from ..model.entries import RefDraft, RefEntryId, RefQuery
-from ..routes import OpenWopServices
-from ..rules.seeding import Seed, Seeding
+from agentops_memory.errors import NotFound
+from agentops_memory.http.bodies import answered, written
+from agentops_memory.http.endpoint import current_caller
+from agentops_memory.memory.model.access import Caller
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
+from agentops_memory.openwop.memory.bodies import BODIES
+from agentops_memory.openwop.memory.handlers import asked_once, noted
+from agentops_memory.openwop.memory.queries import MOST_SHOWN
+from agentops_memory.openwop.model.entries import RefDraft, RefEntryId, RefQuery
+from agentops_memory.openwop.routes import OpenWopServices
+
 from . import bodies as b
+from .seeding import Seed, Seeding
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)  # when the first source was put, on any day it is
 SECOND = timedelta(seconds=1)

@@ -7,17 +7,22 @@ from dataclasses import dataclass, field, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import OverQuota
-from ...http.bodies import written
-from ...http.endpoint import current_caller
-from ...http.protocol import Handler, Operation
-from ...memory.model.access import Caller, Role
-from ..memory.discovery import BASE
-from ..model.proposals import ArtifactKind, ProposalDraft, ProposalQuery, ProposalState
-from ..proposals import routes as proposal_routes
-from ..proposals.routes import PROPOSALS
-from ..rules.proposals.proposals import Proposals
-from ..rules.turns import Turns
+from agentops_memory.errors import OverQuota
+from agentops_memory.http.bodies import written
+from agentops_memory.http.endpoint import current_caller
+from agentops_memory.http.protocol import Handler, Operation
+from agentops_memory.memory.model.access import Caller, Role
+from agentops_memory.openwop.memory.discovery import BASE
+from agentops_memory.openwop.model.proposals import (
+    ArtifactKind,
+    ProposalDraft,
+    ProposalQuery,
+    ProposalState,
+)
+from agentops_memory.openwop.proposals import routes as proposal_routes
+from agentops_memory.openwop.proposals.routes import PROPOSALS
+from agentops_memory.openwop.rules.proposals.proposals import Proposals
+from agentops_memory.openwop.rules.turns import Turns
 
 SAMPLE = "/v1/host/sample"
 

@@ -6,8 +6,9 @@ A fixture that cannot show what it is there for fails; it never tells of somethi
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
-from ...memory.model.space import MemoryRef
-from ..memory.wire import JsonObject, entry
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.memory.wire import JsonObject, entry
+
 from .stage import REGISTERED, FixtureFailed, Stage, require, shown
 
 Fixture = Callable[[Stage], Awaitable[JsonObject]]
@@ -19,7 +20,7 @@ TOO_LONG = BUDGET + 200
 THERE = MemoryRef("conformance/another-tenant")  # where the other tenant has something
 
 
-async def noop(stage: Stage) -> JsonObject:
+async def noop(_: Stage) -> JsonObject:
     return {}
 
 

@@ -1,28 +1,32 @@
 """Entries as no request may put them: at an end that is past, dated, or with what is secret.
 
-The conformance seams alone need them: what a test demands of reading must be there first.
+What a test demands of reading must be there first.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
 
-from ...engine.callbacks import noop
-from ...engine.engine import Engine, Ids, Transaction
-from ...memory.idempotency import IdempotentRequest, idempotent
-from ...memory.limits import require_room
-from ...memory.model.access import Caller, Role
-from ...memory.model.stores import Written
-from ...memory.redactor import Redaction
-from ...recall.text.instants import whole_milliseconds
-from ..commitments import arm, conditions_of, meet
-from ..model.entries import RefDraft, RefEntry
-from ..sql.entries import RefTable
-from .changes import ScreenOutdated, added, removed
-from .rules import require_plain, require_ref
-from .screen import Screen
-from .screened_writes import IsCurrent, screen_of, written
+from agentops_memory.engine.callbacks import noop
+from agentops_memory.engine.engine import Engine, Ids, Transaction
+from agentops_memory.memory.idempotency import IdempotentRequest, idempotent
+from agentops_memory.memory.limits import require_room
+from agentops_memory.memory.model.access import Caller, Role
+from agentops_memory.memory.model.stores import Written
+from agentops_memory.memory.redactor import Redaction
+from agentops_memory.openwop.commitments import arm
+from agentops_memory.openwop.conditions import conditions_of, meet
+from agentops_memory.openwop.model.entries import RefDraft, RefEntry
+from agentops_memory.openwop.refs import ScreenOutdated
+from agentops_memory.openwop.rules.changes import added, removed
+from agentops_memory.openwop.rules.rules import require_plain, require_ref
+from agentops_memory.openwop.rules.screen import Screen
+from agentops_memory.openwop.rules.screened_writes import IsCurrent, screen_of, written
+from agentops_memory.openwop.sql.entries import RefTable
+from agentops_memory.recall.text.instants import whole_milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,10 @@ def _seeded(tx: Transaction, seed: Seed) -> RefEntry:
     if held is not None:
         removed(tx, held.memory)
     ends = None if seed.ends is None else whole_milliseconds(seed.ends)
-    entry = added(tx, draft, ends=ends, at=seed.at)
+    like: Any = None  # what a new entry takes of one whose place it has
+    if seed.at is not None:
+        like = SimpleNamespace(duplicates=1, last_seen_at=tx.now, created_at=seed.at)
+    entry = added(tx, draft, ends=ends, like=like)
     if ends is None or ends > tx.now:
         meet(tx, draft.ref, entry)
         arm(tx, entry.memory, conditions)

@@ -1,0 +1,1 @@
+"""The service with the routes that the published OpenWOP suite drives; `python -m` starts it."""
