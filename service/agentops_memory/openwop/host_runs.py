@@ -42,7 +42,6 @@ from .refs import (
     screen_of,
 )
 from .runs import (
-    EXPIRED,
     Run,
     RunEnded,
     RunEvent,
@@ -51,8 +50,8 @@ from .runs import (
     RunStatus,
     RunTable,
     SnapshotLost,
+    is_lost,
     known_run,
-    lost_of,
     new_run_id,
     open_run,
 )
@@ -229,7 +228,6 @@ class Runs:
         return opened
 
     async def get(self, caller: Caller, run_id: str) -> Run:
-        """The run."""
         caller.require(Role.READER)
         caller.require_refs()
         return await self.engine.read(caller, known_run, RunId(run_id))
@@ -468,7 +466,7 @@ def _source(tx: Transaction, run: RunId, from_sequence: int) -> tuple[Run, RunEv
     source = known_run(tx, run)
     last = tx[RunTable].last(source)
     if last is None:
-        raise SnapshotLost(run, from_sequence, EXPIRED)
+        raise SnapshotLost(run, from_sequence)
     if from_sequence > last.sequence + 1:
         raise InvalidSequence("fromSeq lies beyond the next event of the run.")
     events = "SELECT count(*) FROM run_events WHERE run = :run"
@@ -482,8 +480,8 @@ def _require_whole(
 ) -> tuple[MemoryRef, ...]:
     """The refs that the run has named; SnapshotLost if something that it saw of them is gone."""
     refs = tuple(MemoryRef(it) for it in sorted({*source.refs, *source.wrote}))
-    if reason := lost_of(tx, source, at, refs, until=tx.now):
-        raise SnapshotLost(source.id, from_sequence, reason)
+    if is_lost(tx, source, at, refs, until=tx.now):
+        raise SnapshotLost(source.id, from_sequence)
     return refs
 
 

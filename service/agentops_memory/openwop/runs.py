@@ -157,7 +157,7 @@ class SnapshotLost(Refusal):
 
     code = "replay_memory_snapshot_unavailable"
 
-    def __init__(self, source: RunId, from_sequence: int, reason: str) -> None:
+    def __init__(self, source: RunId, from_sequence: int, reason: str = EXPIRED) -> None:
         super().__init__("Memory as the run has seen it is not there any more.")
         self.source = source
         self.from_sequence = from_sequence
@@ -203,27 +203,25 @@ def snapshot_of(tx: Transaction, run: RunId, ref: MemoryRef) -> Snapshot:
     since = None if first is None else first.offset
     # Until then what expires is lost to it; from then on, expiry holds in the run itself.
     until = found.snapshot.at if is_host else found.started_at
-    reason = lost_of(tx, found, found.snapshot, [ref], until, since)
-    if reason is None and _may_have_been(tx, ref, found.snapshot):
-        reason = EXPIRED
-    if reason is not None:
-        raise SnapshotLost(found.source or found.id, found.from_sequence, reason)
-    return found.snapshot
+    at = found.snapshot
+    if is_lost(tx, found, at, [ref], until, since) or _may_have_been(tx, ref, at):
+        raise SnapshotLost(found.source or found.id, found.from_sequence)
+    return at
 
 
-def lost_of(
+def is_lost(
     tx: Transaction,
     run: Run,
     at: Snapshot,
     refs: Iterable[MemoryRef],
     until: datetime,
     since: Offset | None = None,
-) -> str | None:
-    """Why a snapshot that the run's log tells of is not there as a whole; None if it is."""
+) -> bool:
+    """Whether a snapshot that the run's log tells of is not there as a whole any more."""
     last = tx[RunTable].last(run)
     if last is None or not (run.is_open or last.type in ENDS.values()):
-        return EXPIRED  # the end of a log goes first
-    return EXPIRED if any(_has_lost(tx, ref, at, until, since) for ref in refs) else None
+        return True  # the end of a log goes first
+    return any(_has_lost(tx, ref, at, until, since) for ref in refs)
 
 
 def _has_lost(
@@ -306,7 +304,6 @@ class RunTable(Table):
     _uids: Uids
 
     def get(self, run: RunId) -> Run | None:
-        """The run."""
         found = self._first(run_of, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
         if found is not None and found.secrets == LOST:
             self._sql.note(self._connection, DamagedRow("runs", found.number, "secrets"))
@@ -432,7 +429,6 @@ class RunTable(Table):
             )
 
     def event(self, run: Run, sequence: int) -> RunEvent | None:
-        """The event of a run."""
         where = "v.run = :run AND v.sequence = :sequence"
         found = self.some(where, run=run.number, sequence=sequence)
         return found[0] if found else None
@@ -443,7 +439,6 @@ class RunTable(Table):
         return found[0] if found else None
 
     def log(self, run: Run, after: int, limit: int) -> list[RunEvent]:
-        """The events of a run after a sequence, in order."""
         return self.some(
             "v.run = :run AND v.sequence > :after ORDER BY v.sequence LIMIT :limit",
             run=run.number,
