@@ -30,8 +30,7 @@ from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.keys import KeyStore
 from .openintent import routes as openintent
 from .openwop import routes as openwop
-from .openwop.memory.discovery import Discovery
-from .openwop.routes import OpenWopOperations
+from .openwop.routes import Discovery, OpenWopOperations
 from .operations.files.atomic import require_local
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within

@@ -16,8 +16,9 @@ from agentops_memory.memory.model.stores import Written
 from agentops_memory.openwop.adapter import OneRefEntry, RefEntryBody
 from agentops_memory.openwop.api import Page
 from agentops_memory.openwop.entries import RefDraft, RefEntry
-from agentops_memory.openwop.model.runs import RunId
+from agentops_memory.openwop.host_runs import RegisteredSecret
 from agentops_memory.openwop.refs import RefEntryId, fitting
+from agentops_memory.openwop.runs import RunId
 
 from ..support.openwop_hosts import Json
 from ..support.requirements import requirement
@@ -79,8 +80,9 @@ class Wrong:
         )
         return Page("entries", shown)
 
-    async def register(self, *_: object) -> bool:
-        return "registers nothing" not in self.faults
+    async def register(self, *_: object) -> RegisteredSecret:
+        registered = "registers nothing" not in self.faults
+        return RegisteredSecret(secret_id="", registered=registered)
 
     async def forget(self, caller: Caller, _: str) -> None:
         self.held = [it for it in self.held if it[0] != caller.tenant]

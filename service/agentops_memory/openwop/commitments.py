@@ -42,7 +42,7 @@ from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
 from .api import BASE, Page, Param, Query, choice, limit, op
 from .conditions import SPACE, Condition, meet, rename_met, take_met, time_to_come
-from .memory.bodies import CAMEL, EntryName, Exact, MemoryRefText, Zoned
+from .fields import CAMEL, EntryName, Exact, MemoryRefText, Zoned
 from .model.entries import Recorded, RefEntry, RefEntryId, ref_entry_id
 from .model.runs import RunEventType
 from .refs import (

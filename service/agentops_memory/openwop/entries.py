@@ -29,7 +29,6 @@ from ..memory.writes import created
 from ..record import CamelRecord, Milliseconds
 from .model.runs import RunId
 from .refs import (
-    JsonObject,
     Offset,
     RefEntryId,
     Snapshot,
@@ -104,13 +103,6 @@ class Provenance(CamelRecord):
     superseded_by: tuple[RefEntryId, ...] | None = None
     seen: int
     last_seen_at: Milliseconds
-
-
-class Recorded(NamedTuple):
-    """An event that no run of a host has caused, and the refs that it is about."""
-
-    payload: JsonObject
-    refs: Sequence[str] = ()
 
 
 class ListedRef(NamedTuple):

@@ -1,18 +1,21 @@
-"""The route table of OpenWOP's agent memory, and what its refusals look like."""
+"""The route table of OpenWOP's agent memory: what is served, and what its refusals look like."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic.alias_generators import to_camel
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ..errors import Refusal
-from ..http.bodies import REDACTED, answered, written
+from ..errors import AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal, TooMany
+from ..http.bodies import JSON, REDACTED, answered, written
 from ..http.openapi import document
 from ..http.protocol import Operation, Protocol
 from ..http.refusals import Refusals
@@ -20,25 +23,247 @@ from ..http.request_ids import Refused
 from ..memory.model.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too
-from . import adapter, commitments
+from . import adapter, commitments, host_runs
 from .adapter import RefEntries
-from .commitments import Commitments
-from .memory import models as m
-from .memory import routes as memory
-from .memory import wire
-from .memory.discovery import Discovery
-from .memory.handlers import OpenWop
+from .api import BASE, LONGEST_BODY
+from .commitments import Commitments, ConditionKind
+from .host_runs import Runs
+from .model.passes import Trigger
+from .model.proposals import ArtifactKind
 from .passes import routes as passes
 from .proposals import routes as proposals
+from .refs import MAX_CONTENT, MemoryChanged, marked
 from .rules.forgetting import Forgetting
 from .rules.passes.passes import Passes
+from .rules.passes.rules import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded
 from .rules.proposals.proposals import Proposals
-from .rules.runs import Runs
-from .rules.screen import marked
+from .rules.proposals.rules import ACTIVATION, ArtifactInvalid
+from .runs import SnapshotLost
+
+JsonObject = dict[str, Any]
 
 PREFIX = "/v1"
 REPLAYED = "openwop-Idempotent-Replay"
 REFUSALS = Refusals()
+
+INVALID, UNAVAILABLE, FAILED = "validation_error", "service_unavailable", "internal_error"
+CODES = {  # by that of a refusal; those of the protocol's own refusals are theirs
+    "invalid_input": INVALID,
+    "denied": "forbidden",
+    "no_path": "not_found",
+    "no_method": "method_not_allowed",
+    "too_slow": "request_timeout",
+    "too_large": "payload_too_large",
+    "constraint_violation": "memory_changed",
+    "too_many": "rate_limited",
+    "over_quota": "quota_exceeded",
+    "db_locked": UNAVAILABLE,
+    "storage_full": UNAVAILABLE,
+    "timed_out": UNAVAILABLE,
+    "unavailable": UNAVAILABLE,
+    "failed": FAILED,
+}
+FIELDS_AT_FAULT = "The request is not valid."
+PATH = "/.well-known/openwop"
+
+MEMORY: dict[str, Any] = {
+    "supported": True,
+    "writable": True,
+    "maxEntrySizeBytes": MAX_CONTENT,
+    "ttlSupported": True,
+    "search": {"supported": True, "modes": ["filter"]},
+    "retention": {"ttl": True, "forget": True},
+    "attribution": {"supported": True, "emitsWriteEvents": True},
+    "compaction": {
+        "supported": True,
+        "trigger": Trigger.HOST_MANAGED.value,
+        "maxInputEntries": MOST_COMPACTED,
+        "maxOutputBytes": MAX_CONTENT,
+    },
+    "distillation": {
+        "supported": True,
+        "maxTokenBudget": MOST_TOKENS,
+        "scheduled": False,
+        "indexEmitted": False,
+        "tokenizerName": "utf8-bytes-div-4",
+    },
+    "injectionBudget": {"supported": True, "tokenCounter": "chars"},
+}
+AGENTS = {
+    "memoryBackends": ["long-term"],
+    "commitments": {"supported": True, "fireConditions": [it.value for it in ConditionKind]},
+    "proposals": {
+        "artifactKinds": [it.value for it in ArtifactKind],
+        "duplicationDetection": True,
+        "activation": "direct-rbac",
+    },
+}
+
+DOCUMENT: dict[str, Any] = {  # but for what settings decide
+    "protocolVersion": "1.0",
+    "supportedEnvelopes": [],
+    "schemaVersions": {},
+    "limits": {
+        "clarificationRounds": 0,
+        "schemaRounds": 0,
+        "envelopesPerTurn": 0,
+        "maxRequestBodyBytes": LONGEST_BODY,
+    },
+    "implementation": {"name": "agentops-memory"},
+    "supportedTransports": ["rest"],
+    "memory": MEMORY,
+    "agents": AGENTS,
+    "capabilities": {"memory": MEMORY, "agents": AGENTS},
+    "agentops-memory": {
+        "scope": "x-host-agentops-memory-query",
+        "base": BASE,
+        "activationScope": ACTIVATION,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """The same document for everybody."""
+
+    is_consolidating: bool  # whether refs are consolidated by themselves
+    keep_archives: timedelta  # 0: for ever
+
+    async def discover(self, request: Request) -> Response:
+        known = request.headers.get("if-none-match", "")
+        content = self.content()
+        tag = f'"{sha256(content).hexdigest()[:32]}"'
+        headers = {"ETag": tag, "Cache-Control": "public, max-age=300"}
+        tags = (it.strip().removeprefix("W/") for it in known.split(","))
+        if known.strip() == "*" or tag in tags:
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers, media_type=JSON)
+
+    def content(self) -> bytes:
+        families = {"memory": self._memory, "agents": self._agents}
+        return written(DOCUMENT | families | {"capabilities": families})
+
+    @property
+    def _memory(self) -> dict[str, Any]:
+        if not self.keep_archives:
+            return MEMORY
+        kept = TypeAdapter(timedelta).dump_python(self.keep_archives, mode="json")
+        return MEMORY | {"distillation": MEMORY["distillation"] | {"archiveRetention": kept}}
+
+    @property
+    def _agents(self) -> dict[str, Any]:
+        schedule = Trigger.HOST_MANAGED if self.is_consolidating else Trigger.ON_DEMAND
+        consolidation = {"supported": True, "schedule": schedule.value}
+        backends, *others = AGENTS.items()
+        return dict([backends, ("memoryConsolidation", consolidation), *others])
+
+
+class Fault(BaseModel):
+    """A field, and what is wrong with it."""
+
+    field: str
+    problem: str
+
+
+class ProblemDetails(BaseModel):
+    """More of a refusal, by its kind."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+    fields: list[Fault] = []
+    correlation_id: str | None = None
+    scope_required: str | None = None
+    retry_after_ms: int | None = None
+    scope: str | None = None
+    from_seq: int | None = None
+    source_run_id: str | None = None
+    reason: str | None = None
+    budget: int | None = None
+    minimum_required: int | None = None
+
+
+class OpenWopProblem(BaseModel):
+    """A refusal."""
+
+    error: str
+    message: str
+    details: ProblemDetails | None = None
+
+
+class HostDiscovery(BaseModel):
+    """What is served of OpenWOP."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    protocol_version: str
+    supported_envelopes: list[str]
+    schema_versions: dict[str, int]
+    limits: dict[str, int]
+    implementation: dict[str, str]
+    supported_transports: list[str]
+    memory: dict[str, Any]
+    agents: dict[str, Any]
+    capabilities: dict[str, Any]
+    fixtures: list[str] | None = None
+
+
+class ProtocolDescription(BaseModel):
+    """This protocol, in OpenAPI 3.1."""
+
+    openapi: str
+    info: dict[str, Any]
+    tags: list[dict[str, str]]
+    paths: dict[str, Any]
+    components: dict[str, Any]
+
+
+class KeyMismatch(Conflict):
+    """Another request was done under the idempotency key."""
+
+    code = "idempotency_key_mismatch"
+
+
+def as_known(refusal: Refusal) -> Refusal:
+    """The refusal as this protocol knows it, which has no name for a conflict of any kind."""
+    if isinstance(refusal, KeyReused):
+        return KeyMismatch(str(refusal))
+    return MemoryChanged() if isinstance(refusal, AnswerLost) else refusal
+
+
+def problem(refusal: Refusal, status: int, request_id: str) -> JsonObject:
+    """A refusal: its sentence holds nothing that was sent or stored."""
+    is_fields = isinstance(refusal, BadFields)
+    shown: JsonObject = {
+        "error": CODES.get(refusal.code, refusal.code),
+        "message": FIELDS_AT_FAULT if is_fields else str(refusal),
+    }
+    details = _details(refusal, status, request_id)
+    return shown | {"details": details} if details else shown
+
+
+def _details(refusal: Refusal, status: int, request_id: str) -> JsonObject:
+    details: JsonObject = {}
+    if isinstance(refusal, BadFields):
+        details["fields"] = [{"field": name, "problem": said} for name, said in refusal.faults]
+    if isinstance(refusal, ArtifactInvalid):
+        lacks = "must be text that is not empty"
+        details["fields"] = [
+            {"field": f"artifact.{name}", "problem": lacks} for name in refusal.missing
+        ]
+    if isinstance(refusal, Denied) and refusal.scope is not None:
+        details["scopeRequired"] = refusal.scope
+    if isinstance(refusal, TooMany):
+        details |= {"retryAfterMs": refusal.retry_after * 1000, "scope": refusal.scope}
+    if isinstance(refusal, BudgetExceeded):
+        details |= {"budget": refusal.budget, "minimumRequired": refusal.required}
+    if isinstance(refusal, SnapshotLost):
+        details |= {
+            "fromSeq": refusal.from_sequence,
+            "sourceRunId": refusal.source,
+            "reason": refusal.reason,
+        }
+    if status >= 500:
+        details["correlationId"] = request_id
+    return details
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +279,6 @@ class OpenWopServices:
     redaction: Redaction
     clock: Callable[[], datetime]
 
-    @property
-    def handlers(self) -> OpenWop:
-        """Those of runs."""
-        return OpenWop(runs=self.runs, commitments=self.commitments)
-
 
 OpenWopOperations = Callable[[OpenWopServices, Discovery], Sequence[Operation]]
 
@@ -69,14 +289,20 @@ def operations(
     """Every operation of the protocol, and more that are described with them."""
     it, description = services, Description()
     described = [
+        Operation(
+            method="GET", path=PATH, name="openwop_discover",
+            summary="What is served of OpenWOP.",
+            handler=discovery.discover, answer=HostDiscovery,
+            headers={"ETag": "Of the document."},
+        ),
         *adapter.operations(it.ref_entries),
-        *memory.operations(it.handlers, discovery),
+        *host_runs.operations(it.runs, it.commitments.fire_due),
         *passes.operations(it.passes, it.forgetting, it.redaction),
         *commitments.operations(it.commitments),
         *proposals.operations(it.proposals),
         *more,
         *description.operations,
-    ]
+    ]  # fmt: skip
     description.described += described
     return described
 
@@ -94,7 +320,7 @@ class Description:
             Operation(
                 method="GET", path=f"{PREFIX}/openapi.json", name="openwop_openapi",
                 summary="This protocol, in OpenAPI 3.1.",
-                handler=self.describe, answer=m.ProtocolDescription,
+                handler=self.describe, answer=ProtocolDescription,
             ),
         )  # fmt: skip
 
@@ -115,10 +341,10 @@ def require(_: Request, caller: Caller) -> None:
 def refused(refusal: Refusal) -> Response:
     """The answer to a refused request."""
 
-    known = wire.known(refusal)
+    known = as_known(refusal)
 
     def content(_: Scope, id_: str) -> bytes:
-        return written(wire.problem(known, REFUSALS.status(known.code), id_))
+        return written(problem(known, REFUSALS.status(known.code), id_))
 
     return Refused(known, REFUSALS, content)
 
@@ -129,7 +355,7 @@ PROTOCOL = Protocol(
     prefix=PREFIX,
     refusals=REFUSALS,
     refused=refused,
-    problem=m.OpenWopProblem,
+    problem=OpenWopProblem,
     sent=("If-None-Match", "OpenWOP-Version"),
     read=(REDACTED, "ETag", REPLAYED),
     replayed=REPLAYED,

@@ -8,8 +8,7 @@ from agentops_memory.errors import SettingRefused
 from agentops_memory.http.edge.auth import CREATE
 from agentops_memory.http.protocol import Operation
 from agentops_memory.memory.model.access import OPERATOR, TenantId
-from agentops_memory.openwop.memory.discovery import Discovery
-from agentops_memory.openwop.routes import OpenWopOperations, OpenWopServices
+from agentops_memory.openwop.routes import Discovery, OpenWopOperations, OpenWopServices
 from agentops_memory.settings.settings import Settings
 
 from .routes import operations

@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from agentops_memory.http.faults import fault_of
+from agentops_memory.openwop.host_runs import RunForkBody
 from agentops_memory.openwop.memory.bodies import (
     CAMEL,
     ContentText,
     Exact,
     MemoryRefText,
     OwnName,
-    RunForkBody,
     Tags,
     Zoned,
 )

@@ -25,8 +25,8 @@ from agentops_memory.openwop.memory import wire
 from agentops_memory.openwop.memory.bodies import BODIES
 from agentops_memory.openwop.memory.handlers import noted
 from agentops_memory.openwop.memory.queries import MOST_LISTED
-from agentops_memory.openwop.model.runs import Offset, RunEvent, RunEventType
 from agentops_memory.openwop.routes import OpenWopServices
+from agentops_memory.openwop.runs import RunEvent, RunEventType
 from agentops_memory.record import milliseconds
 
 from . import bodies as b
@@ -47,7 +47,8 @@ class SeamCommitments:
         given = await BODIES.read(request, b.SeamFireBody)
         noted(given.memory_ref)
         ref, caller = MemoryRef(given.memory_ref), current_caller(request)
-        _, since = await self.services.runs.events(caller, Offset(0), 1, "none")
+        newest = await self.services.runs.events(caller, after=0, limit=1, type="none")
+        since = int(str(newest.beside(0)["next"]))
         source = await self._put(caller, ref, f"Remind the team of {token_hex(8)}.")
         if given.condition == "time":
             armed = await self._armed(caller, source, ref, self._soon())
@@ -97,8 +98,9 @@ class SeamCommitments:
             raise Unavailable("The time has not come; try again.") from error
         await commitments.fire_due(caller)
 
-    async def _told(self, caller: Caller, armed: Commitment, since: Offset) -> list[RunEvent]:
+    async def _told(self, caller: Caller, armed: Commitment, since: int) -> list[RunEvent]:
         """The events that tell of its firing."""
         fired = RunEventType.FIRED.value
-        events, _ = await self.services.runs.events(caller, since, MOST_LISTED, fired)
+        page = await self.services.runs.events(caller, since, MOST_LISTED, fired)
+        events = [it for it in page.items if isinstance(it, RunEvent)]
         return [it for it in events if it.payload["commitmentId"] == armed.id]

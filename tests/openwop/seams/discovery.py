@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from json import loads
 
 from agentops_memory.http.bodies import written
-from agentops_memory.openwop.memory.discovery import Discovery
+from agentops_memory.openwop.routes import Discovery
 
 REPLAY = {"supported": True, "modes": ["replay"]}  # no branch: nothing is executed here
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from agentops_memory.http.bodies import Instant
 from agentops_memory.openwop.entries import RefEntry
-from agentops_memory.openwop.memory.models import CAMEL, ForkedRun, RunObject
+from agentops_memory.openwop.memory.models import CAMEL
 from agentops_memory.record import CamelRecord
 
 
@@ -28,21 +28,33 @@ class StartedSeamRun(BaseModel):
     error: SeamRunFault | None = None
 
 
-class SeamRunObject(RunObject):
+class SeamRunObject(BaseModel):
     """A run, and what its fixture has found, as long as this process knows it."""
 
     model_config = CAMEL
+    run_id: str
+    status: Literal["running", "completed", "failed", "cancelled"]
+    started_at: Instant
+    ended_at: Instant | None = None
+    agent_id: str | None = None
     workflow_id: str
+    kind: Literal["host", "pass", "replay", "branch"]
+    source_run_id: str | None = None
     completed_at: Instant | None = None
     event_log_schema_version: Literal[2]
     variables: dict[str, Any] | None = None
     error: SeamRunFault | None = None
 
 
-class ForkedSeamRun(ForkedRun):
+class ForkedSeamRun(BaseModel):
     """A run that was made of another one, and where it is told of."""
 
     model_config = CAMEL
+    run_id: str
+    source_run_id: str
+    from_seq: int
+    mode: Literal["replay", "branch"]
+    status: Literal["running", "completed", "failed", "cancelled"]
     events_url: str
 
 

@@ -18,9 +18,9 @@ from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.adapter import MOST_SHOWN
 from agentops_memory.openwop.entries import RefDraft, RefEntry
+from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
 from agentops_memory.openwop.memory.bodies import BODIES
 from agentops_memory.openwop.memory.handlers import asked_once, noted
-from agentops_memory.openwop.model.runs import RunDraft, RunStatus
 from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.routes import OpenWopServices
 
@@ -121,18 +121,20 @@ class SeamPasses:
         Whatever comes of the entries, they are gone afterwards.
         """
         entries, runs, value = self.services.ref_entries, self.services.runs, token_hex(16)
-        run, _ = await runs.open(caller, RunDraft(refs=(ref,)))
+        opened = await runs.open(caller, RunBody.model_validate({"memoryRefs": [ref]}))
+        run = opened.value.run_id
         seed = Seed(draft=RefDraft(ref=ref, content=f"The nightly job logs in with {value}."))
         planted: list[RefEntryId] = []
         try:
             planted += [it.id for it in await self.seeding.plant(caller, [seed, seed])]
-            await runs.register(caller, run.id, CANARY, value)
+            body = RunSecretBody.model_validate({"secretId": CANARY, "value": value})
+            await runs.register(caller, run, body)
             yield value, planted
         finally:
             for id_ in planted:
                 with suppress(NotFound):
                     await entries.delete(caller, memory_id=id_, memory_ref=ref)
-            await runs.end(caller, run.id, RunStatus.COMPLETED)
+            await runs.end(caller, run, RunEndBody(status="completed"))
 
     async def _content(self, caller: Caller, ref: MemoryRef, id_: RefEntryId) -> str:
         try:

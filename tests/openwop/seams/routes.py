@@ -14,10 +14,9 @@ from agentops_memory.http.protocol import Handler, Operation, Parameter
 from agentops_memory.memory.model.access import Role, TenantId
 from agentops_memory.openwop.adapter import LISTED
 from agentops_memory.openwop.api import op
-from agentops_memory.openwop.memory import models as m
-from agentops_memory.openwop.memory.discovery import Discovery
+from agentops_memory.openwop.host_runs import RunEvents
 from agentops_memory.openwop.memory.parameters import limit
-from agentops_memory.openwop.routes import OpenWopServices
+from agentops_memory.openwop.routes import Discovery, OpenWopServices
 from agentops_memory.openwop.routes import operations as openwop_operations
 
 from . import bodies as b
@@ -82,7 +81,7 @@ def _runs(seams: SeamRuns, served: Mapping[str, Operation]) -> Sequence[Operatio
         Operation(
             method="GET", path=f"{RUN}/events/poll", name="openwop_seam_poll_events",
             role=Role.READER, summary="The same; nothing is waited for.",
-            handler=seams.poll_events, answer=m.RunEvents,
+            handler=seams.poll_events, answer=RunEvents,
             query=(AFTER, LAST, limit(100, 1000)), refusals=(404,),
         ),
         Operation(

@@ -4,25 +4,27 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
+from json import loads
 from secrets import token_hex
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from agentops_memory.errors import BadFields, Refusal
-from agentops_memory.http.bodies import answered, written
+from agentops_memory.http.bodies import answered
 from agentops_memory.http.endpoint import current_caller
 from agentops_memory.http.requests import fitting
 from agentops_memory.memory.idempotency import IdempotentRequest
 from agentops_memory.memory.model.access import Caller, TenantId
-from agentops_memory.openwop.memory import wire
+from agentops_memory.openwop import routes
+from agentops_memory.openwop.host_runs import RunBody, RunEndBody
 from agentops_memory.openwop.memory.bodies import BODIES
-from agentops_memory.openwop.memory.handlers import BEYOND, asked_once, run_of
+from agentops_memory.openwop.memory.handlers import asked_once, run_of
 from agentops_memory.openwop.memory.queries import MOST_LISTED, SHOWN, Asked
-from agentops_memory.openwop.model.runs import Run, RunDraft, RunId, RunStatus
 from agentops_memory.openwop.routes import OpenWopServices
 from agentops_memory.openwop.rules.turns import Turns
-from agentops_memory.telemetry import annotate
+from agentops_memory.openwop.runs import Run, RunId
 
 from . import bodies as b
 from .fixtures import ACROSS, OWN, Fixture
@@ -38,15 +40,15 @@ MOST_KNOWN = 1000  # runs whose outcome is known
 class Outcome:
     """What a fixture has found, or why it has failed."""
 
-    variables: wire.JsonObject | None = None
-    error: wire.JsonObject | None = None
+    variables: routes.JsonObject | None = None
+    error: routes.JsonObject | None = None
 
     @property
-    def status(self) -> RunStatus:
-        return RunStatus.COMPLETED if self.error is None else RunStatus.FAILED
+    def status(self) -> Literal["completed", "failed"]:
+        return "completed" if self.error is None else "failed"
 
     @property
-    def shown(self) -> wire.JsonObject:
+    def shown(self) -> routes.JsonObject:
         members = {"variables": self.variables, "error": self.error}
         return {name: it for name, it in members.items() if it is not None}
 
@@ -100,14 +102,14 @@ class SeamRuns:
         if fixture is None:
             raise BadFields([("workflowId", "names no workflow that is served")])
         workflow = given.workflow_id
-        draft = RunDraft(workflow=workflow, refs=(ref_of(workflow),))
+        body = RunBody.model_validate({"workflowId": workflow, "memoryRefs": [ref_of(workflow)]})
         async with self._turn(caller, idempotency):  # what is sent again finds it done
-            run, _ = await self.services.runs.open(caller, draft, idempotency=idempotency)
-            annotate({"openwop.run_id": run.id})
+            opened = await self.services.runs.open(caller, body, idempotency=idempotency)
+            id_ = opened.value.run_id
             if idempotency is None or not idempotency.is_replay:
-                await self._do(fixture, self._stage(caller, run.id, workflow))
-        run = await self.services.runs.get(caller, run.id)
-        return answered(_started(run, self.outcomes.get(caller, run.id)), 201)
+                await self._do(fixture, self._stage(caller, id_, workflow))
+        run = await self.services.runs.get(caller, id_)
+        return answered(_started(run, self.outcomes.get(caller, id_)), 201)
 
     async def get_run(self, request: Request) -> Response:
         caller, id_ = current_caller(request), run_of(request)
@@ -121,11 +123,9 @@ class SeamRuns:
         limit = asked.limit(SHOWN, MOST_LISTED)
         asked.done()
         since = after if last is None else last
-        log = await self.services.runs.log(current_caller(request), run_of(request), since, limit)
-        events = [wire.event(each) for each in log.events]
-        shown = events[: len(fitting(map(written, events)))]
-        is_complete = log.is_complete and len(shown) == len(events)
-        return answered({"events": shown, "isComplete": is_complete})
+        page = await self.services.runs.log(current_caller(request), run_of(request), since, limit)
+        shown = fitting(it.json_bytes() for it in page.items)
+        return answered({"events": [loads(it) for it in shown], **page.beside(len(shown))})
 
     async def fork_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamForkBody)
@@ -134,14 +134,13 @@ class SeamRuns:
         forked = await self.services.runs.fork(
             caller,
             source,
-            min(given.from_seq or 0, BEYOND),
-            is_branch=is_branch,
+            given,
             idempotency=idempotency,
         )
         if not is_branch:  # nothing is done again, so nothing else is found
-            self.outcomes.add(caller, forked.id, self.outcomes.get(caller, source))
-        shown = wire.forked(forked, given.mode)
-        return answered(shown | {"eventsUrl": f"{RUNS}/{forked.id}/events"}, 201)
+            self.outcomes.add(caller, forked.run_id, self.outcomes.get(caller, source))
+        events = {"eventsUrl": f"{RUNS}/{forked.run_id}/events"}
+        return answered(loads(forked.json_bytes()) | events, 201)
 
     def _turn(
         self, caller: Caller, idempotency: IdempotentRequest | None
@@ -168,10 +167,10 @@ class SeamRuns:
         try:
             outcome = await _outcome(fixture, stage)
         except BaseException:
-            await self.services.runs.end(stage.caller, stage.run, RunStatus.FAILED)
+            await self.services.runs.end(stage.caller, stage.run, RunEndBody(status="failed"))
             raise
         self.outcomes.add(stage.caller, stage.run, outcome)
-        await self.services.runs.end(stage.caller, stage.run, outcome.status)
+        await self.services.runs.end(stage.caller, stage.run, RunEndBody(status=outcome.status))
 
 
 async def _outcome(fixture: Fixture, stage: Stage) -> Outcome:
@@ -181,21 +180,21 @@ async def _outcome(fixture: Fixture, stage: Stage) -> Outcome:
     except FixtureFailed as failure:
         return Outcome(error={"code": failure.code, "message": str(failure)})
     except Refusal as refusal:
-        code = wire.CODES.get(refusal.code, refusal.code)
+        code = routes.CODES.get(refusal.code, refusal.code)
         return Outcome(error={"code": code, "message": str(refusal)})
     return Outcome(variables=variables)
 
 
-def _snapshot(run: Run) -> wire.JsonObject:
+def _snapshot(run: Run) -> routes.JsonObject:
     """The run as a suite knows it."""
-    shown = wire.run(run) | {
+    shown: routes.JsonObject = loads(run.json_bytes()) | {
         "workflowId": run.workflow or run.kind.value,
         "eventLogSchemaVersion": LOG_VERSION,
     }
     return shown | {"completedAt": shown["endedAt"]} if "endedAt" in shown else shown
 
 
-def _started(run: Run, outcome: Outcome) -> wire.JsonObject:
+def _started(run: Run, outcome: Outcome) -> routes.JsonObject:
     url = f"{RUNS}/{run.id}"
     shown = {
         "runId": run.id,

@@ -10,11 +10,12 @@ from agentops_memory.memory.model.access import Caller, TenantId
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntries, RefEntryBody
 from agentops_memory.openwop.entries import RefDraft, RefEntry
+from agentops_memory.openwop.host_runs import RunSecretBody
 from agentops_memory.openwop.memory.wire import JsonObject
-from agentops_memory.openwop.model.runs import RunId
 from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.rules.forgetting import Forgetting
 from agentops_memory.openwop.rules.runs import Runs
+from agentops_memory.openwop.runs import RunId
 
 from .seeding import Seed, Seeding
 
@@ -126,7 +127,8 @@ class Stage:
     async def registered(self) -> str:
         """A new value, which is a secret of the run from now on."""
         value = self.new_secret()
-        if not await self.runs.register(self.caller, self.run, REGISTERED, value):
+        body = RunSecretBody.model_validate({"secretId": REGISTERED, "value": value})
+        if not (await self.runs.register(self.caller, self.run, body)).registered:
             raise FixtureFailed("secret_not_registered", "The value could not be registered.")
         return value
 

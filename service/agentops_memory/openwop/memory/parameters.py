@@ -1,13 +1,4 @@
-"""The parameters that several operations take."""
+"""Moved."""
+# ruff: noqa: PLC0414
 
-from ...http.protocol import Parameter
-
-
-def limit(usual: int, most: int) -> Parameter:
-    """How many."""
-    return Parameter(
-        name="limit",
-        kind="integer",
-        help=f"How many, {usual} unless told; at most {most:,}.",
-        is_row_count=True,
-    )
+from ..api import limit as limit

@@ -10,7 +10,7 @@ from ....memory.model.space import MemoryRef
 from ....recall.text.normalization import sha256_of
 from ...model.entries import Origin, RefDraft, RefEntry
 from ...model.passes import ArchiveDraft, Distilled, Inputs, Link, Pass, PassDone, PassKind, Trigger
-from ...model.runs import JsonObject, Run, RunDraft, RunEventType, RunId, RunKind, RunStatus
+from ...model.runs import JsonObject, Run, RunEventType, RunId, RunKind, RunStatus
 from ...sql.entries import RefTable
 from ...sql.passes import PassTable
 from ...sql.runs import RunTable
@@ -59,7 +59,7 @@ def put_archive(
         removed(tx, held.memory)  # of others that had the ids of these: it may say too much
         held = None
     require_room(tx)
-    run = tx[RunTable].open(RunDraft(refs=(draft.ref,)), kind=RunKind.PASS)
+    run = tx[RunTable].open(refs=(draft.ref,), kind=RunKind.PASS)
     entry = held or _archive(tx, draft, run)
     if draft.supersedes:
         tx[PassTable].link(run, [Link(entry.memory, it) for it in sources], counts=False)

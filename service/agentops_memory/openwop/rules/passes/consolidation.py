@@ -10,7 +10,7 @@ from ....memory.model.memory import UNSAVED, MemoryId
 from ....memory.model.space import MemoryRef
 from ...model.entries import RefEntry, RefEntryId
 from ...model.passes import Link, Merge, Pass, PassDone, Trigger
-from ...model.runs import Run, RunDraft, RunEventType, RunId, RunKind, RunStatus
+from ...model.runs import Run, RunEventType, RunId, RunKind, RunStatus
 from ...sql.entries import RefTable
 from ...sql.passes import PassTable
 from ...sql.runs import RunTable
@@ -130,7 +130,7 @@ def begin_pass(
     for broken_off in tx[PassTable].unfinished(ref):
         tx[RunTable].end(broken_off, RunStatus.FAILED)
     sources = [merge_sources(tx, ref, place, merge) for place, merge in enumerate(merges)]
-    run = tx[RunTable].open(RunDraft(refs=(ref,)), kind=RunKind.PASS)
+    run = tx[RunTable].open(refs=(ref,), kind=RunKind.PASS)
     begun = Begun(run=run.id, ref=ref)
     for merge, merged in zip(merges, sources, strict=True):
         entry = merge_entries(tx, run, ref, merge, merged, screen)

@@ -1,0 +1,597 @@
+"""Runs: what happens in each, and the memory that it sees.
+
+Hosts open runs; what the service does by itself, or without a host's run, is one, too.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any, NamedTuple, NewType, TypeVar
+
+from pydantic import Field
+
+from ..engine.engine import Transaction
+from ..errors import Conflict, DamagedRow, NotFound, Refusal
+from ..memory.model.memory import MemoryId
+from ..memory.model.space import MemoryRef
+from ..memory.sql.rows import (
+    EARLIEST,
+    LAST,
+    StrictRow,
+    count,
+    counts_of,
+    instant,
+    member,
+    micros,
+    optional_instant,
+    tag_array,
+)
+from ..memory.sql.table import Sql, Table
+from ..recall.text.ids import Uids
+from ..recall.text.json_words import stored_object
+from ..record import CamelRecord, Milliseconds
+from .refs import JsonObject, Offset, Snapshot, put_by, undeleted_at, values
+
+T = TypeVar("T")
+Internal = Annotated[T, Field(exclude=True)]
+"""A field that no client sees."""
+
+RunId = NewType("RunId", str)
+"""A host's name for a run, or `run_` and the digits of a stable id."""
+
+HEARD = timedelta(seconds=1)  # how exactly it is noted when something was done
+EXPIRED = "retention_expired"  # why a snapshot is lost
+FORGOTTEN = "forgotten:"  # how refs are called whose names are
+LOST = {"": 1}  # the secrets of a run of which it is not known how many: no put in it is safe
+
+
+class RunKind(StrEnum):
+    """Whose run it is, and of what."""
+
+    HOST = "host"
+    PASS = "pass"  # noqa: S105 - what the service did by itself, or was asked for without a run
+    REPLAY = "replay"  # a copy of another one's log
+    BRANCH = "branch"  # begun where another one was
+
+
+class RunStatus(StrEnum):
+    """How a run has ended, if it has."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class RunEventType(StrEnum):
+    """What a run's log tells; no payload holds content."""
+
+    STARTED = "run.started"
+    COMPLETED = "run.completed"
+    FAILED = "run.failed"
+    CANCELLED = "run.cancelled"
+    WRITTEN = "memory.written"
+    COMPACTED = "memory.compacted"
+    CONSOLIDATED = "agent.memory.consolidated"
+    FIRED = "commitment.fired"
+    PROPOSED = "proposal.created"
+    ACTIVATED = "proposal.activated"
+    DELETED = "agentops-memory.memory.deleted"
+    FORGOTTEN = "agentops-memory.memory.forgotten"
+    UNDONE = "agentops-memory.pass.undone"
+
+
+# What is told of every run that has failed: why it did is the host's to know.
+RUN_FAILED: Mapping[str, str] = {"code": "run_failed", "message": "The run has failed."}
+
+ENDS: Mapping[RunStatus, RunEventType] = {
+    it: RunEventType(f"run.{it}") for it in RunStatus if it is not RunStatus.RUNNING
+}
+
+
+class Run(CamelRecord):
+    """A run."""
+
+    id: RunId = Field(serialization_alias="runId")
+    status: RunStatus
+    started_at: Milliseconds
+    ended_at: Milliseconds | None = None
+    agent: str | None = Field(default=None, serialization_alias="agentId")
+    workflow: str | None = Field(default=None, serialization_alias="workflowId")
+    kind: RunKind
+    source: RunId | None = Field(default=None, serialization_alias="sourceRunId")
+    number: Internal[int]
+    refs: Internal[tuple[str, ...]]  # that it was going to use
+    wrote: Internal[tuple[str, ...]]  # that it has written to
+    from_sequence: Internal[int]  # of the source, at which a fork begins
+    snapshot: Internal[Snapshot]
+    secrets: Internal[Mapping[str, int]]  # how many values each id has
+    heard_at: Internal[datetime]  # when something was last done in it
+
+    @property
+    def is_open(self) -> bool:
+        return self.status is RunStatus.RUNNING
+
+
+class RunEvent(CamelRecord):
+    """Something that happened in a run. A copy keeps the snapshot of what it is copied from."""
+
+    id: str = Field(serialization_alias="eventId")
+    run: RunId = Field(serialization_alias="runId")
+    type: RunEventType
+    payload: dict[str, Any]
+    at: Milliseconds = Field(serialization_alias="timestamp")
+    sequence: int  # from 0, without gaps
+    node: str | None = Field(default=None, serialization_alias="nodeId")
+    offset: Internal[Offset]
+    snapshot: Internal[Snapshot]  # memory just after it
+
+
+class Recorded(NamedTuple):
+    """An event that no run of a host has caused, and the refs that it is about."""
+
+    payload: JsonObject
+    refs: Sequence[str] = ()
+
+
+class RunEnded(Conflict):
+    """The run has ended, and takes no write."""
+
+    code = "run_terminal"
+
+    def __init__(self) -> None:
+        super().__init__("The run has ended.")
+
+
+class SecretsLost(Conflict):
+    """Values of the run are not known in this process: what is put now could hold them."""
+
+    code = "run_secrets_lost"
+
+
+class SnapshotLost(Refusal):
+    """Something that the run has seen is gone; today's memory never stands in."""
+
+    code = "replay_memory_snapshot_unavailable"
+
+    def __init__(self, source: RunId, from_sequence: int, reason: str = EXPIRED) -> None:
+        super().__init__("Memory as the run has seen it is not there any more.")
+        self.source = source
+        self.from_sequence = from_sequence
+        self.reason = reason
+
+
+def known_run(tx: Transaction, run: RunId) -> Run:
+    """The run, or NotFound."""
+    found = tx[RunTable].get(run)
+    if found is None:
+        raise NotFound("run not found")
+    return found
+
+
+def open_run(tx: Transaction, run: RunId) -> Run:
+    """The run, or NotFound; RunEnded if it has ended."""
+    found = known_run(tx, run)
+    if not found.is_open:
+        raise RunEnded
+    return found
+
+
+def require_secrets(run: Run, held: Mapping[str, int]) -> None:
+    """Refuse with SecretsLost if an id has fewer values here than the run has registered."""
+    if any(held.get(id_, 0) < count for id_, count in run.secrets.items()):
+        raise SecretsLost("The values that the run has registered are lost: register them again.")
+
+
+# What a run sees: memory as it was when it began, whole or refused (OpenWOP RFC 0004 §A).
+
+
+def snapshot_of(tx: Transaction, run: RunId, ref: MemoryRef) -> Snapshot:
+    """What the run sees of the ref; NotFound, SnapshotLost.
+
+    While a run is open, what it may see is kept, but for what expires. Of a run that has
+    ended, and of refs that a fork's source had not named, something may be gone.
+    """
+    found = known_run(tx, run)
+    is_host = found.kind is RunKind.HOST
+    if found.is_open and (is_host or ref in found.refs):
+        return found.snapshot
+    first = tx[RunTable].event(found, 0)
+    since = None if first is None else first.offset
+    # Until then what expires is lost to it; from then on, expiry holds in the run itself.
+    until = found.snapshot.at if is_host else found.started_at
+    at = found.snapshot
+    if is_lost(tx, found, at, [ref], until, since) or _may_have_been(tx, ref, at):
+        raise SnapshotLost(found.source or found.id, found.from_sequence)
+    return at
+
+
+def is_lost(
+    tx: Transaction,
+    run: Run,
+    at: Snapshot,
+    refs: Iterable[MemoryRef],
+    until: datetime,
+    since: Offset | None = None,
+) -> bool:
+    """Whether a snapshot that the run's log tells of is not there as a whole any more."""
+    last = tx[RunTable].last(run)
+    if last is None or not (run.is_open or last.type in ENDS.values()):
+        return True  # the end of a log goes first
+    return any(_has_lost(tx, ref, at, until, since) for ref in refs)
+
+
+def _has_lost(
+    tx: Transaction, ref: MemoryRef, at: Snapshot, until: datetime, since: Offset | None
+) -> bool:
+    """Whether something of a snapshot had expired by then, or was erased.
+
+    What was still there after the event `since`, and has expired by now, is no loss. An end that
+    is damaged may be any.
+    """
+    leads = tx[Sql].dialect.leads
+    is_no_end = f"e.ends_at NOT BETWEEN {EARLIEST} AND {LAST}"
+    return tx[Sql].exists(
+        f"""SELECT 1
+              FROM refs f
+             {leads} ref_losses e ON e.space_id = f.space_id
+             WHERE f.ref = :ref AND e.memory_id <= :high AND e.deleted_after >= :offset
+                   AND (e.ends_at IS NULL OR e.ends_at > :at OR {is_no_end})
+                   AND NOT coalesce(e.deleted_after >= :since AND e.ends_at > :until
+                                    AND e.ends_at <= :now, FALSE)
+             UNION ALL
+            SELECT 1
+              FROM refs f
+             {leads} ref_entries e {tx[Sql].dialect.hint("ref_entries_by_end")}
+                   ON e.space_id = f.space_id
+             WHERE f.ref = :ref AND {put_by("e")} AND {undeleted_at("e")}
+                   AND e.ends_at IS NOT NULL
+                   AND ((e.ends_at > :at AND e.ends_at <= :until) OR {is_no_end})
+             LIMIT 1""",
+        ref=ref,
+        at=micros(at.at),
+        until=micros(until),
+        since=since,
+        now=micros(max(tx.now, at.at)),  # a clock that went back brings nothing into a snapshot
+        **values(at),
+    )
+
+
+# Whether anything was in a ref by then, in the order in which it is soonest found.
+_KNOWN = " UNION ALL ".join(
+    f"""SELECT 1
+          FROM refs f
+          JOIN {rows} e ON e.space_id = f.space_id {which}
+         WHERE f.ref = :ref AND e.memory_id <= :high"""
+    for rows, which in (
+        ("ref_entries", "AND e.deleted_after IS NULL"),
+        ("ref_losses", ""),
+        ("ref_entries", "AND e.deleted_after IS NOT NULL"),
+    )
+)
+
+
+def _may_have_been(tx: Transaction, ref: MemoryRef, at: Snapshot) -> bool:
+    """Whether a ref of which nothing is known then may be one whose name is forgotten."""
+    sql = tx[Sql]
+    return not sql.exists(_KNOWN, ref=ref, high=at.high) and sql.exists(
+        f"""SELECT 1
+              FROM refs f
+              JOIN ref_losses l ON l.space_id = f.space_id
+             WHERE f.ref >= '{FORGOTTEN}' AND f.ref < '{FORGOTTEN[:-1]};'
+                   AND l.memory_id <= :high AND {undeleted_at("l")}
+             LIMIT 1""",
+        **values(at),
+    )
+
+
+# The rows.
+
+RUN = """id, name, kind, status, agent, workflow, refs, source, from_sequence, log_offset, high,
+         at, secrets, wrote, started_at, heard_at, ended_at"""
+_EVENT = """v.id, v.uid, r.name, v.sequence, v.type, v.payload, v.node, v.at,
+            coalesce(v.copied, v.id), v.high, r.workflow, r.kind"""
+
+
+@dataclass(eq=False)
+class RunTable(Table):
+    """Runs and their events."""
+
+    _now: datetime
+    _uids: Uids
+
+    def get(self, run: RunId) -> Run | None:
+        found = self._first(run_of, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
+        if found is not None and found.secrets == LOST:
+            self._sql.note(self._connection, DamagedRow("runs", found.number, "secrets"))
+        return found
+
+    def open(
+        self,
+        id_: RunId | None = None,
+        agent: str | None = None,
+        workflow: str | None = None,
+        refs: Sequence[str] = (),
+        *,
+        of: Run | None = None,
+        kind: RunKind = RunKind.HOST,
+    ) -> Run:
+        """Open a run, and begin its log. Its snapshot is memory as it is then.
+
+        A branch of another run has that one's snapshot and sequence.
+        """
+        id_, now = id_ or new_run_id(self._uids.make(self._now)), micros(self._now)
+        number = self._inserted(
+            "runs",
+            name=id_,
+            kind=kind.value,
+            status=RunStatus.RUNNING.value,
+            agent=agent,
+            workflow=workflow,
+            refs=tag_array(refs),
+            source=of and of.id,
+            from_sequence=of.from_sequence if of else 0,
+            log_offset=of.snapshot.offset if of else 0,
+            high=of.snapshot.high if of else 0,
+            at=micros(of.snapshot.at) if of else now,
+            secrets="{}",
+            wrote="[]",
+            started_at=now,
+            heard_at=now,
+            ended_at=None,
+        )
+        offset = self._tell(number, 0, RunEventType.STARTED, {"workflowId": workflow or kind.value})
+        if of is None:
+            self._execute(
+                """UPDATE runs
+                      SET log_offset = :offset,
+                          high = (SELECT high FROM run_events WHERE id = :offset)
+                    WHERE id = :number""",
+                number=number,
+                offset=offset,
+            )
+        return self._known(id_)
+
+    def tell(
+        self, run: Run, type_: RunEventType, payload: JsonObject, node: str | None = None
+    ) -> None:
+        """Add an event to the log of a run."""
+        last = self._number("SELECT max(sequence) FROM run_events WHERE run = :run", run=run.number)
+        self._tell(run.number, last + 1, type_, payload, node)
+
+    def end(self, run: Run, status: RunStatus) -> Run:
+        """End a run; the last event of its log says how."""
+        self.tell(run, ENDS[status], {})
+        self._execute(
+            "UPDATE runs SET status = :status, ended_at = :now WHERE id = :number",
+            number=run.number,
+            status=status.value,
+            now=micros(self._now),
+        )
+        return self._known(run.id)
+
+    def record(self, type_: RunEventType, events: Sequence[Recorded]) -> None:
+        """Make a run of the kind `pass` for each event, of which there is one at least.
+
+        Its log is complete: the run has started, the event, the run has completed. However many
+        there are, the others take two statements, which copy the first.
+        """
+        payload, refs = events[0]
+        first = self.open(refs=refs, kind=RunKind.PASS)
+        self.tell(first, type_, payload)
+        first = self.end(first, RunStatus.COMPLETED)
+        if not (others := events[1:]):
+            return
+        started, _, ended = log = self.log(first, -1, 3)
+        value = partial(self._sql.element, "given.value")
+        ids = [new_run_id(self._uids.make(self._now)) for _ in others]
+        numbers = dict(
+            self._execute(
+                f"""INSERT INTO runs (name, kind, status, refs, from_sequence, log_offset, high, at,
+                                      secrets, wrote, started_at, heard_at, ended_at)
+                    SELECT {value(0)}, r.kind, r.status, {value(1)}, r.from_sequence, r.log_offset,
+                           r.high, r.at, r.secrets, r.wrote, r.started_at, r.heard_at, r.ended_at
+                      FROM {self._sql.texts("given")}
+                     {self._sql.leads} runs r ON r.id = :like
+                  ORDER BY given.key
+                 RETURNING name, id""",
+                texts=_rows(zip(ids, (tag_array(refs) for _, refs in others), strict=True)),
+                like=first.number,
+            )
+        )
+        self._execute(
+            f"""INSERT INTO run_events (uid, run, sequence, type, payload, at, high)
+                SELECT {value(0)}, CAST({value(1)} AS BIGINT), CAST({value(2)} AS BIGINT),
+                       {value(3)}, {value(4)}, :now, :high
+                  FROM {self._sql.texts("given")}
+              ORDER BY given.key""",
+            texts=_rows(
+                (self._uids.make(self._now), numbers[id_], it.sequence, it.type, payload_text(each))
+                for id_, (payload, _) in zip(ids, others, strict=True)
+                for it, each in zip(log, (started.payload, payload, ended.payload), strict=True)
+            ),
+            high=first.snapshot.high,
+            now=micros(self._now),
+        )
+
+    def hear(self, run: Run, ref: MemoryRef | None = None) -> None:
+        """Note that something was done in a run, to a ref; the same is not noted each time."""
+        wrote = run.wrote if ref is None or ref in run.wrote else (*run.wrote, ref)
+        if wrote is not run.wrote or abs(self._now - run.heard_at) >= HEARD:
+            self._execute(
+                "UPDATE runs SET heard_at = :now, wrote = :wrote WHERE id = :number",
+                number=run.number,
+                wrote=tag_array(wrote),
+                now=micros(self._now),
+            )
+
+    def event(self, run: Run, sequence: int) -> RunEvent | None:
+        where = "v.run = :run AND v.sequence = :sequence"
+        found = self.some(where, run=run.number, sequence=sequence)
+        return found[0] if found else None
+
+    def last(self, run: Run) -> RunEvent | None:
+        """The last event of a run so far; None if its events are gone."""
+        found = self.some("v.run = :run ORDER BY v.sequence DESC LIMIT 1", run=run.number)
+        return found[0] if found else None
+
+    def log(self, run: Run, after: int, limit: int) -> list[RunEvent]:
+        return self.some(
+            "v.run = :run AND v.sequence > :after ORDER BY v.sequence LIMIT :limit",
+            run=run.number,
+            after=after,
+            limit=limit,
+        )
+
+    def some(self, which: str, **values: object) -> list[RunEvent]:
+        """Events `v` of runs `r`."""
+        rows = self._execute(
+            f"SELECT {_EVENT} FROM run_events v JOIN runs r ON r.id = v.run WHERE {which}", **values
+        )
+        return list(map(_event_of, rows))
+
+    def newest(self) -> Offset:
+        """The offset of the newest event; 0 if there is none."""
+        return Offset(self._number("SELECT coalesce(max(id), 0) FROM run_events"))
+
+    def silent(self, until: datetime, most: int) -> list[RunId]:
+        """Open runs in which nothing was done since then."""
+        rows = self._execute(
+            f"""SELECT {RUN}
+                  FROM runs
+                 WHERE ended_at IS NULL AND heard_at <= :until
+              ORDER BY high, log_offset, id
+                 LIMIT :most""",
+            until=micros(until),
+            most=most,
+        )
+        return [run.id for run in self._intact(rows, run_of)]
+
+    def past(self, until: datetime, most: int, *, with_events: bool) -> list[int]:
+        """Runs that had ended by then, of which there are events still; or all of them."""
+        told = "AND EXISTS (SELECT 1 FROM run_events WHERE run = runs.id)" if with_events else ""
+        return self._scalars(
+            f"SELECT id FROM runs WHERE ended_at <= :until {told} LIMIT :most",
+            until=micros(until),
+            most=most,
+        )
+
+    def forget_events(self, runs: Sequence[int], most: int) -> int:
+        """Remove events of runs, at most so many; how many were removed."""
+        return self._execute(
+            f"""DELETE FROM run_events
+                 WHERE id IN (SELECT v.id
+                                FROM {self._sql.ids("given")}
+                                JOIN run_events v ON v.run = given.value
+                            ORDER BY v.run, v.sequence DESC
+                               LIMIT :most)""",
+            ids=json.dumps(list(runs)),
+            most=most,
+        ).rowcount
+
+    def forget(self, runs: Sequence[int]) -> int:
+        """Remove runs, with what events they have left; how many were removed."""
+        given, ids = f"(SELECT value FROM {self._sql.ids('given')})", json.dumps(list(runs))
+        self._execute(f"DELETE FROM run_events WHERE run IN {given}", ids=ids)
+        gone = self._execute(f"DELETE FROM runs WHERE id IN {given}", ids=ids).rowcount
+        self._execute(  # what no run that is left can have seen
+            """DELETE FROM ref_losses
+                WHERE deleted_after < (SELECT min(log_offset) FROM runs)
+                      OR NOT EXISTS (SELECT 1 FROM runs)"""
+        )
+        self._execute(
+            """DELETE FROM ref_supersessions
+                WHERE ended_after < (SELECT min(log_offset) FROM runs)
+                      OR (ended_after IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs))"""
+        )
+        return gone
+
+    def _known(self, id_: RunId) -> Run:
+        run = self.get(id_)
+        assert run is not None  # this transaction has just written it
+        return run
+
+    def _tell(
+        self,
+        number: int,
+        sequence: int,
+        type_: RunEventType,
+        payload: JsonObject,
+        node: str | None = None,
+    ) -> int:
+        return self._inserted(
+            "run_events",
+            uid=self._uids.make(self._now),
+            run=number,
+            sequence=sequence,
+            type=type_.value,
+            payload=payload_text(payload),
+            node=node,
+            at=micros(self._now),
+            high=self._number("SELECT coalesce(max(id), 0) FROM memories"),
+        )
+
+
+def new_run_id(uid: str) -> RunId:
+    return RunId(f"run_{uid.replace('-', '')}")
+
+
+def run_of(row: Any) -> Run:
+    """The run in a row of RUN."""
+    (number, id_, kind, status, agent, workflow, refs, source, sequence, offset, high, at, secrets,
+     wrote, started_at, heard_at, ended_at) = row  # fmt: skip
+    strict = StrictRow("runs", number)
+    return Run(
+        number=number,
+        id=RunId(id_),
+        kind=strict.member("kind", RunKind, kind),
+        status=strict.member("status", RunStatus, status),
+        agent=agent,
+        workflow=workflow,
+        refs=strict.texts("refs", refs),
+        source=None if source is None else RunId(source),
+        from_sequence=count(sequence),
+        snapshot=Snapshot(offset=Offset(offset), high=MemoryId(high), at=instant(at)),
+        secrets=LOST if (counts := counts_of(secrets)) is None else counts,
+        wrote=strict.texts("wrote", wrote),
+        started_at=instant(started_at),
+        heard_at=instant(heard_at),
+        ended_at=optional_instant(ended_at),
+    )
+
+
+def payload_text(payload: JsonObject) -> str:
+    """What an event tells, as its row has it."""
+    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+
+
+def _event_of(row: Any) -> RunEvent:
+    offset, uid, run, sequence, type_, payload, node, at, of, high, workflow, kind = row
+    then, type_ = instant(at), member(RunEventType, type_, RunEventType.WRITTEN)
+    told = stored_object(payload) or {}
+    if type_ is RunEventType.STARTED and "workflowId" not in told:
+        # Of an older version. What a replay is a copy of may be gone: most runs are of hosts.
+        known = member(RunKind, kind, RunKind.HOST)
+        named = RunKind.HOST if known is RunKind.REPLAY else known
+        told = {"workflowId": workflow or named.value, **told}
+    if type_ is RunEventType.FAILED:
+        told = {"error": dict(RUN_FAILED), **told}
+    return RunEvent(
+        offset=Offset(offset),
+        id=f"evt_{uid.replace('-', '')}",
+        run=RunId(run),
+        sequence=count(sequence),
+        type=type_,
+        payload=told,
+        node=node,
+        at=then,
+        snapshot=Snapshot(offset=Offset(of), high=MemoryId(high), at=then),
+    )
+
+
+def _rows(rows: Iterable[Sequence[object]]) -> str:
+    """A JSON array of texts, each a JSON array itself: the rows that a statement inserts."""
+    return json.dumps([json.dumps(row) for row in rows])
