@@ -20,7 +20,7 @@ from ..http.request_ids import Refused
 from ..memory.model.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too
-from . import commitments
+from . import commitments, proposals
 from .commitments import Commitments
 from .memory import models as m
 from .memory import routes as memory
@@ -28,11 +28,10 @@ from .memory import wire
 from .memory.discovery import Discovery
 from .memory.handlers import OpenWop
 from .passes import routes as passes
-from .proposals import routes as proposals
+from .proposals import Proposals
 from .rules.entries import RefEntries
 from .rules.forgetting import Forgetting
 from .rules.passes.passes import Passes
-from .rules.proposals.proposals import Proposals
 from .rules.runs import Runs
 from .rules.screen import marked
 
