@@ -14,8 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.agentops.transfer import Document
-from agentops_memory.agentops.transfers.rows import import_rows
-from agentops_memory.agentops.transfers.transfer import chunks_of
+from agentops_memory.agentops.transfers.transfer import chunks_of, import_rows
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.recall.index_cache.rows import AREA
@@ -24,7 +23,7 @@ from agentops_memory.recall.text.instants import rendered
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.sqlite.fts.tables import table
+from agentops_memory.sqlite.fts.partitions import table
 from agentops_memory.sqlite.schema.migrate import migrated
 
 from .client import Client, post, with_body

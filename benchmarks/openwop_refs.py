@@ -9,8 +9,8 @@ from pathlib import Path
 
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.space import MemoryRef
-from agentops_memory.openwop.model.entries import RefDraft, RefEntryId
-from agentops_memory.openwop.rules.changes import Screened, put_entry
+from agentops_memory.openwop.adapter import RefEntryBody, Screened, put_entry
+from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
@@ -86,16 +86,16 @@ def entry_id(number: int) -> RefEntryId:
     return RefEntryId(f"note-{number}")
 
 
-def _drafts(counts: Mapping[str, int], seed: int) -> Iterator[RefDraft]:
+def _drafts(counts: Mapping[str, int], seed: int) -> Iterator[RefEntryBody]:
     said = texts(seed, 2000)
     for ref, entries in counts.items():
         for number in range(entries):
             is_newer = ref == HALF and number % 2 == 1
             what = number // 2 if ref == TWICE else number
-            yield RefDraft(
-                ref=MemoryRef(ref),
+            yield RefEntryBody(
+                memory_ref=MemoryRef(ref),
                 id=entry_id(number),
                 content=f"{what} {said[what % len(said)]}",
-                tags=(COMMON, RARE) if what % EVERY == 0 else (COMMON,),
-                supersedes=(entry_id(number - 1),) if is_newer else (),
+                tags=[COMMON, RARE] if what % EVERY == 0 else [COMMON],
+                supersedes=[entry_id(number - 1)] if is_newer else [],
             )

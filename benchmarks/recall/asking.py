@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from agentops_memory.recall.budget import cost_of
+from agentops_memory.recall.recall import cost_of
 
 from ..client import Client, get, post
 from .judged import Document, Judged, Query

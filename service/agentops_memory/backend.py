@@ -7,8 +7,7 @@ from datetime import datetime
 from .engine.callbacks import AuditLog
 from .engine.engine import Engine
 from .memory.model.access import Caller, TenantId
-from .memory.model.key_registry import By, KeyRegistry
-from .memory.model.keys import KeyStore
+from .memory.model.keys import By, KeyRegistry, KeyStore
 from .operations.files.audit import AuditFile, by_key
 from .operations.files.keys import KeyFile, WatchedKeys
 from .operations.files.seals import SealFile
@@ -69,7 +68,7 @@ def audit_of(
 ) -> AuditLog:
     """The audit; `by` says who a caller is."""
     if settings.database_url:
-        from .postgresql.audit import PostgresAudit  # noqa: PLC0415
+        from .postgresql.keys import PostgresAudit  # noqa: PLC0415
 
         return PostgresAudit(settings.database_url, clock, by)
     return AuditFile(settings.audit_file, clock, by)

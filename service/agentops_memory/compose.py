@@ -10,15 +10,14 @@ from functools import partial
 from starlette.applications import Starlette
 
 from .agentops import routes as agentops
-from .agentops.handlers import Handlers
+from .agentops.routes import Handlers
 from .agentops.transfers.transfer import Transfer
 from .backend import opened_engine, sealer_of, watched_keys
 from .engine.callbacks import noop
 from .engine.engine import Storage
 from .http.edge.app import Scrape, application
-from .http.edge.auth import Identity, is_loopback, is_open_allowed, must_have_keys
+from .http.edge.auth import Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.edge.health import Probes
-from .http.edge.rate_limit import RateLimiter
 from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, Served
 from .jobs.accesses import noting
@@ -33,7 +32,7 @@ from .openintent import routes as openintent
 from .openwop import routes as openwop
 from .openwop.memory.discovery import Discovery
 from .openwop.routes import OpenWopOperations
-from .operations.files.file_systems import require_local
+from .operations.files.atomic import require_local
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.index_cache.cache import IndexCache

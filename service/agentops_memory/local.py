@@ -15,7 +15,7 @@ from agentops_memory_client.contract.errors import refused
 from agentops_memory_client.contract.models import Imported, ImportPlan, Progress
 from agentops_memory_client.contract.service import MemoryService
 
-from .agentops import bodies
+from .agentops import wire
 from .agentops.operations import AgentOps
 from .agentops.transfer import Document
 from .agentops.wire import Rows
@@ -124,7 +124,7 @@ class _Question:
 
     @asynccontextmanager
     async def transcript(self) -> AsyncIterator[Iterator[Message]]:
-        yield bodies.messages({"messages": [], **(self.call.body or {})})
+        yield wire.messages({"messages": [], **(self.call.body or {})})
 
     async def idempotency(self) -> None:
         return None

@@ -19,13 +19,12 @@ from .memory.model.access import Caller
 from .memory.redactor import Redaction, Registry, RulesOf
 from .memory.reviews import Reviews
 from .memory.sessions import Sessions
-from .openintent.handlers import OpenIntent
-from .openintent.intent_handlers import IntentHandlers
+from .openintent.intent_routes import IntentHandlers
+from .openintent.routes import OpenIntent
 from .openintent.rules.entries import AgentEntries
 from .openintent.rules.events import Events
-from .openintent.rules.intents import Intents
+from .openintent.rules.intents import Intents, Participants
 from .openintent.rules.namespaces import Namespaces
-from .openintent.rules.participants import Participants
 from .openintent.rules.search import AgentSearch
 from .openintent.rules.tasks import Tasks
 from .openwop.commitments import Commitments, Firing
@@ -40,9 +39,9 @@ from .operations.files.redaction import RedactionFile
 from .recall.recall import Recall
 from .settings.settings import Settings
 from .stores.anthropic import routes as anthropic_stores
-from .stores.anthropic.handlers import AnthropicStores
+from .stores.anthropic.routes import AnthropicStores
 from .stores.memory_stores import routes as memory_stores
-from .stores.memory_stores.handlers import MemoryStores
+from .stores.memory_stores.routes import MemoryStores
 from .stores.rules.entries import Entries
 from .stores.rules.rules import Policy
 from .stores.rules.stores import Stores

@@ -20,8 +20,7 @@ import pytest
 
 from agentops_memory.agentops.transfer import Document
 from agentops_memory.agentops.transfers.dry_run import dry_run
-from agentops_memory.agentops.transfers.rows import import_rows
-from agentops_memory.agentops.transfers.transfer import chunks_of
+from agentops_memory.agentops.transfers.transfer import chunks_of, import_rows
 from agentops_memory.engine.engine import Engine
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.memory.model.memory import UNSAVED

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.agentops.transfers.overlay import BloomFilter
+from agentops_memory.agentops.transfers.dry_run import BloomFilter
 
 from ..support.requirements import requirement
 from ..support.service import Service, serving

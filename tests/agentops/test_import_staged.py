@@ -22,16 +22,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.agentops.transfer import Document, imported
-from agentops_memory.agentops.transfers import rows as importing
 from agentops_memory.agentops.transfers import transfer
-from agentops_memory.agentops.transfers.rows import (
+from agentops_memory.agentops.transfers import transfer as importing
+from agentops_memory.agentops.transfers.transfer import (
     STAGING_TIMEOUT,
+    STEP,
+    Transfer,
     apply_rows,
+    chunks_of,
     discard_rows,
     import_rows,
     stage_rows,
 )
-from agentops_memory.agentops.transfers.transfer import STEP, Transfer, chunks_of
 from agentops_memory.agentops.wire import json_bytes
 from agentops_memory.cli.errors import TERMINATED
 from agentops_memory.engine.engine import Engine
@@ -42,11 +44,11 @@ from agentops_memory.memory.lifecycle.projects import Projects
 from agentops_memory.memory.lifecycle.receipts import Erasures
 from agentops_memory.memory.memories import Memories
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns, TenantId
-from agentops_memory.memory.model.imports import ImportId
 from agentops_memory.memory.model.memory import Draft, Imported, Memory, SessionId, Text
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.redactor import Redactor, default_rules
 from agentops_memory.memory.sessions import Sessions
+from agentops_memory.memory.sql.imports import ImportId
 from agentops_memory.operations.scan import Scan
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite import SqliteEngine

@@ -17,8 +17,7 @@ from agentops_memory.settings.parsing import (
     endpoint,
     size,
 )
-from agentops_memory.settings.settings import VARIABLES, settings
-from agentops_memory.settings.variables import Variable
+from agentops_memory.settings.settings import VARIABLES, Variable, settings
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 

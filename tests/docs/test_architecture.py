@@ -45,7 +45,7 @@ CROSSINGS: Mapping[tuple[str, str], int] = {
     ("memory", "stores"): 1,
     ("postgresql", "operations"): 2,
     ("recall", "openintent"): 1,
-    ("recall", "stores"): 2,
+    ("recall", "stores"): 1,
     ("sqlite", "openintent"): 1,
     ("sqlite", "openwop"): 2,
     ("sqlite", "operations"): 5,

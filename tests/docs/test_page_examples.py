@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from agentops_memory.http.docs_page.examples import ADDRESS, IDS
+from agentops_memory.http.docs_page.page import ADDRESS, IDS
 
 from ..support.service import Service, serving
 from ..support.shown import Shown

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from agentops_memory import server
-from agentops_memory.cli import process as terminating
+from agentops_memory.cli import program as terminating
 
 from ..support.callers import made_key, revoke
 from ..support.engine import locked

@@ -10,7 +10,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
-from agentops_memory.memory import saves
+from agentops_memory.memory import memories
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect
@@ -26,10 +26,10 @@ def test_a_cancelled_write_that_has_begun_is_committed_whole(tmp_path: Path) -> 
     began, cancelled = threading.Event(), threading.Event()
 
     def work(tx: Transaction) -> None:
-        saves.save(tx, draft("first half"), timedelta())
+        memories.save(tx, draft("first half"), timedelta())
         began.set()
         assert cancelled.wait(SOON)
-        saves.save(tx, draft("second half"), timedelta())
+        memories.save(tx, draft("second half"), timedelta())
 
     async def test(database: SqliteEngine) -> None:
         writing = asyncio.create_task(database.write(OPERATOR, work))

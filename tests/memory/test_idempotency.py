@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from agentops_memory.http.requests import KEY_HEADERS
 from agentops_memory.memory import limits
 from agentops_memory.memory.idempotency import idempotent
+from agentops_memory.memory.memories import ids_of_saved, save, saved_again
 from agentops_memory.memory.model.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
 from agentops_memory.memory.model.keys import Key, issued
-from agentops_memory.memory.saves import ids_of_saved, save, saved_again
 
 from ..support.callers import OPERATOR, calling, heard, key_file, made_key
 from ..support.engines import broken, quota, rows

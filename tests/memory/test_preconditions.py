@@ -9,11 +9,10 @@ from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import ANY_STATE, Expected, Memory, MemoryId
 from agentops_memory.memory.model.stores import EntryChange, EntryDraft, EntryId
-from agentops_memory.memory.preconditions import Stale, require_state
 from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall.text.normalization import sha256_of
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.stores.rules.entries import Entries
+from agentops_memory.stores.rules.entries import Entries, Stale, require_state
 
 from ..stores.test_stores_domain import POLICY, new_store
 from ..support import engine as engines

@@ -32,10 +32,9 @@ from agentops_memory.memory.model.agent_memory import (
 from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.retention import Capacities, Kind
 from agentops_memory.memory.model.stores import Written
-from agentops_memory.openintent.rules.binding import OverCapacity
+from agentops_memory.openintent.rules.binding import OverCapacity, lifetime
 from agentops_memory.openintent.rules.entries import AgentEntries
 from agentops_memory.openintent.rules.events import Events
-from agentops_memory.openintent.rules.lifetime import lifetime
 from agentops_memory.openintent.rules.namespaces import Namespaces, PermissionsChange
 from agentops_memory.openintent.rules.rules import Outdated, Taken
 

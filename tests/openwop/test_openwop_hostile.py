@@ -9,8 +9,7 @@ import pytest
 
 from agentops_memory.errors import NotFound
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.openwop.rules.changes import delete_entry
-from agentops_memory.openwop.rules.reads import get_entry, provenance_of
+from agentops_memory.openwop.adapter import delete_entry, get_entry, provenance_of
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 

@@ -13,9 +13,11 @@ from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.memory.model.stores import Written
-from agentops_memory.openwop.model.entries import RefDraft, RefEntry, RefEntryId, RefPage, RefQuery
+from agentops_memory.openwop.adapter import OneRefEntry, RefEntryBody
+from agentops_memory.openwop.api import Page
+from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.model.runs import RunId
-from agentops_memory.openwop.rules.paging import fitting
+from agentops_memory.openwop.refs import RefEntryId, fitting
 
 from ..support.openwop_hosts import Json
 from ..support.requirements import requirement
@@ -36,33 +38,46 @@ class Wrong:
     faults: tuple[str, ...]
     held: list[tuple[str, RefDraft, RefEntry]] = field(default_factory=list)
 
-    async def put(self, caller: Caller, draft: RefDraft) -> Written[RefEntry]:
-        return Written(value=self._added(caller, draft, has_ended=False))
+    async def put(self, caller: Caller, body: RefEntryBody) -> Written[OneRefEntry]:
+        ref = body.memory_ref
+        draft = RefDraft(ref=ref, content=body.content, tags=tuple(body.tags), id=body.id)
+        entry = self._added(caller, draft, has_ended=False)
+        return Written(value=OneRefEntry(memory_ref=ref, entry=entry))
 
     async def seed(self, caller: Caller, seeds: list[Seed]) -> None:
         for each in seeds:
             self._added(caller, each.draft, has_ended=True)
 
-    async def get(self, caller: Caller, ref: MemoryRef, id_: RefEntryId) -> RefEntry:
-        for entry in self._seen(caller, ref):
-            if entry.id == id_ and "forgets" not in self.faults:
-                return entry
+    async def get(
+        self, caller: Caller, *, memory_id: RefEntryId, memory_ref: MemoryRef
+    ) -> OneRefEntry:
+        for entry in self._seen(caller, memory_ref):
+            if entry.id == memory_id and "forgets" not in self.faults:
+                return OneRefEntry(memory_ref=memory_ref, entry=entry)
         raise NotFound("none")
 
-    async def list(self, caller: Caller, ref: MemoryRef, query: RefQuery) -> RefPage:
-        found = [it for it in self._seen(caller, ref) if query.tag in it.tags]
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        memory_ref: MemoryRef,
+        tag: str,
+        limit: int,
+        token_budget: int | None,
+    ) -> Page:
+        found = [it for it in self._seen(caller, memory_ref) if tag in it.tags]
         hides = "lists nothing" in self.faults or f"hides {caller.tenant}" in self.faults
-        budget = None if "has no budget" in self.faults else query.budget
+        budget = None if "has no budget" in self.faults else token_budget
         if "keeps one" in self.faults and len(found) == 1:
             budget = None
         shown, _ = fitting(
             [] if hides else reversed(found),
-            limit=query.limit,
+            limit=limit,
             budget=budget,
             size=lambda it: len(it.content),
             length=lambda it: 1 if "counts wrong" in self.faults else len(it.content),
         )
-        return RefPage(entries=shown)
+        return Page("entries", shown)
 
     async def register(self, *_: object) -> bool:
         return "registers nothing" not in self.faults

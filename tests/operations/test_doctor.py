@@ -15,8 +15,7 @@ import pytest
 
 from agentops_memory.memory.model.findings import CODES, Finding, Status
 from agentops_memory.memory.model.retention import USUAL
-from agentops_memory.operations.backup.backup import make_archive
-from agentops_memory.operations.backup.schedule import path_in
+from agentops_memory.operations.backup.backup import make_archive, path_in
 from agentops_memory.operations.doctor.doctor import DoctorContext, findings_of, fixed
 from agentops_memory.operations.doctor.settings import check_environment, settings_or_defaults
 from agentops_memory.operations.files.atomic import drafts

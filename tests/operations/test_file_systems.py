@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.operations.files import file_systems
-from agentops_memory.operations.files.atomic import placed
-from agentops_memory.operations.files.file_systems import (
+from agentops_memory.operations.files import atomic
+from agentops_memory.operations.files.atomic import (
     file_system,
     is_network,
     kind_at,
+    placed,
     require_local,
 )
 
@@ -72,7 +72,7 @@ def test_a_file_is_looked_for_where_links_lead_and_one_that_is_missing_in_its_ne
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     table, far = tmp_path / "mountinfo", tmp_path / "far"
-    monkeypatch.setattr(file_systems, "MOUNTS", table)
+    monkeypatch.setattr(atomic, "MOUNTS", table)
     assert file_system(far) is None  # nobody can tell
     require_local(far, is_network_allowed=False)
 
@@ -124,7 +124,7 @@ def test_every_command_that_opens_the_file_refuses_it_on_a_network_file_system(
     (tmp_path / "far" / "memory.db.tenants").mkdir()
     (tmp_path / "far" / "memory.db.tenants" / "acme.db").touch()
     before = sorted(database.parent.rglob("*"))
-    monkeypatch.setattr(file_systems, "MOUNTS", table)
+    monkeypatch.setattr(atomic, "MOUNTS", table)
     monkeypatch.chdir(tmp_path)
     table.write_text(f"1 0 0:9 / {listed(tmp_path)}/far rw - nfs4 host:/ rw\n")
 
@@ -142,7 +142,7 @@ def test_a_tenant_whose_folder_is_on_a_network_file_system_has_503_and_a_log_lin
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     table, path = tmp_path / "mountinfo", tmp_path / "memory.db"
-    monkeypatch.setattr(file_systems, "MOUNTS", table)
+    monkeypatch.setattr(atomic, "MOUNTS", table)
     (tmp_path / "memory.db.tenants").mkdir()
     table.write_text(f"1 0 0:9 / {listed(tmp_path)}/memory.db.tenants rw - cifs //host/x rw\n")
     tokens = [made_key(path, tenant=tenant) for tenant in ("default", "acme")]

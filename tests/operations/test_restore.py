@@ -18,7 +18,7 @@ import pytest
 from agentops_memory.memory.model.access import TenantId
 from agentops_memory.operations.backup import restore as restores
 from agentops_memory.operations.backup.backup import Scope
-from agentops_memory.operations.backup.plan import RestoreRefused
+from agentops_memory.operations.backup.restore import RestoreRefused
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.settings.settings import settings
 from agentops_memory.sqlite.base.connection import connect

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from agentops_memory.memory.model.access import DEFAULT_TENANT
-from agentops_memory.postgresql.engine import admission, group_commit, transactions
+from agentops_memory.postgresql.engine import group_commit, transactions
 from agentops_memory.postgresql.engine.claims import number_of
 from agentops_memory.postgresql.schema.migrate import schema_of
 
@@ -57,7 +57,7 @@ KINDS = {
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes until all wait."""
     long = timedelta(minutes=5)
-    monkeypatch.setattr(admission, "PATIENCE", long)
+    monkeypatch.setattr(group_commit, "PATIENCE", long)
     monkeypatch.setattr(transactions, "PATIENCE", long)
     monkeypatch.setattr(transactions, "LONGEST", 2 * long)
     monkeypatch.setattr(group_commit, "LONGEST", long)

@@ -14,10 +14,9 @@ from agentops_memory.engine.maintenance import Tidied
 from agentops_memory.engine.shared.stems import rules
 from agentops_memory.jobs import index
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.postgresql.base.errors import OTHER_RULES
+from agentops_memory.postgresql.base.connecting import OTHER_RULES
 from agentops_memory.postgresql.engine import engine as engines
-from agentops_memory.postgresql.engine.engine import PostgresEngine
-from agentops_memory.postgresql.engine.maintenance import PostgresMaintenance
+from agentops_memory.postgresql.engine.engine import PostgresEngine, PostgresMaintenance
 from agentops_memory.postgresql.words import upkeep
 from agentops_memory.recall.text.features import ALL, Feature, Features
 

@@ -12,10 +12,9 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
 from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
-from agentops_memory.memory.model.imports import ImportId
-from agentops_memory.memory.sql.imports import ImportTable
+from agentops_memory.memory.sql.imports import ImportId, ImportTable
 from agentops_memory.memory.sql.memories import MemoryTable
-from agentops_memory.postgresql.engine import admission, group_commit
+from agentops_memory.postgresql.engine import group_commit
 from agentops_memory.postgresql.engine.engine import PostgresEngine
 from agentops_memory.sqlite import SqliteEngine
 
@@ -70,11 +69,11 @@ def test_what_its_caller_has_left_keeps_its_connection_until_it_ends(
         left = asyncio.create_task(engine.read(OPERATOR, work))
         await asyncio.to_thread(began.wait, SOON)
         await cancel(left)
-        monkeypatch.setattr(admission, "PATIENCE", timedelta(milliseconds=10))
+        monkeypatch.setattr(group_commit, "PATIENCE", timedelta(milliseconds=10))
         with pytest.raises(Busy):
             await engine.read(OPERATOR, lambda _: None)
         free.set()
-        monkeypatch.setattr(admission, "PATIENCE", timedelta(seconds=SOON))
+        monkeypatch.setattr(group_commit, "PATIENCE", timedelta(seconds=SOON))
         assert await engine.read(OPERATOR, lambda _: "done") == "done"
 
     try:
@@ -113,10 +112,10 @@ def test_one_that_has_waited_for_too_long_is_refused_without_those_behind_it(
             async with at_work(engine):
                 other_works = asyncio.create_task(stack.enter_async_context(at_work(engine, other)))
                 await turns(5)
-                monkeypatch.setattr(admission, "PATIENCE", timedelta(milliseconds=200))
+                monkeypatch.setattr(group_commit, "PATIENCE", timedelta(milliseconds=200))
                 first = asyncio.create_task(engine.write(OPERATOR, saving("first")))
                 await turns(5)
-                monkeypatch.setattr(admission, "PATIENCE", timedelta(seconds=SOON))
+                monkeypatch.setattr(group_commit, "PATIENCE", timedelta(seconds=SOON))
                 second = asyncio.create_task(engine.write(OPERATOR, saving("second")))
                 await turns(5)
             await other_works

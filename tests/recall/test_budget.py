@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.memory.model.budget import Budget
 from agentops_memory.memory.model.memory import Text
-from agentops_memory.recall.budget import Cost, cost_of, entry_line, fitting, summary_line
+from agentops_memory.memory.model.search import Budget
+from agentops_memory.recall.recall import Cost, cost_of, entry_line, fitting, summary_line
 
 from ..support.service import Service
 

@@ -9,10 +9,9 @@ import pytest
 
 from agentops_memory.agentops import recall
 from agentops_memory.http import requests as http
-from agentops_memory.memory.model.budget import Budget
-from agentops_memory.memory.model.search import Context, Filter, Found
+from agentops_memory.memory.model.search import Budget, Context, Filter, Found
 from agentops_memory.recall import explanation
-from agentops_memory.recall.budget import packed
+from agentops_memory.recall.recall import packed
 from agentops_memory.recall.text.query import understood
 
 from ..support.engine import slow_words

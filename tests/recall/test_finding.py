@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.memory.sql import memory_lists, sessions
+from agentops_memory.memory.sql import memories, sessions
 from agentops_memory.recall.text.query import STOPWORDS
 
 from ..support.recall import context, search, titles
@@ -220,11 +220,11 @@ def test_a_long_list_reads_no_more_texts_than_it_shows(
         service.http.post("/import", json={"sessions": rows}).raise_for_status()
         asked = "/search?q=apple&limit=1000", "/observations/recent?limit=1000"
         whole = [service.http.get(it).json() for it in asked]
-        monkeypatch.setattr(memory_lists, "AT_ONCE", 2)
+        monkeypatch.setattr(memories, "AT_ONCE", 2)
 
         assert [service.http.get(it).json() for it in asked] == whole
 
-        monkeypatch.setattr(memory_lists, "MAX_LIST", 20)
+        monkeypatch.setattr(memories, "MAX_LIST", 20)
         monkeypatch.setattr(sessions, "MAX_LIST", 20)
         monkeypatch.setattr(sessions, "MAX_PAGE", 20)
         read = [len(service.http.get(it).json()) for it in (*asked, "/sessions/recent?limit=1000")]

@@ -17,15 +17,14 @@ from agentops_memory.memory.model.memory import Memory, MemoryId
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Space, project_name
 from agentops_memory.memory.sql.memories import MemoryTable
-from agentops_memory.recall.search import groups
+from agentops_memory.recall.search import document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine import writer
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.sqlite.fts import documents, index, pending
-from agentops_memory.sqlite.fts.partitions import Partitions
-from agentops_memory.sqlite.fts.tables import table
+from agentops_memory.sqlite.fts import documents, index
+from agentops_memory.sqlite.fts.partitions import Partitions, table
 
 from ..support.database import assert_index_is_whole, imported
 from ..support.requirements import requirement
@@ -197,10 +196,10 @@ def small_partitions() -> Iterator[None]:
         patched.setattr(index, "BULK", 3)
         patched.setattr(writer, "BULK", 3)
         patched.setattr(index, "MOVED", 3)
-        patched.setattr(pending, "MAX_STEP", 40)
+        patched.setattr(documents, "MAX_STEP", 40)
         patched.setattr(documents, "KNOWN", 3)
         for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():
-            patched.setattr(groups, name, value)
+            patched.setattr(document, name, value)
         yield
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory import saves, writes
+from agentops_memory.memory import memories, writes
 from agentops_memory.memory.lifecycle import projects
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.bm25 import Totals
@@ -47,7 +47,7 @@ class Sides:
         text = Text(type="note", title=fields.get("title", "t"), content=content)
         space = Space(project=Project(project), scope=fields.get("scope", "project"))
         draft = Draft(session=SessionId(fields.get("session", "s")), space=space, text=text)
-        await self.engine.write(OPERATOR, saves.save, draft, timedelta())
+        await self.engine.write(OPERATOR, memories.save, draft, timedelta())
 
     async def found(self, words: str, project: str = "demo") -> list[tuple[int, float]]:
         """What both find, which is the same."""

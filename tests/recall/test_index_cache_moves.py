@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Refusal
 from agentops_memory.jobs.retention import RetentionSweep
-from agentops_memory.memory import saves, writes
+from agentops_memory.memory import memories, writes
 from agentops_memory.memory.lifecycle import projects
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.bm25 import Postings, Totals, lowest, of_any
@@ -141,7 +141,7 @@ class Play:
             key=chance.choice([None, None, "k"]),
             lifecycle=LifecycleChange(ttl=chance.choice([None, None, timedelta(seconds=30)])),
         )
-        return lambda tx: saves.save(tx, draft, timedelta())
+        return lambda tx: memories.save(tx, draft, timedelta())
 
     def _amending(self) -> Work:
         memory, content = self._id(), " ".join(self.chance.choices(WORDS, k=7))
@@ -300,7 +300,7 @@ def test_memory_looks_as_deep_as_the_stored_index(
                     session=SessionId(f"s{at}"), space=Space(project=PROJECTS[0], scope="project"),
                     text=Text(type=kind, title="t", content=content), key=f"k/{at}",
                 )  # fmt: skip
-                await engine.write(OPERATOR, saves.save, draft, timedelta())
+                await engine.write(OPERATOR, memories.save, draft, timedelta())
 
             async def told(asked: SqliteEngine, type_: str | None, limit: int) -> list[Any]:
                 filter_ = Filter(project=PROJECTS[0], type=type_)

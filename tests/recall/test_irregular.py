@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.recall.text.irregular import BASE_FORMS
-from agentops_memory.recall.text.normalization import indexed
+from agentops_memory.recall.text.normalization import BASE_FORMS, indexed
 from agentops_memory.recall.text.query import STOPWORDS, understood
 
 from ..support.recall import search

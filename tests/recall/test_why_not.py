@@ -9,7 +9,7 @@ from agentops_memory.http import requests as http
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.search import Filter, Found
 from agentops_memory.memory.model.space import Project
-from agentops_memory.memory.sql import memory_lists
+from agentops_memory.memory.sql import memories
 from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall import explanation
 from agentops_memory.recall.explanation import Answer, failed_filters
@@ -235,7 +235,7 @@ def test_a_memory_that_one_list_cannot_hold_is_said_to_be(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [saved(service, "apple " + "and pears " * number) for number in range(5)]
-    monkeypatch.setattr(memory_lists, "MAX_LIST", 20)
+    monkeypatch.setattr(memories, "MAX_LIST", 20)
 
     told = why_not(service, ids[4], q="apple")
 

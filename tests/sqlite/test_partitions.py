@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.engine import Transaction
-from agentops_memory.memory import saves
+from agentops_memory.memory import memories
 from agentops_memory.memory.model import kinds
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.kinds import IndexGroup
 from agentops_memory.memory.sql.memories import MemoryTable
-from agentops_memory.recall.search import groups
+from agentops_memory.recall.search import document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.fts import index, pending
-from agentops_memory.sqlite.fts.tables import table
+from agentops_memory.sqlite.fts import documents, index
+from agentops_memory.sqlite.fts.partitions import table
 
 from ..support.another import another
 from ..support.database import assert_index_is_whole, imported
@@ -43,7 +43,7 @@ def test_eight_projects_share_a_partition_and_the_ninth_begins_the_next(service:
 def test_a_project_after_enough_memories_begins_the_next_partition(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_MEMORIES", 3)
+    monkeypatch.setattr(document, "MOST_MEMORIES", 3)
     for project in ("a", "a", "b", "a", "c", "d"):
         service.save("apple", project=project, type=f"t{len(titles_of(service, project))}")
 
@@ -53,7 +53,7 @@ def test_a_project_after_enough_memories_begins_the_next_partition(
 def test_only_live_memories_fill_a_partition(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_MEMORIES", 2)
+    monkeypatch.setattr(document, "MOST_MEMORIES", 2)
     for content in ("one", "two"):
         service.save(content, project="a")
     service.http.delete("/observations/1")
@@ -65,7 +65,7 @@ def test_only_live_memories_fill_a_partition(
 def test_all_scopes_of_a_project_lie_in_its_partition(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     service.save("apple", project="a", scope="global")
     for project in ("a", "b", "a"):
         for scope in ("project", "team", "personal"):
@@ -79,7 +79,7 @@ def test_all_scopes_of_a_project_lie_in_its_partition(
 def test_no_more_partitions_are_made_than_there_may_be(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     monkeypatch.setitem(kinds.NUMBERS, IndexGroup.PROJECTS, range(2))
     for number in range(5):
         service.save("apple", project=f"p{number}")
@@ -111,7 +111,7 @@ def test_a_memory_of_another_project_in_the_partition_is_never_shown(service: Se
 @pytest.fixture
 def crowd(service: Service, monkeypatch: pytest.MonkeyPatch) -> Service:
     """Four projects, each in a partition of its own, and a global memory from before each."""
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     for project in ("a", "b", "c", "d"):
         service.save("apple for all", title=f"all {project}", project=project, scope="global")
         service.save("apple", title=project, project=project)
@@ -151,7 +151,7 @@ def test_a_search_in_all_projects_finds_each_memory_once_and_the_best_first(
 def test_equal_scores_of_several_partitions_are_in_the_order_of_their_ids(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     ids = [
         service.save(
             "same words",
@@ -244,7 +244,7 @@ def test_kinds_tags_and_scopes_narrow_what_is_found(service: Service, with_globa
 def test_saves_into_new_projects_that_wait_together_all_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, areas_each: int
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", areas_each)
+    monkeypatch.setattr(document, "MOST_PROJECTS", areas_each)
     path = tmp_path / "memory.db"
     works = [saving(f"p{number % 12}", f"save {number}") for number in range(30)]
 
@@ -265,7 +265,7 @@ def test_saves_into_new_projects_that_wait_together_all_succeed(
 def test_two_programs_on_one_file_put_a_project_into_one_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 2)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 2)
     path = tmp_path / "memory.db"
     with serving(path) as service, another(path) as other, ThreadPoolExecutor(8) as threads:
 
@@ -288,7 +288,7 @@ def test_two_programs_on_one_file_put_a_project_into_one_partition(
 def test_an_import_of_many_new_projects_makes_their_partitions(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 2)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 2)
     service.save("apple for all", title="all", scope="global", project="first")
 
     imported(service, [observation(f"apple {n}", project=f"p{n % 7}") for n in range(21)])
@@ -302,7 +302,7 @@ def test_an_import_of_many_new_projects_makes_their_partitions(
 def test_an_import_puts_global_memories_into_partitions_that_it_makes(
     service: Service, monkeypatch: pytest.MonkeyPatch, bulk: int
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     monkeypatch.setattr(index, "BULK", bulk)
     body = [
         observation(f"apple {n} {scope}", project=f"p{n}", scope=scope)
@@ -321,7 +321,7 @@ def test_an_import_puts_global_memories_into_partitions_that_it_makes(
 def test_an_import_puts_a_global_memory_once_into_a_partition_made_right_behind_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     service.save("apple", project="p0", scope="global")
     body = [
         observation("apple one", project="p0", scope="global"),
@@ -359,14 +359,14 @@ def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
 def test_long_memories_of_an_import_are_indexed_before_more_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pending, "MAX_STEP", 20)
+    monkeypatch.setattr(documents, "MAX_STEP", 20)
     indexed = f"SELECT count(*) FROM {table(0)}_docsize WHERE id < {PRIOR}"
 
     def indexed_in_bulk(tx: Transaction) -> list[int]:
         counts = []
         with tx[MemoryTable].in_bulk():
             for content in ("apple", "apple pie", "apple and more"):
-                saves.save(tx, draft(content), timedelta())
+                memories.save(tx, draft(content), timedelta())
                 counts += tx._connection.execute(indexed).fetchone()  # type: ignore[attr-defined]  # noqa: SLF001
         return counts
 
@@ -379,7 +379,7 @@ def test_long_memories_of_an_import_are_indexed_before_more_are_held(
 def test_a_refused_import_leaves_no_partition_behind(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     service.save("apple")
     body = [observation("banana", project="new"), observation("", project="newer")]
 

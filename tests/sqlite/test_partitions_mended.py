@@ -7,15 +7,15 @@ from datetime import timedelta
 import pytest
 
 from agentops_memory.engine.maintenance import Tidied
-from agentops_memory.memory import saves, writes
+from agentops_memory.memory import memories, writes
 from agentops_memory.memory.model import kinds
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.memory.model.kinds import IndexGroup
 from agentops_memory.memory.model.memory import Change, MemoryId
-from agentops_memory.recall.search import groups
+from agentops_memory.recall.search import document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine.maintenance import SqliteMaintenance
+from agentops_memory.sqlite.engine.engine import SqliteMaintenance
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
 from ..support.database import assert_index_is_whole
@@ -49,7 +49,7 @@ DAMAGES = {
 def test_damage_is_seen_in_its_partition_and_mended_there_alone(
     service: Service, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     for project in ("a", "b", "c"):
         for content in ("apple", "cherry"):
             service.save(content, project=project, session_id=content)
@@ -79,7 +79,7 @@ def test_damage_is_seen_in_its_partition_and_mended_there_alone(
 def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     for project in ("a", "b"):
         service.save("apple", project=project)
     swept(service.path)  # which merges segments
@@ -100,7 +100,7 @@ def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
 def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_before(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_MEMORIES", 4)
+    monkeypatch.setattr(document, "MOST_MEMORIES", 4)
     service.save("apple for all", title="all", scope="global", project="small")
     for project, count in (("large", 1), ("small", 2), ("medium", 3), ("large", 6), ("last", 1)):
         for number in range(count):
@@ -113,7 +113,7 @@ def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_bef
     ]
     before = [found(service, **narrowed) for narrowed in asked]
 
-    monkeypatch.setattr(groups, "OVERSIZED", 10)
+    monkeypatch.setattr(document, "OVERSIZED", 10)
     assert swept(service.path).moved == 1
 
     assert places(service.path) == {"large": {0}, "small": {1}, "medium": {0}, "last": {1}}
@@ -131,8 +131,8 @@ def test_a_project_is_moved_to_a_partition_that_is_made_for_it(
     for number in range(3):
         service.save(f"apple {number}", project="large")
     service.save("apple", project="small")
-    monkeypatch.setattr(groups, "MOST_MEMORIES", 2)
-    monkeypatch.setattr(groups, "OVERSIZED", 3)
+    monkeypatch.setattr(document, "MOST_MEMORIES", 2)
+    monkeypatch.setattr(document, "OVERSIZED", 3)
 
     assert swept(service.path).moved == 1
 
@@ -144,14 +144,14 @@ def test_a_project_is_moved_to_a_partition_that_is_made_for_it(
 def test_a_project_alone_and_one_too_large_to_move_stay(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "OVERSIZED", 1)
+    monkeypatch.setattr(document, "OVERSIZED", 1)
     for number in range(3):
         service.save(f"apple {number}", project="alone")
     assert swept(service.path).moved == 0
 
     for number in range(3):
         service.save(f"apple {number}", project="beside")
-    monkeypatch.setattr(groups, "MOVABLE", 2)
+    monkeypatch.setattr(document, "MOVABLE", 2)
     assert swept(service.path).moved == 0
 
 
@@ -159,12 +159,12 @@ def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(kinds.NUMBERS, IndexGroup.PROJECTS, range(2))
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     for project, count in (("a", 5), ("b", 3), ("c", 5), ("d", 5)):
         for number in range(count):
             service.save(f"apple {number}", project=project)
     assert places(service.path) == {"a": {0}, "b": {1}, "c": {0}, "d": {1}}
-    monkeypatch.setattr(groups, "OVERSIZED", 4)
+    monkeypatch.setattr(document, "OVERSIZED", 4)
 
     assert swept(service.path).moved == 0
     assert_index_is_whole(service.path)
@@ -176,7 +176,7 @@ def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
 def test_a_partition_that_stores_have_left_is_used_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     monkeypatch.setitem(kinds.NUMBERS, IndexGroup.STORES, range(1024, 1026))
     first, second, third = (store(service.http) for _ in range(3))
     assert [place_of(service, home) for home in (first, second, third)] == [1024, 1025, 1024]
@@ -200,8 +200,8 @@ def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
         service.save(f"apple {number}", project="large")
     for number in range(2):
         service.save(f"apple {number}", project="small")
-    monkeypatch.setattr(groups, "OVERSIZED", 2)
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "OVERSIZED", 2)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
 
     assert swept(service.path).moved == 1
 
@@ -213,7 +213,7 @@ def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
 # How it is read
 
 WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
-    "save": lambda tx: saves.save(tx, draft("five"), timedelta()),
+    "save": lambda tx: memories.save(tx, draft("five"), timedelta()),
     "amend": lambda tx: writes.amend(tx, MemoryId(1), Change(content="six")),
     "forget": lambda tx: writes.forget(tx, MemoryId(1)),
     "erase": lambda tx: writes.erase(tx, MemoryId(1)),

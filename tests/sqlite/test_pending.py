@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import NotFound, Refusal
-from agentops_memory.memory import saves, writes
+from agentops_memory.memory import memories, writes
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Change, Draft, MemoryId, SessionId, Text
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.sql.projects import ProjectTable
-from agentops_memory.recall.search import groups
+from agentops_memory.recall.search import document
 from agentops_memory.recall.text.columns import columns
 from agentops_memory.recall.text.features import ALL, Feature
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.fts.tables import table
+from agentops_memory.sqlite.fts.partitions import table
 
 from ..support.database import assert_index_is_whole
 from ..support.engine import Seen, Work, raising, run, save, saving, together
@@ -130,7 +130,7 @@ def test_what_waits_can_be_amended_forgotten_and_erased(tmp_path: Path) -> None:
 
 
 def saving_in(project: str) -> Work:
-    return lambda tx: saves.save(tx, draft(project, "apple"), timedelta())
+    return lambda tx: memories.save(tx, draft(project, "apple"), timedelta())
 
 
 def test_a_project_is_renamed_between_its_saves(tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def test_a_project_whose_move_is_undone_is_saved_where_it_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "memory.db"
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 2)
-    monkeypatch.setattr(groups, "OVERSIZED", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 2)
+    monkeypatch.setattr(document, "OVERSIZED", 1)
 
     def moving(tx: Transaction) -> None:
         assert tx.index.rebalance()  # type: ignore[attr-defined]
@@ -179,11 +179,11 @@ def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "memory.db"
-    monkeypatch.setattr(groups, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     other = Seen("other")
 
     def guilty(tx: Transaction) -> None:
-        saves.save(tx, draft("broken", "apple"), timedelta())
+        memories.save(tx, draft("broken", "apple"), timedelta())
 
     async def test(database: SqliteEngine) -> None:
         await save(database, "before")
@@ -213,7 +213,7 @@ def test_the_quota_counts_what_those_before_in_the_batch_put_in(tmp_path: Path) 
             database,
             [
                 lambda tx: tx.room,
-                lambda tx: saves.save(tx, draft("demo", words), timedelta()),
+                lambda tx: memories.save(tx, draft("demo", words), timedelta()),
                 lambda tx: tx.room,
             ],
         )
@@ -245,7 +245,7 @@ DEEDS = st.tuples(st.one_of(SAID, SAID, SAID, CHANGED), st.integers(0, 4).map(la
 @given(batches=st.lists(st.lists(DEEDS, min_size=1, max_size=8), min_size=1, max_size=4))
 def test_the_index_is_whole_after_any_batches(batches: list[list[Any]]) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(groups, "MOST_PROJECTS", 2)
+        patched.setattr(document, "MOST_PROJECTS", 2)
         path = Path(folder) / "memory.db"
 
         async def test(database: SqliteEngine) -> None:
@@ -262,7 +262,7 @@ def work(deed: tuple[Any, ...], fails: bool) -> Work:
     """The deed, and then perhaps an error."""
     what, first, *rest = deed
     done: Work = {
-        "save": lambda tx: saves.save(
+        "save": lambda tx: memories.save(
             tx, draft(first, f"{first} {rest[0]}", f"{first}{rest[1]}", rest[2]), timedelta()
         ),
         "amend": lambda tx: writes.amend(tx, MemoryId(first), Change(content="amended")),

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agentops_memory.errors import StartRefused
+from agentops_memory.memory.memories import save
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.saves import save
 from agentops_memory.memory.writes import erase
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect, connection

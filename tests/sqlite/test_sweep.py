@@ -14,7 +14,7 @@ from agentops_memory.engine.maintenance import Maintenance
 from agentops_memory.jobs.index import tidy, tidying
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.memory.model.access import OPERATOR, Caller
-from agentops_memory.recall.search import groups
+from agentops_memory.recall.search import document
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.fts import partitions
 from agentops_memory.telemetry import Metrics, Telemetry
@@ -113,13 +113,13 @@ def test_a_sweep_that_fails_does_not_end_the_others(
 def test_projects_move_apart_when_they_have_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "OVERSIZED", 10)
+    monkeypatch.setattr(document, "OVERSIZED", 10)
     with serving(tmp_path / "memory.db") as service:
         for number in range(9):
             service.save(f"apple {number}", project="large")
         for number in range(3):
             service.save(f"apple {number}", project="small", session_id="another")
-    monkeypatch.setattr(groups, "MOST_MEMORIES", 12)
+    monkeypatch.setattr(document, "MOST_MEMORIES", 12)
 
     swept(service.path, None, sweep_default)
 

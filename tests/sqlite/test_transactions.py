@@ -10,7 +10,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Unavailable
-from agentops_memory.memory import saves
+from agentops_memory.memory import memories
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.sqlite import SqliteEngine
@@ -39,7 +39,7 @@ def test_work_that_raises_has_not_happened_and_the_next_is_undisturbed(
     failure: BaseException, raised: type[BaseException], tmp_path: Path
 ) -> None:
     def work(tx: Transaction) -> None:
-        saves.save(tx, draft("torn"), timedelta())
+        memories.save(tx, draft("torn"), timedelta())
         raise failure
 
     async def test(database: SqliteEngine) -> None:
@@ -56,7 +56,7 @@ def test_work_that_ends_its_transaction_itself_leaves_a_connection_that_works(
     tmp_path: Path,
 ) -> None:
     def work(tx: Transaction) -> None:
-        saves.save(tx, draft("torn"), timedelta())
+        memories.save(tx, draft("torn"), timedelta())
         statement(tx, "ROLLBACK")
 
     async def test(database: SqliteEngine) -> None:
@@ -93,7 +93,7 @@ def test_a_read_sees_the_newest_state_after_one_that_raised_with_a_query_half_re
 def test_a_read_cannot_write(tmp_path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         with pytest.raises(Unavailable, match="read-only"):
-            await database.read(OPERATOR, saves.save, draft("no"), timedelta())
+            await database.read(OPERATOR, memories.save, draft("no"), timedelta())
         assert await count(database) == 0
 
     run(tmp_path / "memory.db", test)
@@ -147,7 +147,7 @@ def test_a_write_may_take_longer_than_a_read(
     def work(tx: Transaction) -> None:
         numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)"
         statement(tx, f"{numbers} SELECT count(*) FROM n").fetchone()
-        saves.save(tx, draft("at last"), timedelta())
+        memories.save(tx, draft("at last"), timedelta())
 
     async def test(database: SqliteEngine) -> None:
         await database.write(OPERATOR, work)

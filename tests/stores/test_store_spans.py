@@ -10,10 +10,10 @@ from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.engine.search import SearchTable
 from agentops_memory.errors import NotFound, Unavailable
 from agentops_memory.memory.lookalikes import lookalikes
+from agentops_memory.memory.memories import save
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Memory, MemoryId, SessionId
 from agentops_memory.memory.model.search import Filter
-from agentops_memory.memory.saves import save
 from agentops_memory.memory.sessions import Sessions
 from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall.recall import Recall

@@ -31,8 +31,7 @@ from agentops_memory.memory.sql.revisions import VersionTable
 from agentops_memory.memory.sql.stores import EntryTable, StoreTable
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.stores.rules.entries import Entries
-from agentops_memory.stores.rules.listing import Branch
+from agentops_memory.stores.rules.entries import Branch, Entries
 from agentops_memory.stores.rules.rules import Policy
 from agentops_memory.stores.rules.stores import Stores
 from agentops_memory.stores.rules.versions import Versions

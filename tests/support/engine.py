@@ -13,16 +13,16 @@ import psycopg
 import pytest
 
 from agentops_memory.engine.engine import Transaction
-from agentops_memory.memory import saves
+from agentops_memory.memory import memories
 from agentops_memory.memory.model.access import DEFAULT_TENANT, OPERATOR
 from agentops_memory.memory.model.memory import Draft, SessionId, Text
 from agentops_memory.memory.model.retention import Retentions, StorageStats
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.sql.memories import MemoryTable
-from agentops_memory.postgresql.engine import admission, transactions
+from agentops_memory.postgresql.engine import group_commit, transactions
 from agentops_memory.postgresql.engine.claims import number_of
 from agentops_memory.postgresql.engine.engine import PostgresEngine
-from agentops_memory.postgresql.storage_stats import storage_stats as postgresql_stats
+from agentops_memory.postgresql.tenants import storage_stats as postgresql_stats
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base import connection
 from agentops_memory.sqlite.base.connection import connect
@@ -68,7 +68,7 @@ def draft(content: str) -> Draft:
 
 
 async def save(database: SqliteEngine, content: str) -> None:
-    await database.write(OPERATOR, saves.save, draft(content), timedelta())
+    await database.write(OPERATOR, memories.save, draft(content), timedelta())
 
 
 async def count(database: SqliteEngine) -> int:
@@ -79,7 +79,7 @@ def saving(content: str, then: Work | None = None) -> Work:
     """Work that saves, then does something else, and answers with the content."""
 
     def work(tx: Transaction) -> str:
-        saves.save(tx, draft(content), timedelta())
+        memories.save(tx, draft(content), timedelta())
         if then is not None:
             then(tx)
         return content
@@ -166,7 +166,7 @@ def stats(path: Path, retention: Retentions, at: datetime) -> StorageStats:
 def impatient(monkeypatch: pytest.MonkeyPatch, timeout: timedelta) -> None:
     """Let a write wait no longer than this for those of others."""
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", timeout)
-    for module in (admission, transactions):
+    for module in (group_commit, transactions):
         monkeypatch.setattr(module, "PATIENCE", timeout)
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from agentops_memory.engine.maintenance import Tidied
-from agentops_memory.memory import saves
+from agentops_memory.memory import memories
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import Space, project_name
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.engine.maintenance import SqliteMaintenance
+from agentops_memory.sqlite.engine.engine import SqliteMaintenance
 
 from .engine import Work, draft, run
 from .engines import rows
@@ -51,7 +51,7 @@ def saving(project: str, content: str) -> Work:
 
     def work(tx: Any) -> str:
         given = replace(draft(content), space=Space(project=project_name(project)))
-        saves.save(tx, given, timedelta())
+        memories.save(tx, given, timedelta())
         return content
 
     return work

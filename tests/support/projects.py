@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentops_memory.engine.engine import Transaction
-from agentops_memory.memory import saves, writes
+from agentops_memory.memory import memories, writes
 from agentops_memory.memory.lifecycle.projects import Projects
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Draft, SessionId, Text
@@ -44,7 +44,7 @@ def filled(tx: Transaction, said: list[Said]) -> None:
             text=Text(type="note", title=one.content[:20], content=one.content),
             key=one.key,
         )
-        saved = saves.save(tx, draft, timedelta())
+        saved = memories.save(tx, draft, timedelta())
         if one.is_deleted:
             writes.forget(tx, saved.memory.id)
 

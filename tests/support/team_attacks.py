@@ -25,8 +25,8 @@ from agentops_memory.memory.model.intents import (
     TaskChange,
     TaskDraft,
 )
+from agentops_memory.openintent.rules.binding import BadField
 from agentops_memory.openintent.rules.intents import AlreadyThere
-from agentops_memory.openintent.rules.lifetime import BadField
 
 from .team_chance import LEAD
 from .team_memory import Memory

@@ -13,11 +13,15 @@ from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.intents import CoordinatorId, IntentId, TaskId
 from agentops_memory.openintent.rules.entries import AgentEntries
 from agentops_memory.openintent.rules.events import Events
-from agentops_memory.openintent.rules.intents import NO_INTENT, Intents
-from agentops_memory.openintent.rules.participants import NO_COORDINATOR, NOT_YOURS, Participants
+from agentops_memory.openintent.rules.intents import (
+    NO_COORDINATOR,
+    NO_INTENT,
+    NOT_YOURS,
+    Intents,
+    Participants,
+)
 from agentops_memory.openintent.rules.rules import NO_ENTRY
-from agentops_memory.openintent.rules.task_changes import NO_TASK
-from agentops_memory.openintent.rules.tasks import Tasks
+from agentops_memory.openintent.rules.tasks import NO_TASK, Tasks
 
 from .team_model import State, Told
 

@@ -23,9 +23,8 @@ from agentops_memory.memory.model.intents import CoordinatorId, TaskId
 from agentops_memory.memory.model.retention import Capacities, Kind
 from agentops_memory.openintent.rules.entries import AgentEntries
 from agentops_memory.openintent.rules.events import Events
-from agentops_memory.openintent.rules.intents import Intents
+from agentops_memory.openintent.rules.intents import Intents, Participants
 from agentops_memory.openintent.rules.namespaces import Namespaces, PermissionsChange
-from agentops_memory.openintent.rules.participants import Participants
 from agentops_memory.openintent.rules.rules import AtItem
 from agentops_memory.openintent.rules.tasks import Tasks
 

@@ -23,8 +23,7 @@ from agentops_memory.memory.model.agent_memory import (
 from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.retention import Capacities
-from agentops_memory.openintent.rules.binding import OverCapacity, TaskFinished
-from agentops_memory.openintent.rules.lifetime import BadField
+from agentops_memory.openintent.rules.binding import BadField, OverCapacity, TaskFinished
 from agentops_memory.openintent.rules.rules import Outdated, Taken
 
 from .team_model import FINAL, State, Told, fits, is_bound_working

@@ -21,10 +21,9 @@ from agentops_memory.memory.model.intents import (
     TaskDraft,
     TaskId,
 )
-from agentops_memory.openintent.rules.binding import TaskFinished
+from agentops_memory.openintent.rules.binding import BadField, TaskFinished
 from agentops_memory.openintent.rules.intents import AlreadyThere
-from agentops_memory.openintent.rules.lifetime import BadField
-from agentops_memory.openintent.rules.task_changes import OutdatedTask
+from agentops_memory.openintent.rules.tasks import OutdatedTask
 
 from .team_model import FINAL, State, Told
 from .team_rules import LIFETIME, Entries

@@ -7,13 +7,12 @@ from pydantic import BaseModel, Field
 from agentops_memory_client.contract.models import Explanation
 
 from ..http.ids import ENTRY, STORE, public_id
-from ..memory.model.budget import Budget, Packed
 from ..memory.model.memory import NO_LINKS, MemoryId
+from ..memory.model.search import Budget, Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
 from ..memory.model.search import Explanation as Why
-from ..memory.model.search import Found, Hit, Matched, Reason, Wanted, WhyNot
 from ..recall.explanation import MAX_EXPLAINED
+from ..recall.lists import whole_memory
 from ..recall.text.query import Corrections, Term
-from ..recall.whole import whole_memory
 
 
 class MatchedTerm(BaseModel):

@@ -22,12 +22,12 @@ from ..recall.text.normalization import clean
 from ..telemetry import annotate
 from ..telemetry.spans import Attributes
 from . import answers as a
-from . import bodies, wire
 from . import models as m
+from . import wire
 from .recall import Question, RecallOperations, filter_of, project_of
 from .transfer import Document, exported, import_plan, imported
-from .transfers.decisions import RowOutcome
 from .transfers.dry_run import DryRun
+from .transfers.storing import RowOutcome
 from .transfers.transfer import Progress, Transfer
 from .wire import Rows, held
 
@@ -53,7 +53,7 @@ class AgentOps(RecallOperations):
 
     async def append_messages(self, asked: Question) -> c.Appended:
         session, project = _session(asked)
-        messages = bodies.messages(await asked.body())
+        messages = wire.messages(await asked.body())
         said = await self.sessions.hear(asked.caller(), messages)
         key = await asked.idempotency()
         grown = await self.sessions.append(asked.caller(), session, said, project, idempotency=key)
@@ -81,7 +81,7 @@ class AgentOps(RecallOperations):
         return await held(list(map(wire.session, sessions)))
 
     async def add_observation(self, asked: Question) -> c.Saved:
-        draft = bodies.draft(m.body(m.ObservationBody, await asked.body()))
+        draft = wire.draft(m.body(m.ObservationBody, await asked.body()))
         key, similar = await asked.idempotency(), _similar(asked)
         outcome = await self.memories.save(asked.caller(), draft, similar=similar, idempotency=key)
         annotate(
@@ -126,7 +126,7 @@ class AgentOps(RecallOperations):
 
     async def update_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
-        change = bodies.change(m.body(m.ChangeBody, await asked.body()))
+        change = wire.change(m.body(m.ChangeBody, await asked.body()))
         key = await asked.idempotency()
         amended = await self.memories.amend(asked.caller(), memory_id, change, idempotency=key)
         annotate(_observation_span(amended.memory))

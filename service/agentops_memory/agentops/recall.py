@@ -1,6 +1,7 @@
 """Searches, contexts and timelines: what is asked, what is answered, what their spans say."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
@@ -23,22 +24,91 @@ from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Caller, Role
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.agents import asking
-from ..memory.model.budget import MOST_SHOWN, SHOWN, Budget
 from ..memory.model.memory import MemoryId
-from ..memory.model.search import Context, Filter, Found, Hit, Method, Wanted
+from ..memory.model.search import (
+    MOST_SHOWN,
+    SHOWN,
+    Budget,
+    Context,
+    Filter,
+    Found,
+    Hit,
+    Method,
+    Wanted,
+)
 from ..memory.model.space import Project, StoreId, project_name
-from ..memory.reviews import Reviews
-from ..recall.joining import Joining
-from ..recall.recall import Recall
+from ..memory.reviews import (
+    EVERY_REASON,
+    ReviewItem,
+    ReviewList,
+    ReviewPlace,
+    ReviewReason,
+    Reviews,
+)
+from ..recall.lists import whole_memory
+from ..recall.recall import Joining, Recall
+from ..recall.text.instants import EPOCH, MICROSECOND
 from ..recall.text.normalization import cut
 from ..recall.text.query import MAX_PROMPT
 from ..recall.text.summary import Message
-from ..recall.whole import whole_memory
 from ..stores.rules.rules import NO_STORE
 from ..telemetry import Cut, OwnText, annotate, events
 from ..telemetry.spans import Attributes
-from . import explain, reviews, wire
-from .wire import Rows, SummaryLine, held, json_bytes
+from . import explain, wire
+from .wire import MOST_BESIDE, Rows, SummaryLine, held, json_bytes
+
+_REASONS = ", ".join(ReviewReason)
+_PLACE = re.compile(
+    rf"(-?\d{{1,18}})-({'|'.join(ReviewReason)})-(\d{{1,18}})-(\d{{1,18}})", re.ASCII
+)
+
+
+def _reasons(query: Query) -> Collection[ReviewReason]:
+    """The reason that is asked for; every one if none is."""
+    reason = parameter(query, "reason")
+    if reason is None:
+        return EVERY_REASON
+    if reason not in set(ReviewReason):
+        raise Invalid(f"reason must be one of {_REASONS}.")
+    return {ReviewReason(reason)}
+
+
+def _review_place(text: str | None) -> ReviewPlace | None:
+    """The place that `next` of a list named."""
+    if text is None:
+        return None
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise Invalid("before is not the next of a list of reviews.")
+    micros, reason, memory, other = match.groups()
+    try:
+        at = EPOCH + int(micros) * MICROSECOND
+    except OverflowError:
+        raise Invalid("before is not the next of a list of reviews.") from None
+    return ReviewPlace(at, ReviewReason(reason), MemoryId(int(memory)), MemoryId(int(other)))
+
+
+async def _listed_reviews(told: ReviewList) -> c.ReviewList:
+    """The lines that one answer can hold, and where the next begin."""
+    fit = await wire.held(list(map(_item, told.items)), beside=MOST_BESIDE)
+    follows = told.items[len(fit) - 1].place if fit.omitted and fit else told.next
+    return c.ReviewList(items=fit, next=None if follows is None else _place_name(follows))
+
+
+def _item(item: ReviewItem) -> c.ReviewItem:
+    return c.ReviewItem(
+        reason=item.place.reason.value,
+        at=item.place.at,
+        observation=wire.observation(item.memory),
+        other=None if item.other is None else wire.observation(item.other),
+        score=None if item.score is None else round(item.score, 2),
+    )
+
+
+def _place_name(place: ReviewPlace) -> str:
+    at = (place.at - EPOCH) // MICROSECOND
+    return f"{at}-{place.reason.value}-{place.memory}-{place.other}"
+
 
 MOST_STORES = 8  # of one context
 MOST_TYPES = 20  # that a request excludes; the suggested ones are eight
@@ -115,15 +185,15 @@ class RecallOperations:
         return await held(list(map(wire.timeline_entry, memories)), centre=centre)
 
     async def review(self, asked: Question) -> c.ReviewList:
-        reasons = reviews.reasons(asked.query)
-        before = reviews.place(parameter(asked.query, "before"))
+        wanted = _reasons(asked.query)
+        before = _review_place(parameter(asked.query, "before"))
         project = project_of(asked)
         told = await self.reviews.page(
             asked.caller(), Filter(project=project), row_count(asked.query, "limit", 20),
-            reasons=reasons, before=before,
+            reasons=wanted, before=before,
         )  # fmt: skip
         annotate({"memory.project": project, "memory.review.count": len(told.items)})
-        return await reviews.listed(told)
+        return await _listed_reviews(told)
 
     async def stats(self, asked: Question) -> c.Stats:
         totals = await self.recall.totals(asked.caller(), project_of(asked))

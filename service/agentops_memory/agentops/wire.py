@@ -1,8 +1,8 @@
-"""Nouns of the domain as nouns of the contract, and these as JSON. Pure."""
+"""Nouns of the contract from bodies and from nouns of the domain, and as JSON. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar
 
@@ -14,8 +14,25 @@ from agentops_memory_client.contract import models as c
 
 from ..http import requests
 from ..http.large_answers import paced
-from ..memory.model.memory import Entered, Lookalike, Memory, Revision, Saved, Session
-from ..memory.model.space import Totals
+from ..memory.model.memory import (
+    UNSET,
+    Change,
+    Draft,
+    Entered,
+    LifecycleChange,
+    Lookalike,
+    Memory,
+    MemoryId,
+    Reference,
+    Revision,
+    Saved,
+    Session,
+    SessionId,
+    Text,
+)
+from ..memory.model.space import PROJECT_SCOPE, Space, Totals, project_name
+from ..recall.text.summary import Message
+from . import models as m
 
 T = TypeVar("T")
 
@@ -252,3 +269,59 @@ def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = 
     if answer is None or isinstance(answer, c.Appended):
         return Response(None, 204, every)
     return Response(json_bytes(answer), status, every, media_type=JSON)
+
+
+def draft(given: m.ObservationBody) -> Draft:
+    return Draft(
+        session=SessionId(given.session_id),
+        space=Space(project=project_name(given.project), scope=given.scope or PROJECT_SCOPE),
+        text=text(given),
+        key=given.topic_key or None,
+        lifecycle=lifecycle(given),
+    )
+
+
+def change(given: m.ChangeBody) -> Change:
+    tags = None if given.tags is None else tuple(given.tags)
+    return Change(
+        type=given.type,
+        title=given.title,
+        content=given.content,
+        tags=tags,
+        lifecycle=lifecycle(given),
+    )
+
+
+def lifecycle(given: m.LifecycleBody) -> LifecycleChange:
+    """What a body sets; in a change `null` takes an instant away."""
+    named = given.model_fields_set
+    return LifecycleChange(
+        expires_at=given.expires_at if "expires_at" in named else UNSET,
+        ttl=None if given.ttl is None else timedelta(seconds=given.ttl),
+        pinned=given.pinned,
+        supersedes=None if given.supersedes is None else tuple(map(_reference, given.supersedes)),
+        review_at=given.review_at if "review_at" in named else UNSET,
+    )
+
+
+def _reference(given: int | str) -> Reference:
+    return given if isinstance(given, str) else MemoryId(given)
+
+
+def text(given: m.MemoryBody) -> Text:
+    tags = tuple(given.tags or ())
+    return Text(type=given.type, title=given.title, content=given.content, tags=tags)
+
+
+def messages(given: Mapping[str, object]) -> Iterator[Message]:
+    """The messages in a body, which must have some or an empty list of them."""
+    m.body(m.Messages, given)
+    every = given["messages"]
+    assert isinstance(every, list)  # else it was refused
+    for place, each in enumerate(every):
+        yield message(each, place)
+
+
+def message(given: object, place: int) -> Message:
+    told = m.body(m.MessageBody, {} if given is None else given, f"messages[{place}]")
+    return Message(role=told.role or "", content=told.content or "")

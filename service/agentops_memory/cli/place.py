@@ -10,10 +10,9 @@ from ..engine.callbacks import AuditLog, Progress
 from ..engine.engine import Engine
 from ..memory.lifecycle.receipts import Erasures
 from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
-from ..memory.model.key_registry import KeyRegistry
+from ..memory.model.keys import KeyRegistry
 from ..memory.model.retention import Counted, StorageStats
-from ..settings.database import OF_FILES
-from ..settings.settings import Settings, settings
+from ..settings.settings import OF_FILES, Settings, settings
 from .errors import CommandRefused
 from .invocation import now
 

@@ -11,7 +11,7 @@ from ..memory.model.retention import Counted, StorageStats
 from ..postgresql import tenants
 from ..postgresql.base.connecting import control
 from ..postgresql.schema.migrate import schema_of
-from ..postgresql.storage_stats import storage_stats
+from ..postgresql.tenants import storage_stats
 from ..settings.settings import Settings
 from .errors import NoDatabase, NoTenant
 from .invocation import now, user

@@ -8,8 +8,7 @@ from ..backend import audit_of, registry_of
 from ..errors import Unavailable
 from ..memory.model.access import DEFAULT_TENANT, OPERATOR, TenantId
 from ..memory.model.retention import Counted, StorageStats
-from ..operations.files.atomic import make_folder, os_errors_as
-from ..operations.files.file_systems import require_local
+from ..operations.files.atomic import make_folder, os_errors_as, require_local
 from ..settings.settings import Settings
 from ..sqlite.engine import tenant_files
 from ..sqlite.engine.tenants import tenant_file, tenants_folder

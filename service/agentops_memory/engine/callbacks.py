@@ -11,15 +11,15 @@ Progress = Callable[[str], None]
 """Called with the name of each step before it is taken."""
 
 
-class Audit(Protocol):
-    """The audit log."""
+Audit = Callable[..., None]
+"""Called with caller, action and fields before the action is done; Unavailable if that fails."""
+
+
+class AuditLog(Protocol):
+    """The audit log, as those see it who look after it. Unavailable if it cannot be used."""
 
     def __call__(self, caller: Caller, action: str, **fields: object) -> None:
-        """Record an action before it is done; Unavailable if that fails."""
-
-
-class AuditLog(Audit, Protocol):
-    """The audit log, as those see it who look after it. Unavailable if it cannot be used."""
+        """Record an action before it is done."""
 
     def trim(self, until: datetime) -> int:
         """Remove what is as old as that, or older, and has no newer before it; how much."""

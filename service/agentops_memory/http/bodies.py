@@ -40,7 +40,8 @@ class Bodies:
         """The body as the model has it; refused as the dialect refuses if it is none."""
         given = await json_object(request, limit=self.limit, empty=empty, exact=True)
         try:
-            return model.model_validate(given if nulls else present(given))
+            # A model that the service may make by the names of its fields: a client may not.
+            return model.model_validate(given if nulls else present(given), by_name=False)
         except ValidationError as error:
             raise self.refusal(error.errors(include_url=False)) from None
 

@@ -11,9 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..operations.backup.backup import ServicePaths, make_archive
-from ..operations.backup.schedule import KeptArchive, newest, path_in, prune
+from ..operations.backup.backup import (
+    KeptArchive,
+    make_archive,
+    newest,
+    path_in,
+    prune,
+)
 from ..secrets.sanitizing import code_of, is_operational, sentence_of
+from ..settings.settings import Settings
 from ..telemetry import Metrics
 from ..telemetry.measures import BACKUP_BYTES, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUPS
 from .runner import background, run_in_thread
@@ -30,7 +36,7 @@ log = logging.getLogger(__name__)
 class Backups:
     """The archives that a service makes by itself, and how it stands with them."""
 
-    place: ServicePaths
+    place: Settings
     folder: Path
     every: timedelta
     keep: int

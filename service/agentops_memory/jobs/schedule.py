@@ -21,7 +21,7 @@ from ..openintent.rules.archive import settle_all
 from ..openwop.commitments import Firing
 from ..openwop.rules.passes.passes import Passes
 from ..openwop.rules.runs import Runs
-from ..operations.files.file_systems import require_local
+from ..operations.files.atomic import require_local
 from ..recall.index_cache.cache import IndexCache
 from ..settings.settings import Settings
 from ..sqlite import SqliteEngine

@@ -1,11 +1,13 @@
-"""An agent's connection: which one asks, its project, and the session that it saves into."""
+"""An agent's connection: its project, the session that it saves into, and what each tool takes."""
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
+from typing import Annotated
 
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from agentops_memory_client.contract.errors import Conflict, NotFound
@@ -13,7 +15,9 @@ from agentops_memory_client.contract.models import Observation
 from agentops_memory_client.contract.service import MemoryService
 
 from ..http.endpoint import current_caller
+from ..memory import redactor
 from ..memory.model.access import Caller, KeyId, TenantId
+from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL
 from ..settings.parsing import Profile
 
 SESSION = "Mcp-Session-Id"
@@ -120,3 +124,132 @@ def _own_session(caller: Caller, project: str, told: str) -> str:
     """The session of a connection: another for each key and project, whatever id it sends."""
     parts = (caller.tenant, caller.key, project, told)
     return f"mcp-{sha256(repr(parts).encode()).hexdigest()[:24]}"
+
+
+TYPES = "decision, discovery, bugfix, pattern, architecture, config, learning or preference"
+MOST_HITS = 50
+MOST_NEIGHBOURS = 20
+MOST_MESSAGES = 1000
+
+Id = Annotated[int, Field(ge=1, le=(1 << 63) - 1, description="The id of a memory.")]
+Type = Annotated[str, Field(min_length=1, max_length=redactor.MAX_TYPE, description=f"{TYPES}.")]
+Title = Annotated[
+    str,
+    Field(min_length=1, max_length=redactor.MAX_TITLE, description="One line that says it all."),
+]
+Content = Annotated[
+    str,
+    Field(
+        min_length=1, max_length=redactor.MAX_CONTENT,
+        description="What is worth knowing later: what, why, where, and what follows from it.",
+    ),
+]  # fmt: skip
+Tags = Annotated[
+    list[Annotated[str, Field(max_length=redactor.MAX_TAG)]],
+    Field(max_length=redactor.MAX_TAGS, description="Words to find it by."),
+]
+SessionId = Annotated[str, Field(min_length=1, max_length=redactor.MAX_SESSION_ID)]
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool; unknown ones are refused, so that none is lost in silence."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Nothing(Arguments):
+    """No arguments."""
+
+
+class Save(Arguments):
+    title: Title
+    content: Content
+    type: Type = "discovery"
+    tags: Tags = []
+    topic_key: str | None = Field(
+        None, max_length=redactor.MAX_KEY,
+        description="The name of a thing that changes, such as architecture/auth: a later save "
+        "with the same key replaces this one and keeps its history.",
+    )  # fmt: skip
+    scope: str | None = Field(
+        None, max_length=redactor.MAX_SCOPE,
+        description="project (the default), or global for what every project should see.",
+    )  # fmt: skip
+
+    ttl: int | None = Field(
+        None, ge=1, le=MAX_TTL,
+        description="Seconds after which it is true no more and forgotten, if that is known.",
+    )  # fmt: skip
+    pinned: bool = Field(
+        False, description="A rule that must always be followed: first in every context. Rare."
+    )
+    supersedes: list[Id] = Field(
+        [], max_length=MAX_SUPERSEDED, description="Ids of memories that this one replaces."
+    )
+
+
+class SaveInto(Save):
+    session_id: SessionId | None = Field(None, description="The session that it belongs to.")
+
+
+class Search(Arguments):
+    query: str = Field(
+        min_length=1,
+        description="A question or words; a part of a topic key with its slash also matches.",
+    )  # fmt: skip
+    limit: int = Field(10, ge=1, le=MOST_HITS)
+
+
+class Context(Arguments):
+    limit: int | None = Field(None, ge=1, le=MOST_HITS, description="How many memories at most.")
+    query: str | None = Field(None, description="What is to be done now; without, the newest.")
+
+    ages: bool = Field(False, description="Tell how old each memory is.")
+
+
+class OfMemory(Arguments):
+    id: Id
+
+
+class Update(OfMemory):
+    type: Type | None = None
+    title: Title | None = None
+    content: Content | None = None
+    tags: Tags | None = None
+
+
+class Timeline(OfMemory):
+    before: int = Field(3, ge=1, le=MOST_NEIGHBOURS)
+    after: int = Field(3, ge=1, le=MOST_NEIGHBOURS)
+
+
+class SessionStart(Arguments):
+    session_id: SessionId
+
+
+class SaidMessage(BaseModel):
+    """A message of the conversation."""
+
+    model_config = ConfigDict(extra="ignore")
+    role: str = Field(max_length=100, description="user or assistant.")
+    content: str
+
+
+class SessionEnd(Arguments):
+    session_id: SessionId | None = Field(None, description="Without, the current session.")
+
+
+class SessionEndWithMessages(SessionEnd):
+    messages: list[SaidMessage] = Field(
+        [], max_length=MOST_MESSAGES,
+        description="What was said; the first and the last message of the user become the summary.",
+    )  # fmt: skip
+
+
+class Review(Arguments):
+    limit: int = Field(10, ge=1, le=MOST_HITS)
+
+
+class SuggestTopicKey(Arguments):
+    title: Title
+    type: Type = "discovery"

@@ -18,9 +18,8 @@ from .model.memory import (
     Reference,
 )
 from .model.space import GLOBAL_SCOPE, Space
-from .sql.lifecycles import LifecycleTable
+from .sql.lifecycles import LifecycleTable, SupersessionTable
 from .sql.memories import MemoryTable
-from .sql.supersessions import SupersessionTable
 
 
 def changed(lifecycle: Lifecycle, given: LifecycleChange, now: datetime) -> Lifecycle:

@@ -25,11 +25,11 @@ from .model.memory import (
     Text,
 )
 from .redactor import Redactor
+from .sql.lifecycles import SupersessionTable
 from .sql.memories import MemoryTable
 from .sql.past_retention import RetentionTable
 from .sql.receipts import ReceiptTable
 from .sql.revisions import RevisionTable
-from .sql.supersessions import SupersessionTable
 
 SECOND = timedelta(seconds=1)
 

@@ -11,9 +11,8 @@ from ..http.paging import instant
 from ..memory.model.agents import LONGEST_AGENT, agent_id
 from ..memory.redactor import MAX_TAG, MAX_TAGS
 from ..recall.text.visible import has_controls
-from .rules.lifetime import LONGEST, PREFIX, TASK_LIFETIME, lifetime
-from .rules.screening import MAX_NAME
-from .rules.values import MAX_VALUE, compact
+from .rules.binding import LONGEST, PREFIX, TASK_LIFETIME, lifetime
+from .rules.values import MAX_NAME, MAX_VALUE, compact
 
 MAX_BATCH = 100  # entries
 MAX_ALLOWED = 1_000  # agents of a namespace's permissions
@@ -93,10 +92,10 @@ Ttl = Annotated[
     Field(json_schema_extra={"pattern": f"^({TASK_LIFETIME}$|{PREFIX}P)"}),
 ]
 Expiry = Annotated[Instant, AfterValidator(_instant)]
-Tier = Literal["working", "episodic", "semantic"]
-Priority = Literal["low", "normal", "high"]
-Sensitivity = Literal["public", "internal", "confidential", "restricted"]
-Access = Literal["none", "read", "write", "admin"]
+TierName = Literal["working", "episodic", "semantic"]
+PriorityName = Literal["low", "normal", "high"]
+SensitivityName = Literal["public", "internal", "confidential", "restricted"]
+AccessName = Literal["none", "read", "write", "admin"]
 Value = Annotated[  # read as the compact text that is stored
     Any,
     AfterValidator(_compact),
@@ -132,13 +131,13 @@ class AgentEntryBody(BaseModel):
     namespace: NamespaceName
     key: Key
     value: Value
-    memory_type: Tier
+    memory_type: TierName
     scope: ScopeBody = ScopeBody()
     tags: Tags = []
     ttl: Ttl | None = None
     pinned: bool = False
-    priority: Priority = "normal"
-    sensitivity: Sensitivity | None = None
+    priority: PriorityName = "normal"
+    sensitivity: SensitivityName | None = None
     expires_at: Expiry | None = None
     curated_by: Curator | None = None
 
@@ -183,8 +182,8 @@ class AgentChangeBody(BaseModel):
     value: Value | None = None
     tags: Tags | None = None
     pinned: bool | None = None
-    priority: Priority | None = None
-    sensitivity: Sensitivity | None = None
+    priority: PriorityName | None = None
+    sensitivity: SensitivityName | None = None
     ttl: Ttl | None = None
     expires_at: Expiry | None = None
     curated_by: Curator | None = None
@@ -207,14 +206,14 @@ class AllowedAgent(BaseModel):
 
     model_config = GIVEN
     agent: Agent
-    access: Access
+    access: AccessName
 
 
 class PermissionsBody(BaseModel):
     """Who may do what; `allow` replaces the whole list."""
 
     model_config = GIVEN
-    default: Access | None = None
+    default: AccessName | None = None
     allow: Annotated[list[AllowedAgent], Field(max_length=MAX_ALLOWED)] | None = None
 
     @model_validator(mode="after")

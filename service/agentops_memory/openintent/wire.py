@@ -1,21 +1,236 @@
-"""What OpenIntent answers. Pure: no storage, no clock, no request."""
+"""What OpenIntent answers: the models, their JSON, and lists in one piece or in several."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, Field
+from starlette.responses import Response, StreamingResponse
 
 from ..errors import BadFields, Invalid, Refusal
+from ..http.bodies import JSON, NONE, Instant, written
 from ..http.ids import ENTRY, EVENT, public_id
+from ..http.large_answers import paced
 from ..memory.model.agent_events import AgentEvent
 from ..memory.model.agent_memory import Access, AgentEntry, AgentSummary, Namespace
 from ..memory.model.agents import AgentId
 from ..recall.text.json_words import stored_object
-from .rules.binding import OverCapacity
-from .rules.lifetime import BadField
+from ..telemetry import annotate
+from .bodies import AccessName, AllowedAgent, PriorityName, TierName
+from .rules.binding import BadField, OverCapacity
+from .rules.listing import Listing
 from .rules.namespaces import OutdatedNamespace
 from .rules.rules import NO_ENTRY, AtItem, Outdated, Taken
 from .rules.search import AgentFound
-from .rules.task_changes import OutdatedTask
+from .rules.tasks import OutdatedTask
+
+
+class AgentEntryObject(BaseModel):
+    """An entry; every member is always there."""
+
+    id: str
+    agent_id: str
+    namespace: str
+    key: str
+    value: dict[str, Any]
+    memory_type: TierName
+    scope: dict[str, str]
+    tags: list[str]
+    ttl: str | None
+    pinned: bool
+    priority: PriorityName
+    sensitivity: Literal["public", "internal", "confidential", "restricted"] | None
+    curated_by: str | None
+    created_by: str
+    version: int
+    created_at: Instant
+    updated_at: Instant
+    expires_at: Instant | None
+    unreadable: Literal[True] = Field(default=True, description="There if the value is damaged.")
+
+
+class FoundAgentEntry(AgentEntryObject):
+    """An entry that was found; a lower rank is better."""
+
+    rank: float
+
+
+class SearchedPlaces(BaseModel):
+    """Where was looked: the agent's own episodic memory, and namespaces."""
+
+    own: bool
+    namespaces: list[str]
+
+
+class FoundAgentEntries(BaseModel):
+    """Entries by their words, best first."""
+
+    entries: list[FoundAgentEntry]
+    searched: SearchedPlaces
+
+
+class AgentEntryList(BaseModel):
+    """A page of entries, and how many there are in all."""
+
+    entries: list[AgentEntryObject]
+    total: int
+    limit: int
+    offset: int
+
+
+class WrittenBatch(BaseModel):
+    """The entries of a batch, in its order."""
+
+    entries: list[AgentEntryObject]
+
+
+class DeletedAgentEntry(BaseModel):
+    """That an entry is gone."""
+
+    status: Literal["deleted"] = "deleted"
+    entry_id: str
+
+
+class DeletedAgentEntries(BaseModel):
+    """How many entries are gone, and whether more match."""
+
+    deleted: int
+    has_more: bool
+
+
+class NamespacePermissions(BaseModel):
+    """Who may do what in a namespace."""
+
+    default: AccessName
+    allow: list[AllowedAgent]
+
+
+class NamespaceObject(BaseModel):
+    """A semantic namespace."""
+
+    namespace: str
+    permissions: NamespacePermissions
+    access: AccessName
+    version: int
+    entry_count: int
+    total_size_kb: int
+    created_at: Instant
+    updated_at: Instant
+
+
+class ListedNamespace(BaseModel):
+    """A namespace in a list."""
+
+    namespace: str
+    access: AccessName
+    entry_count: int
+    updated_at: Instant
+
+
+class NamespaceList(BaseModel):
+    """The namespaces that the agent may read."""
+
+    namespaces: list[ListedNamespace]
+    total: int
+    limit: int
+    offset: int
+
+
+class WorkingSummary(BaseModel):
+    """What an agent has in working memory."""
+
+    entry_count: int
+    total_size_kb: int
+    tasks_with_memory: list[str]
+
+
+class EpisodicSummary(BaseModel):
+    """What an agent has in episodic memory."""
+
+    entry_count: int
+    capacity: int
+    pinned_count: int
+    total_size_kb: int
+    oldest_entry: Instant | None
+    newest_entry: Instant | None
+    eviction_policy: Literal["lru"] = "lru"
+
+
+class AgentSummaryObject(BaseModel):
+    """What an agent has in each tier."""
+
+    agent_id: str
+    working: WorkingSummary
+    episodic: EpisodicSummary
+    semantic_namespaces_accessible: list[str]
+
+
+class AgentEventObject(BaseModel):
+    """What happened to an entry, a task or an intent, under both names of everything."""
+
+    id: str
+    sequence: int
+    intent_id: str | None
+    task_id: str | None
+    agent_id: str | None
+    actor: str | None
+    event_type: str
+    type: str
+    payload: dict[str, Any]
+    data: dict[str, Any]
+    created_at: Instant
+    timestamp: Instant
+
+
+class MemoryCapabilities(BaseModel):
+    """What agents' memory is like here."""
+
+    tiers: list[TierName]
+    eviction_policy: Literal["lru"] = "lru"
+    episodic_capacity: int
+    max_value_bytes: int
+    max_batch: int
+    search: str
+    encryption_at_rest: bool
+
+
+class Discovery(BaseModel):
+    """GET /.well-known/openintent.json."""
+
+    protocol: Literal["OpenIntent"] = "OpenIntent"
+    version: str
+    rfcs: list[str]
+    capabilities: list[str]
+    memory: MemoryCapabilities
+    openApiUrl: str  # noqa: N815 - as the protocol writes it
+
+
+class FieldFault(BaseModel):
+    """What is wrong with a field."""
+
+    field: str
+    message: str
+
+
+class ErrorCode(BaseModel):
+    """Which refusal it is."""
+
+    code: str
+
+
+class AgentMemoryProblem(BaseModel):
+    """A refusal; of a conflict also the state that refuses, of a capacity its figures."""
+
+    message: str
+    error: ErrorCode
+    errors: list[FieldFault] | None = None
+    current_version: int | None = None
+    current_value: dict[str, Any] | None = None
+    current: AgentEntryObject | None = None
+    limit: str | None = None
+    current_count: int | None = None
+    max_capacity: int | None = None
+
 
 JsonObject = dict[str, Any]
 
@@ -192,3 +407,45 @@ def _access(level: Access) -> str:
 
 def _kilobytes(size: int) -> int:
     return -(-size // 1024)
+
+
+T = TypeVar("T")
+
+
+def tag(version: int) -> dict[str, str]:
+    return {"ETag": f'"{version}"'}
+
+
+async def listed_entries(
+    found: Listing[AgentEntry], before: bytes, after: bytes, headers: Mapping[str, str] = NONE
+) -> Response:
+    return await listed(found, entry, before, after, headers)
+
+
+async def listed_events(found: Listing[AgentEvent]) -> Response:
+    return await listed(found, event)
+
+
+async def listed(
+    found: Listing[T],
+    shown: Callable[[T], JsonObject],
+    before: bytes = b"[",
+    after: bytes = b"]",
+    headers: Mapping[str, str] = NONE,
+) -> Response:
+    """A list in one piece, or in several if its values are large."""
+    annotate({"memory.result_count": found.count})
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield before
+        separator = b""
+        async for portion in found.portions:
+            async for each in paced((written(shown(it)) for it in portion), len):
+                yield separator + each
+                separator = b","
+        yield after
+
+    if found.is_whole:
+        content = b"".join([piece async for piece in pieces()])
+        return Response(content, headers=headers, media_type=JSON)
+    return StreamingResponse(pieces(), headers=headers, media_type=JSON)

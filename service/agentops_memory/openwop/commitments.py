@@ -8,19 +8,18 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, Field, model_validator
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Ids, Transaction
-from ..errors import AnswerLost, BadFields, Conflict, NotFound, Unavailable
+from ..errors import AnswerLost, Conflict, NotFound, Unavailable
 from ..http.faults import fault_of
 from ..http.paging import instant as parsed
 from ..http.protocol import Operation
@@ -40,9 +39,9 @@ from ..memory.sql.rows import (
     optional_micros,
 )
 from ..memory.sql.table import Sql
-from ..recall.text.instants import exact, whole_milliseconds
 from ..record import CamelRecord, Milliseconds
 from .api import BASE, Page, Param, Query, choice, limit, op
+from .conditions import SPACE, Condition, meet, rename_met, take_met, time_to_come
 from .memory.bodies import CAMEL, EntryName, Exact, MemoryRefText, Zoned
 from .model.entries import Recorded, RefEntry, RefEntryId, ref_entry_id
 from .model.runs import RunEventType
@@ -63,7 +62,6 @@ from .refs import (
 from .sql.entries import RefTable
 from .sql.runs import RunTable
 
-DUE, WHEN = "due:", "when:"  # tags that arm a time, and a tag that is waited for
 # What one transaction fires or cancels. The writers of a tenant wait for it: 10 ms on SQLite, and
 # 40 ms on PostgreSQL.
 STEP = 200
@@ -74,6 +72,8 @@ _ID = re.compile("cmt_([0-9a-f]{32})", re.ASCII)
 
 
 class ConditionKind(StrEnum):
+    """What a commitment waits for."""
+
     TIME = "time"
     PREDICATE = "predicate"
 
@@ -126,13 +126,6 @@ class ListedCommitments(BaseModel):
 
     commitments: list[Commitment]
     next: str | None = None
-
-
-class Condition(NamedTuple):
-    """When to fire: at an instant, or with the first live entry of a tag."""
-
-    due_at: datetime | None = None
-    tag: str | None = None
 
 
 class TooManyArmed(Conflict):
@@ -241,12 +234,10 @@ class Commitments:
         caller.require(Role.WRITER)
         caller.require_refs()
         work = idempotent(
-            _arm_entry,
-            idempotency,
-            again=_armed_again,
+            _arm_entry, idempotency, again=_armed_again,
             ids=lambda it: {"commitment": it.value.id, "is_new": int(it.is_new)},
             status=lambda it: 201 if it.is_new else 200,
-        )
+        )  # fmt: skip
 
         async def write(screen: Screen, is_current: IsCurrent) -> Written[Commitment]:
             require_ref(MemoryRef(body.memory_ref), caller.tenant, screen)
@@ -272,8 +263,7 @@ class Commitments:
         caller.require(Role.READER)
         caller.require_refs()
         await self.fire_due(caller)
-        found: Sequence[Commitment] = ()
-        screen = screen_of(self.redaction, caller)
+        found, screen = list[Commitment](), screen_of(self.redaction, caller)
         if memory_ref is None or is_readable(MemoryRef(memory_ref), caller.tenant, screen):
             found = await self.engine.read(caller, _listed, memory_ref, state, after, limit + 1)
 
@@ -317,13 +307,12 @@ def _arm_entry(tx: Transaction, body: CommitmentBody, is_current: IsCurrent) -> 
     tx.caller.require_refs()
     condition = Condition(tag=body.tag)
     if body.due_at is not None:
-        condition = _time_to_come(parsed(body.due_at), tx.now, "dueAt", "must lie in the future")
+        condition = time_to_come(parsed(body.due_at), tx.now, "dueAt", "must lie in the future")
     source = tx[RefTable].get(MemoryRef(body.memory_ref), RefEntryId(body.memory_id))
     if source is None or not tx[Sql].exists(
         f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",
-        memory=source.memory,
-        now=micros(tx.now),
-    ):
+        memory=source.memory, now=micros(tx.now),
+    ):  # fmt: skip
         raise no_entry()
     if armed := _armed(tx, source.memory, condition):
         return Written(value=armed[0])
@@ -348,39 +337,14 @@ def known(tx: Transaction, id_: str) -> Commitment:
     """The commitment, or NotFound."""
     tx.caller.require_refs()
     uid = commitment_uid(id_)
-    found = uid and _some(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)
-    if not found:
-        raise NotFound("commitment not found")
-    return found[0]
+    if uid and (found := _some(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)):
+        return found[0]
+    raise NotFound("commitment not found")
 
 
 def _cancel(tx: Transaction, id_: str) -> Commitment:
     _settle(tx, [known(tx, id_)], "state = 'cancelled'")
     return known(tx, id_)
-
-
-def conditions_of(tags: Iterable[str], now: datetime) -> Sequence[Condition]:
-    """What the tags of a new entry arm, each once; BadFields for one that never comes true."""
-    return tuple(dict.fromkeys(_conditions(tags, now)))
-
-
-def _conditions(tags: Iterable[str], now: datetime) -> Iterator[Condition]:
-    for tag in tags:
-        if tag.startswith(DUE):
-            at = exact(tag.removeprefix(DUE), needs_offset=True)
-            yield _time_to_come(at, now, "tags", "has a due time that is no time, or is past")
-        elif tag.startswith(WHEN):
-            if tag == WHEN:
-                raise BadFields([("tags", "waits for a tag without a name")])
-            yield Condition(tag=tag.removeprefix(WHEN))
-
-
-def _time_to_come(at: datetime | None, now: datetime, field_: str, problem: str) -> Condition:
-    """The condition that an instant has come; BadFields for none, or one that is past."""
-    due = None if at is None else whole_milliseconds(at)
-    if due is None or due <= now:
-        raise BadFields([(field_, problem)])
-    return Condition(due_at=due)
 
 
 def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> Sequence[Commitment]:
@@ -424,10 +388,8 @@ def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]
         f"""SELECT 1
               FROM {sql.dialect.texts("given")}
              WHERE EXISTS ({armed} AND tag = given.value LIMIT 1 OFFSET :free)""",
-        source=source,
-        texts=json.dumps(tags),
-        free=MOST_OF_TAG - 1,
-    )
+        source=source, texts=json.dumps(tags), free=MOST_OF_TAG - 1,
+    )  # fmt: skip
 
 
 def fire_met(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int:
@@ -446,9 +408,8 @@ def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
                  WHERE {_IS_DUE}
               ORDER BY due_at, id
                  LIMIT :most""",
-            most=most - len(due),
-            now=micros(tx.now),
-        )
+            most=most - len(due), now=micros(tx.now),
+        )  # fmt: skip
         due += _picked(tx, ids)
     return _fire(tx, due), has_due(tx)
 
@@ -471,18 +432,12 @@ def _fire(tx: Transaction, commitments: Sequence[Commitment]) -> Counter[Conditi
     _settle(tx, orphans, "state = 'cancelled'")
     if armed:
         _settle(tx, armed, "state = 'fired', fired_at = :now", now=micros(tx.now))
-        events = [
-            Recorded(
-                {
-                    "commitmentId": it.id,
-                    "memoryRef": it.memory_ref,
-                    "memoryId": it.memory_id,
-                    "condition": it.condition.value,
-                },
-                (it.memory_ref,),
-            )
+        payloads = (
+            {"commitmentId": it.id, "memoryRef": it.memory_ref, "memoryId": it.memory_id,
+             "condition": it.condition.value}
             for it in armed
-        ]
+        )  # fmt: skip
+        events = [Recorded(it, (it["memoryRef"],)) for it in payloads]
         tx[RunTable].record(RunEventType.FIRED, events)
     return Counter(it.condition for it in armed)
 
@@ -521,127 +476,25 @@ def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
 
 
 def screen_tags(tx: Transaction, source: MemoryId, screen: Screen) -> None:
-    """Take secrets out of the tags that commitments of an entry wait for.
-
-    What has met them by a tag has met them by its new name, too.
-    """
+    """Take secrets out of the tags that commitments of an entry wait for."""
     for tag in tags_of(tx, source):
         (clean,) = screen.tags([tag])
         if clean == tag:
             continue
-        renamed = {"source": source, "tag": tag, "clean": clean}
         tx[Sql].run(
             "UPDATE commitments SET tag = :clean WHERE memory_id = :source AND tag = :tag",
-            **renamed,
-        )
-        tx[Sql].run(
-            """INSERT INTO met_tags (space_id, tag, newest, source_id)
-               SELECT t.space_id, :clean, t.newest, e.memory_id
-                 FROM met_tags t
-                 JOIN ref_entries e ON e.space_id = t.space_id AND e.memory_id = :source
-                WHERE t.tag = :tag AND (t.source_id IS NULL OR t.source_id = :source)""",
-            **renamed,
-        )
-        tx[Sql].run(
-            """DELETE FROM met_tags
-                WHERE tag = :tag
-                      AND NOT EXISTS (SELECT 1
-                                        FROM commitments c
-                                       WHERE c.space_id = met_tags.space_id AND c.tag = :tag
-                                             AND c.state = 'armed')""",
-            tag=tag,
-        )
-
-
-# Tags that were put and whose commitments have not all fired: one note for each tag, however many
-# commitments wait for it.
-
-
-def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
-    """Note the tags of an entry that was put and that armed commitments wait for; the first note.
-
-    Not where another live entry has the tag, unless that is the source itself. What is armed later
-    is not met. What waits fires in steps from then on, whatever becomes of the entry.
-    """
-    if not entry.tags:
-        return None
-    sql = tx[Sql]
-    awaited = sql.column(
-        f"""SELECT given.value
-              FROM {sql.dialect.texts("given")}
-             WHERE EXISTS (SELECT 1
-                             FROM commitments c {sql.dialect.hint("commitments_by_tag")}
-                            WHERE c.space_id = {_SPACE} AND c.tag = given.value
-                                  AND c.state = 'armed')
-          ORDER BY given.key""",
-        ref=ref,
-        texts=json.dumps(list(entry.tags)),
-    )
-    notes = [
-        {"memory": entry.memory, "tag": tag, "source": next(iter(others), None)}
-        for tag in awaited
-        if len(others := _others(tx, ref, entry.memory, tag)) <= 1
-    ]
-    if not notes:
-        return None
-    first = sql.number("SELECT coalesce(max(id), 0) FROM met_tags") + 1
-    sql.run_all(
-        """INSERT INTO met_tags (space_id, tag, newest, source_id)
-           SELECT space_id, :tag, (SELECT max(id) FROM commitments), :source
-             FROM ref_entries
-            WHERE memory_id = :memory""",
-        notes,
-    )
-    return first
-
-
-def _others(tx: Transaction, ref: MemoryRef, new: MemoryId, tag: str) -> list[MemoryId]:
-    """Live entries that have a tag besides a new one: two of them are as good as all."""
-    return tx[Sql].column(
-        f"""SELECT t.memory_id
-              FROM ref_tags t
-              JOIN ref_entries e ON e.memory_id = t.memory_id
-             WHERE t.space_id = {_SPACE} AND t.tag = :tag AND t.memory_id <> :new
-                   AND {there(None)}
-          ORDER BY t.created_at DESC, t.memory_id DESC
-             LIMIT 2""",
-        ref=ref,
-        tag=tag,
-        new=new,
-        now=micros(tx.now),
-    )
+            source=source, tag=tag, clean=clean,
+        )  # fmt: skip
+        rename_met(tx, source, tag, clean)
 
 
 def _met(tx: Transaction, most: int, first: int = 0) -> list[Commitment]:
-    """Armed ones that notes tell of, from the first note on: by note, and then in order.
-
-    They are to be fired or cancelled. The notes of what has no more are gone.
-    """
-    sql, ids = tx[Sql], list[int]()
-    for note in sql.column(
-        "SELECT id FROM met_tags WHERE id >= :first ORDER BY id LIMIT :most", first=first, most=most
-    ):
-        ids += sql.column(
-            f"""SELECT c.id
-                  FROM met_tags t
-                 {sql.dialect.leads} commitments c {sql.dialect.hint("commitments_by_tag")}
-                       ON c.space_id = t.space_id AND c.tag = t.tag AND c.id <= t.newest
-                          AND (t.source_id IS NULL OR c.memory_id = t.source_id)
-                 WHERE t.id = :note AND c.state = 'armed'
-              ORDER BY c.id
-                 LIMIT :most""",
-            note=note,
-            most=most - len(ids),
-        )
-        if len(ids) == most:
-            break
-        sql.run("DELETE FROM met_tags WHERE id = :note", note=note)
-    return _picked(tx, ids)
+    """Armed ones that are met, from that note on; they are to be fired or cancelled."""
+    return _picked(tx, take_met(tx, most, first))
 
 
 # The rows. One whose source is not live and current is shown as cancelled.
 
-_SPACE = "(SELECT space_id FROM refs WHERE ref = :ref)"
 _CURRENT = f"{there(None)} AND NOT {superseded(None)}"
 _STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
 _IS_DUE = f"state = 'armed' AND due_at BETWEEN {EARLIEST} AND :now"
@@ -659,9 +512,8 @@ def _some(
               JOIN memories m ON m.id = c.memory_id
               JOIN refs f ON f.space_id = e.space_id
              WHERE {condition}""",
-        now=micros(tx.now),
-        **values,
-    )
+        now=micros(tx.now), **values,
+    )  # fmt: skip
     return list(map(_commitment, rows) if is_strict else tx[Sql].intact(rows, _commitment))
 
 
@@ -696,17 +548,12 @@ def _picked(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
 def _listed(
     tx: Transaction, ref: str | None, state: CommitmentState | None, after: str, limit: int
 ) -> list[Commitment]:
-    of_ref = "" if ref is None else f"AND c.space_id = {_SPACE}"
+    of_ref = "" if ref is None else f"AND c.space_id = {SPACE}"
     in_state = "" if state is None else f"AND {_STATE} = :state"
     return _some(
-        tx,
-        "commitments c",
-        f"c.uid > :after {of_ref} {in_state} ORDER BY c.uid LIMIT :limit",
-        after=after,
-        ref=ref,
-        state=state,
-        limit=limit,
-    )
+        tx, "commitments c", f"c.uid > :after {of_ref} {in_state} ORDER BY c.uid LIMIT :limit",
+        after=after, ref=ref, state=state, limit=limit,
+    )  # fmt: skip
 
 
 def _armed(tx: Transaction, source: MemoryId, condition: Condition) -> list[Commitment]:
@@ -720,9 +567,8 @@ def _armed(tx: Transaction, source: MemoryId, condition: Condition) -> list[Comm
         tx,
         f"commitments c {tx[Sql].dialect.hint('commitments_armed')}",
         f"c.state = 'armed' AND c.memory_id = :source AND {same} LIMIT 1",
-        source=source,
-        **columns,
-    )
+        source=source, **columns,
+    )  # fmt: skip
 
 
 def _orphans(tx: Transaction, most: int) -> list[MemoryId]:
@@ -734,9 +580,8 @@ def _orphans(tx: Transaction, most: int) -> list[MemoryId]:
              WHERE c.state = 'armed' AND NOT ({_CURRENT})
           ORDER BY c.memory_id
              LIMIT :most""",
-        most=most,
-        now=micros(tx.now),
-    )
+        most=most, now=micros(tx.now),
+    )  # fmt: skip
 
 
 def _settle(tx: Transaction, commitments: Sequence[Commitment], change: str, **at: object) -> None:
@@ -747,9 +592,8 @@ def _settle(tx: Transaction, commitments: Sequence[Commitment], change: str, **a
                    SET {change}
                  WHERE state = 'armed'
                        AND uid IN (SELECT value FROM {tx[Sql].dialect.texts("given")})""",
-            texts=json.dumps([commitment_uid(it.id) for it in commitments]),
-            **at,
-        )
+            texts=json.dumps([commitment_uid(it.id) for it in commitments]), **at,
+        )  # fmt: skip
 
 
 def _columns(condition: Condition) -> dict[str, Any]:

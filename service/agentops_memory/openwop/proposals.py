@@ -46,8 +46,8 @@ from .artifacts import (
     proposal_in,
     screened,
 )
-from .memory.bodies import CAMEL, Exact, Printable, RunName
-from .model.entries import Recorded
+from .entries import Recorded
+from .fields import CAMEL, Exact, Printable, RunName
 from .model.runs import RunEventType
 from .refs import IsCurrent, Screen, ScreenOutdated, Turns, fitting, require_plain, written
 from .sql.runs import RunTable

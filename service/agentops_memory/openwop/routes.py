@@ -20,7 +20,8 @@ from ..http.request_ids import Refused
 from ..memory.model.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too
-from . import commitments, proposals
+from . import adapter, commitments, proposals
+from .adapter import RefEntries
 from .commitments import Commitments
 from .memory import models as m
 from .memory import routes as memory
@@ -29,7 +30,6 @@ from .memory.discovery import Discovery
 from .memory.handlers import OpenWop
 from .passes import routes as passes
 from .proposals import Proposals
-from .rules.entries import RefEntries
 from .rules.forgetting import Forgetting
 from .rules.passes.passes import Passes
 from .rules.runs import Runs
@@ -55,13 +55,8 @@ class OpenWopServices:
 
     @property
     def handlers(self) -> OpenWop:
-        """Those of the adapter and of runs."""
-        return OpenWop(
-            entries=self.ref_entries,
-            runs=self.runs,
-            commitments=self.commitments,
-            redaction=self.redaction,
-        )
+        """Those of runs."""
+        return OpenWop(runs=self.runs, commitments=self.commitments)
 
 
 OpenWopOperations = Callable[[OpenWopServices, Discovery], Sequence[Operation]]
@@ -73,6 +68,7 @@ def operations(
     """Every operation of the protocol, and more that are described with them."""
     it, description = services, Description()
     described = [
+        *adapter.operations(it.ref_entries),
         *memory.operations(it.handlers, discovery),
         *passes.operations(it.passes, it.forgetting, it.redaction),
         *commitments.operations(it.commitments),

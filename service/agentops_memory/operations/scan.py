@@ -26,6 +26,7 @@ from ..memory.writes import known
 from ..openintent.rules.changes import redact_entry
 from ..openintent.sql.entries import AgentTable
 from ..openwop.commitments import screen_tags, tags_of
+from ..openwop.entries import RefTable, measure
 from ..openwop.proposals import (
     Proposal,
     find_proposal,
@@ -35,7 +36,6 @@ from ..openwop.proposals import (
     redacted,
 )
 from ..openwop.rules.screen import Screen, screened
-from ..openwop.sql.entries import RefTable
 from ..recall.text.normalization import content_hash, sha256_of
 from ..recall.text.summary import Transcript
 from ..secrets.redaction import Rules
@@ -398,7 +398,7 @@ def _redact_ref_entry(tx: Transaction, id_: MemoryId, redactor: Redactor) -> Non
     text = screened(redactor, memory.text)
     clean = replace(memory, text=text, content_hash=content_hash(text.content))
     tx[MemoryTable].replace(clean)
-    tx[RefTable].measure(clean)
+    measure(tx, clean)
     screen_tags(tx, id_, Screen(redactor))
     tx[MemoryTable].must_scrub(id_)
 

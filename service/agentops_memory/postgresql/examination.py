@@ -82,7 +82,6 @@ def check_server(url: str) -> Iterator[Finding]:
 
 
 def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
-    """The schema of a tenant."""
     with opened(url) as connection:
         if tenant not in tenants_of(connection):
             made = "a start of the service, or its first save, makes it."

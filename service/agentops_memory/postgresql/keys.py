@@ -4,22 +4,78 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 import psycopg
 
-from ..errors import Refusal, Unavailable
-from ..memory.model.key_registry import By, KeyRegistry, Put
-from ..memory.model.keys import KeyRing
-from ..operations.files import key_records
-from .audit import record
+from ..errors import Refusal, StartRefused, Unavailable
+from ..memory.model.access import Caller
+from ..memory.model.keys import By, KeyRegistry, KeyRing, Put
+from ..memory.model.retention import Held, Kind
+from ..memory.sql.rows import instant, micros
+from ..operations.files import keys
+from ..operations.files.audit import by_key, line
 from .base.connecting import connect, control, refusing
 from .schema.migrate import is_made
+
+_OVER = """at <= %(until)s
+   AND number < coalesce(
+       (SELECT min(number) FROM agentops.audit WHERE at > %(until)s), number + 1)"""
+_HELD = f"""
+SELECT count(*), coalesce(sum(octet_length(line) + 1), 0), min(at),
+       count(*) FILTER (WHERE {_OVER})
+  FROM agentops.audit"""
+_TRIM = f"DELETE FROM agentops.audit WHERE {_OVER}"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresAudit:
+    """The AuditLog of a database; `by` says who a caller is."""
+
+    url: str
+    clock: Callable[[], datetime]
+    by: Callable[[Caller], By] = by_key
+
+    def __call__(self, caller: Caller, action: str, **fields: object) -> None:
+        try:
+            with control(self.url, makes=True) as connection:
+                record(connection, self.clock(), action, self.by(caller), **fields)
+        except StartRefused as refusal:  # as after a failover: for a request it is one for now
+            raise Unavailable(str(refusal)) from None
+
+    def trim(self, until: datetime) -> int:
+        with control(self.url) as connection:
+            is_there = is_made(connection)
+            return connection.execute(_TRIM, {"until": micros(until)}).rowcount if is_there else 0
+
+    def measured(self, until: datetime | None) -> Held:
+        given = {"until": -(1 << 62) if until is None else micros(until)}
+        with control(self.url, makes=True) as connection:
+            ((rows, size, oldest, over),) = connection.execute(_HELD, given).fetchall()
+        return Held(
+            kind=Kind.AUDIT,
+            rows=rows,
+            size=size,
+            oldest=None if oldest is None else instant(oldest),
+            past_retention=over,
+        )
+
+
+def record(
+    connection: psycopg.Connection[Any], at: datetime, action: str, by: By, **fields: object
+) -> None:
+    """Add a row, in the transaction that the connection is in."""
+    written = line(at, action, by, **fields).decode().rstrip("\n")
+    connection.execute(
+        "INSERT INTO agentops.audit (at, line) VALUES (%(at)s, %(line)s)",
+        {"at": micros(at), "line": written},
+    )
+
 
 CHANNEL = "agentops_keys"
 LOOK = timedelta(milliseconds=500)  # between two looks, if no change is told of
@@ -161,9 +217,9 @@ def _ring(connection: psycopg.Connection[Any]) -> KeyRing:
 
 def _read(row: tuple[int, bool, list[str]]) -> KeyRing:
     _, has_keys, records = row
-    document = f'{{"version": {key_records.VERSION}, "keys": [{", ".join(records)}]}}'
+    document = f'{{"version": {keys.VERSION}, "keys": [{", ".join(records)}]}}'
     try:
-        ring = key_records.read(document.encode())
+        ring = keys.read(document.encode())
     except (ValueError, RecursionError) as fault:
         raise Unavailable(f"The keys in the database cannot be used: {fault}.") from fault
     return replace(ring, was_ever_used=has_keys or bool(ring.keys))
@@ -180,7 +236,7 @@ def _put(
 ) -> None:
     for key in ring.keys.values():
         if before.keys.get(key.id) != key:
-            given = {"id": key.id, "record": json.dumps(key_records.record_of(key))}
+            given = {"id": key.id, "record": json.dumps(keys.record_of(key))}
             connection.execute(_PUT, given)
     gone = [*(before.keys.keys() - ring.keys.keys())]
     connection.execute("DELETE FROM agentops.keys WHERE id = ANY(%(gone)s)", {"gone": gone})

@@ -1,4 +1,4 @@
-"""The schemas of tenants: found, counted, made, and dropped for good."""
+"""The schemas of tenants: found, counted, made, measured, and dropped for good."""
 
 import time
 from datetime import datetime
@@ -6,18 +6,20 @@ from typing import Any, cast
 
 import psycopg
 
+from ..engine.shared.held import held
 from ..errors import Busy, Conflict, StartRefused
 from ..memory.model.access import DEFAULT_TENANT, TenantId
-from ..memory.model.key_registry import By
-from ..memory.model.retention import Counted
+from ..memory.model.keys import By
+from ..memory.model.retention import Counted, Retentions, StorageStats
 from ..memory.sql.kinds import in_a_session
 from ..memory.sql.liveness import undeleted
 from ..memory.sql.rows import micros
-from .audit import record
 from .base.connection import PostgresConnection
-from .engine.admission import PATIENCE
+from .base.dialect import POSTGRESQL
 from .engine.claims import number_of
+from .engine.group_commit import PATIENCE
 from .engine.transaction import stored
+from .keys import record
 from .schema.migrate import brought_up_to_date, is_made, newest, schema_of, tenants
 
 PAUSE = 0.05  # seconds between two looks at who may see what was erased
@@ -145,3 +147,25 @@ def _require_unseen(connection: Database, transaction: str) -> None:
 
 def _set_lock_timeout(connection: Database) -> None:
     connection.execute(cast(Any, f"SET lock_timeout = '{PATIENCE.total_seconds()}s'"))
+
+
+_WORDS = "SELECT pg_total_relation_size('postings') + pg_total_relation_size('terms')"
+
+
+def storage_stats(
+    connection: psycopg.Connection[Any], tenant: TenantId, retention: Retentions, now: datetime
+) -> StorageStats:
+    """The sizes of a tenant's tables, on one snapshot of what they hold."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        use_schema(connection, tenant)
+        ((words,),) = connection.execute(_WORDS).fetchall()
+        ours = PostgresConnection(connection)
+        return StorageStats(
+            database=stored(ours),
+            free=0,
+            index=int(words),
+            log=0,
+            copies=0,
+            held=held(ours, POSTGRESQL, retention, now),
+        )

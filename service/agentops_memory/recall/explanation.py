@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from ..engine.engine import Transaction
 from ..errors import WITHOUT_WORDS
-from ..memory.model.budget import Packed
 from ..memory.model.memory import NO_LINKS, Memory, MemoryId
 from ..memory.model.ranking import OTHER_SENTENCES, PLACES, sentence_weights
 from ..memory.model.search import (
@@ -19,6 +18,7 @@ from ..memory.model.search import (
     Hit,
     Matched,
     Method,
+    Packed,
     Parts,
     Reason,
     SentenceShare,
@@ -28,8 +28,8 @@ from ..memory.model.search import (
     WhyNot,
 )
 from ..memory.model.space import GLOBAL_SCOPE
+from ..memory.sql.lifecycles import SupersessionTable
 from ..memory.sql.memories import MemoryTable
-from ..memory.sql.supersessions import SupersessionTable
 from .text.query import Query, Term
 
 TIMEOUT = timedelta(seconds=1)  # of each half of an explanation

@@ -1,31 +1,135 @@
 """Search and context: memories by full text, by topic key, and the newest as backfill."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import wraps
-from itertools import islice
+from itertools import compress, islice
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
-from ..errors import WITHOUT_WORDS
+from ..errors import WITHOUT_WORDS, NotFound
 from ..memory.model.access import Caller, Role, TenantId
-from ..memory.model.budget import Budget
-from ..memory.model.memory import Memory, MemoryId
+from ..memory.model.agent_memory import Eyes
+from ..memory.model.memory import Memory, MemoryId, Text
 from ..memory.model.ranking import Scored
-from ..memory.model.search import Context, Filter, Found, Hit, Method, Source, Tier, Wanted
+from ..memory.model.search import (
+    Budget,
+    Context,
+    Filter,
+    Found,
+    Hit,
+    LeftOut,
+    Method,
+    Packed,
+    Source,
+    Tier,
+    Wanted,
+)
 from ..memory.model.space import GLOBAL_SCOPE, Project, StoreId, Totals
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.sessions import SessionTable
 from ..memory.writes import live
+from ..openintent.sql.namespaces import NamespaceTable
 from ..stores.rules.rules import known_store
-from .budget import packed
 from .explanation import Answer, explanation
-from .joining import ALONE, Joining
-from .lists import fused, never_falling
+from .lists import fused, linked, never_falling, whole
 from .text.features import ALL, Feature, Features
+from .text.normalization import cut
 from .text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
-from .whole import linked, whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """The size of a line in a prompt."""
+
+    tokens: int
+    chars: int
+
+
+def packed(context: Context, budget: Budget) -> Context:
+    """The context reduced to what fits: summaries first, then memories in order."""
+    hits, first = context.found.hits, len(context.summaries)
+    entries = [entry_line(hit.memory.text, budget.content_chars) for hit in hits]
+    costs = [*map(cost_of, map(summary_line, context.summaries)), *map(cost_of, entries)]
+    fits = fitting(costs, budget)
+    kept = [place for place in range(len(hits)) if fits[first + place]]
+    return replace(
+        context,
+        summaries=tuple(compress(context.summaries, fits)),
+        found=replace(context.found, hits=tuple(hits[place] for place in kept)),
+        packed=Packed(
+            tokens=sum(cost.tokens for cost in compress(costs, fits)),
+            chars=sum(cost.chars for cost in compress(costs, fits)),
+            places=tuple(place + 1 for place in kept),
+            left_out=tuple(
+                LeftOut(memory=hit.memory.id, place=place + 1, tokens=cost.tokens, chars=cost.chars)
+                for place, (hit, cost) in enumerate(zip(hits, costs[first:], strict=True))
+                if not fits[first + place]
+            ),
+            summaries_left_out=fits[:first].count(False),
+        ),
+    )
+
+
+def fitting(costs: Iterable[Cost], budget: Budget) -> list[bool]:
+    """Which lines fit, in order; one that does not is skipped."""
+    fits, tokens, chars = [], 0, 0
+    for cost in costs:
+        fits.append(budget.fits(tokens + cost.tokens, chars + cost.chars))
+        if fits[-1]:
+            tokens, chars = tokens + cost.tokens, chars + cost.chars
+    return fits
+
+
+def cost_of(line: str) -> Cost:
+    """The cost of a line, in tokens of four bytes (rounded up) and in code points."""
+    return Cost(tokens=(len(line.encode()) + 3) // 4, chars=len(line))
+
+
+def summary_line(summary: str) -> str:
+    """A summary as the agent runtime writes it into a prompt."""
+    return f"- {summary}\n"
+
+
+def entry_line(text: Text, content_chars: int) -> str:
+    """A memory as the agent runtime writes it into a prompt, its content truncated."""
+    return f"- [{text.type}] {text.title}: {cut(text.content, content_chars)}\n"
+
+
+NO_NAMESPACE = "No such namespace."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """Stores; and by an agent's eyes its own episodic memory, and namespaces."""
+
+    stores: tuple[StoreId, ...] = ()
+    eyes: Eyes | None = None  # needed for what follows
+    episodic: bool = False
+    namespaces: tuple[str, ...] = ()
+
+    def filters(self, tx: Transaction, of: Filter) -> Iterator[Filter]:
+        """Each as a place of its own, where what is asked for besides is as in a project.
+
+        NotFound for a store that there is not, and for a namespace that these eyes may not read.
+        """
+        place = Filter(type=of.type, tag=of.tag, is_current=True)
+        for store in self.stores:
+            known_store(tx, store)
+            yield replace(place, store=store)
+        if self.eyes is None:
+            return
+        if self.episodic:
+            yield replace(place, agent=self.eyes.agent)
+        for name in self.namespaces:
+            if tx[NamespaceTable].get(name, self.eyes) is None:
+                raise NotFound(NO_NAMESPACE)
+            yield replace(place, namespace=name)
+
+
+ALONE = Joining()
+
 
 SUMMARIES = 3  # of sessions, in a context
 NOTHING = Wanted()

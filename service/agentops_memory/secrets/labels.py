@@ -11,12 +11,12 @@ from .assignments import (
     PLACEHOLDER,
     TYPE,
     VALUE_OF,
+    follows,
     is_named,
     is_password,
     is_reference,
 )
 from .chance import SHORTEST, UUID, is_random
-from .places import follows
 
 
 def _is_no_word(secret: str) -> bool:

@@ -174,7 +174,6 @@ DEFAULT_RULES = Rules()
 
 
 def redacted(text: str, rules: Rules = DEFAULT_RULES) -> Redacted:
-    """The text redacted by the rules."""
     return rules.redacted(text)
 
 

@@ -11,9 +11,73 @@ from ..errors import SettingRefused
 from ..memory.model.retention import LARGEST_CAPACITY, Capacities, Retentions
 from ..recall.text.features import Features
 from . import parsing
-from .database import DatabaseSettings, require_backup_dir
 from .parsing import Address, Profile, Rate
-from .variables import Variable, variable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """Where a setting comes from: its environment variable, its flag, and how it is read."""
+
+    field: str
+    name: str
+    flag: str  # empty for a secret: everybody sees the arguments of a process
+    kind: str
+    default: str
+    parse: Callable[[str], Any]
+    help: str
+
+
+def variable(
+    name: str,
+    flag: str,
+    kind: str,
+    parse: Callable[[str], Any],
+    default: str = "",
+    *,
+    help: str,  # noqa: A002 - as click calls it
+) -> dict[str, Any]:
+    """The metadata of a field: all of its Variable but the field's name."""
+    return {
+        "name": name, "flag": flag, "kind": kind, "parse": parse, "default": default, "help": help
+    }  # fmt: skip
+
+
+OF_FILES = (
+    "that is of files, and PostgreSQL has its own: pg_dump, or base backups with point-in-time "
+    "recovery."
+)
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseSettings:
+    """The settings of the database; the URL is a secret, and has no flag."""
+
+    database_url: str | None = field(repr=False, metadata=variable(
+        "MEMORY_DATABASE_URL", "", "URL", parsing.database_url,
+        help="The URL of a PostgreSQL database that keeps everything in place of the file.",
+    ))
+    database_pool: int = field(metadata=variable(
+        "MEMORY_DATABASE_POOL", "--database-pool", "NUMBER", parsing.between(1, 1000), "8",
+        help="How many connections to PostgreSQL a process has for requests.",
+    ))
+    database_retention: timedelta | None = field(metadata=variable(
+        "MEMORY_DATABASE_RETENTION", "--database-retention", "TIME", parsing.optional_retention,
+        help="How long the write-ahead log and the backups of PostgreSQL are kept, so that "
+        "receipts of erasures can say when the bytes are gone. Unset: they never say so.",
+    ))
+    # fmt: on
+
+
+def require_backup_dir(values: Mapping[str, object], given: Mapping[str, str | None]) -> None:
+    """Refuse settings of backups with which none would be made."""
+    if values["database_url"] and values["backup_dir"]:
+        raise SettingRefused(f"MEMORY_BACKUP_DIR: {OF_FILES}")
+    lonely = [name for name in ("backup_every", "backup_keep") if given[name]]
+    if lonely and values["backup_every"] and values["backup_dir"] is None:
+        raise SettingRefused(
+            f"MEMORY_{lonely[0].upper()}: MEMORY_BACKUP_DIR must say where backups are to lie."
+        )
 
 
 # fmt: off

@@ -10,7 +10,7 @@ from opentelemetry.trace import Tracer
 
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Maintenance
-from ..memory import saves
+from ..memory import memories
 from ..memory.model.access import Caller
 from ..memory.model.agent_memory import AgentEntry
 from ..memory.model.intents import PendingArchive
@@ -155,7 +155,7 @@ def _summarized(_: None, session: Session) -> Attributes:
 
 
 WORK: Mapping[Callable[..., object], str] = {
-    saves.save: "store.add_observation",
+    memories.save: "store.add_observation",
     recall.search: "store.search",
     recall.context: "store.fetch_context",
 }

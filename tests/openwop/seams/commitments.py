@@ -13,17 +13,18 @@ from agentops_memory.http.bodies import answered
 from agentops_memory.http.endpoint import current_caller
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.adapter import RefEntryBody
 from agentops_memory.openwop.commitments import (
     Commitment,
     CommitmentBody,
     CommitmentState,
-    Condition,
 )
+from agentops_memory.openwop.conditions import Condition
+from agentops_memory.openwop.entries import RefEntry
 from agentops_memory.openwop.memory import wire
 from agentops_memory.openwop.memory.bodies import BODIES
 from agentops_memory.openwop.memory.handlers import noted
 from agentops_memory.openwop.memory.queries import MOST_LISTED
-from agentops_memory.openwop.model.entries import RefDraft, RefEntry
 from agentops_memory.openwop.model.runs import Offset, RunEvent, RunEventType
 from agentops_memory.openwop.routes import OpenWopServices
 from agentops_memory.record import milliseconds
@@ -65,20 +66,20 @@ class SeamCommitments:
         return answered(shown)
 
     async def _put(self, caller: Caller, ref: MemoryRef, content: str, *tags: str) -> RefEntry:
-        draft = RefDraft(ref=ref, content=content, tags=tags)
-        return (await self.services.ref_entries.put(caller, draft)).value
+        body = RefEntryBody(memory_ref=ref, content=content, tags=list(tags))
+        return (await self.services.ref_entries.put(caller, body)).value.entry
 
     async def _armed(
         self, caller: Caller, source: RefEntry, ref: MemoryRef, condition: Condition
     ) -> Commitment:
         due_at = None if condition.due_at is None else milliseconds(condition.due_at)
-        body = CommitmentBody(
-            memory_ref=ref,
-            memory_id=source.id,
-            condition="time" if due_at else "predicate",
-            due_at=due_at,
-            tag=condition.tag,
-        )
+        given = {
+            "memoryRef": ref,
+            "memoryId": source.id,
+            "condition": "predicate" if due_at is None else "time",
+            **({"tag": condition.tag} if due_at is None else {"dueAt": due_at}),
+        }
+        body = CommitmentBody.model_validate(given)
         return (await self.services.commitments.arm(caller, body)).value
 
     def _soon(self) -> Condition:

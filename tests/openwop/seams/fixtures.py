@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from agentops_memory.memory.model.space import MemoryRef
-from agentops_memory.openwop.memory.wire import JsonObject, entry
+from agentops_memory.openwop.memory.wire import JsonObject
 
-from .stage import REGISTERED, FixtureFailed, Stage, require, shown
+from .stage import REGISTERED, FixtureFailed, Stage, entry, require, shown
 
 Fixture = Callable[[Stage], Awaitable[JsonObject]]
 

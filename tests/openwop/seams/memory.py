@@ -1,22 +1,21 @@
 """Memory as a suite asks for it: seeded, and listed by a path of its own."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentops_memory.http.bodies import answered, written
-from agentops_memory.http.endpoint import current_caller
+from agentops_memory.http.bodies import answered
 from agentops_memory.http.paging import instant
-from agentops_memory.http.requests import fitting
+from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import MemoryRef
-from agentops_memory.openwop.memory import wire
+from agentops_memory.openwop.adapter import RefEntries
+from agentops_memory.openwop.api import Page
+from agentops_memory.openwop.entries import RefDraft
 from agentops_memory.openwop.memory.bodies import BODIES
 from agentops_memory.openwop.memory.handlers import asked_once, noted
-from agentops_memory.openwop.memory.queries import Asked, text_in_path
-from agentops_memory.openwop.model.entries import RefDraft, RefEntryId
-from agentops_memory.openwop.rules.entries import RefEntries
-from agentops_memory.telemetry import annotate
+from agentops_memory.openwop.refs import RefEntryId
 
 from . import bodies as b
 from .seeding import Seed, Seeding
@@ -38,18 +37,9 @@ class SeamMemory:
         done = await self.seeding.seed(caller, seeds, idempotency=idempotency)
         return answered({"seeded": done.value}, 201, redacted=done.redacted)
 
-    async def list_entries(self, request: Request) -> Response:
-        asked, ref = Asked(request), MemoryRef(text_in_path(request, "memoryRef"))
-        query = asked.listing()
-        asked.done()
-        noted(ref)
-        page = await self.entries.list(current_caller(request), ref, query)
-        entries = [wire.entry(each) for each in page.entries]
-        shown = entries[: len(fitting(map(written, entries)))]
-        annotate({"memory.result_count": len(shown)})
-        if shown and (page.has_more or len(shown) < len(entries)):
-            return answered({"entries": shown, "next": page.entries[len(shown) - 1].cursor})
-        return answered({"entries": shown})
+    async def list_entries(self, caller: Caller, memory_ref: MemoryRef, **which: Any) -> Page:
+        page = await self.entries.list(caller, memory_ref=memory_ref, **which)
+        return Page(page.name, page.items, lambda shown: {"next": page.beside(shown)["next"]})
 
 
 def _seed(ref: MemoryRef, given: b.SeedBody) -> Seed:

@@ -5,7 +5,9 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from agentops_memory.http.bodies import Instant
-from agentops_memory.openwop.memory.models import CAMEL, ForkedRun, RefEntryObject, RunObject
+from agentops_memory.openwop.entries import RefEntry
+from agentops_memory.openwop.memory.models import CAMEL, ForkedRun, RunObject
+from agentops_memory.record import CamelRecord
 
 
 class SeamRunFault(BaseModel):
@@ -50,10 +52,10 @@ class SeededEntries(BaseModel):
     seeded: int
 
 
-class SeamEntries(BaseModel):
+class SeamEntries(CamelRecord):
     """Entries of a ref; `next` is the id to go on with."""
 
-    entries: list[RefEntryObject]
+    entries: list[RefEntry]
     next: str | None = None
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from secrets import token_hex
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,11 +16,12 @@ from agentops_memory.http.bodies import answered, written
 from agentops_memory.http.endpoint import current_caller
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.adapter import MOST_SHOWN
+from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.memory.bodies import BODIES
 from agentops_memory.openwop.memory.handlers import asked_once, noted
-from agentops_memory.openwop.memory.queries import MOST_SHOWN
-from agentops_memory.openwop.model.entries import RefDraft, RefEntryId, RefQuery
 from agentops_memory.openwop.model.runs import RunDraft, RunStatus
+from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.routes import OpenWopServices
 
 from . import bodies as b
@@ -56,11 +58,11 @@ class SeamPasses:
         caller, idempotency = await asked_once(request, "seam_compact")
         done = await self.services.passes.compact(caller, ref, idempotency=idempotency)
         output = RefEntryId(str(done.payload["outputId"]))
-        archive = await self.services.ref_entries.get(caller, ref, output)
+        archive = await self._content(caller, ref, output)
         shown = {
             "type": done.type.value,
             "payload": dict(done.payload),
-            "outputContent": archive.content,
+            "outputContent": archive,
         }
         return answered(shown, redacted=done.redacted)
 
@@ -129,20 +131,21 @@ class SeamPasses:
         finally:
             for id_ in planted:
                 with suppress(NotFound):
-                    await entries.delete(caller, ref, id_)
+                    await entries.delete(caller, memory_id=id_, memory_ref=ref)
             await runs.end(caller, run.id, RunStatus.COMPLETED)
 
     async def _content(self, caller: Caller, ref: MemoryRef, id_: RefEntryId) -> str:
         try:
-            return (await self.services.ref_entries.get(caller, ref, id_)).content
+            entries = self.services.ref_entries
+            return (await entries.get(caller, memory_id=id_, memory_ref=ref)).entry.content
         except NotFound:
             return ""
 
     async def _contents(self, caller: Caller, ref: MemoryRef) -> list[str]:
         """What the newest entries say."""
-        query = RefQuery(limit=MOST_SHOWN)
-        page = await self.services.ref_entries.list(caller, ref, query)
-        return [each.content for each in page.entries]
+        listed = self.services.ref_entries.list
+        page = await listed(caller, memory_ref=ref, limit=MOST_SHOWN)
+        return [each.content for each in cast("Sequence[RefEntry]", page.items)]
 
 
 def _noted(given: b.SeamRefBody) -> MemoryRef:

@@ -12,9 +12,11 @@ from agentops_memory.http.bodies import WRITTEN
 from agentops_memory.http.endpoint import admission
 from agentops_memory.http.protocol import Handler, Operation, Parameter
 from agentops_memory.memory.model.access import Role, TenantId
+from agentops_memory.openwop.adapter import LISTED
+from agentops_memory.openwop.api import op
 from agentops_memory.openwop.memory import models as m
 from agentops_memory.openwop.memory.discovery import Discovery
-from agentops_memory.openwop.memory.parameters import BUDGET, TAG, limit
+from agentops_memory.openwop.memory.parameters import limit
 from agentops_memory.openwop.routes import OpenWopServices
 from agentops_memory.openwop.routes import operations as openwop_operations
 
@@ -34,11 +36,6 @@ RUN = f"{RUNS}/{{runId}}"
 HOSTS = ("sample", "openwop-app")  # whose paths a command line, and an application, ask for
 AFTER = Parameter(name="after", kind="integer", help="After this sequence.")
 LAST = Parameter(name="lastSequence", kind="integer", help="After this sequence, too.")
-LISTED = (
-    TAG, limit(100, 500), BUDGET,
-    Parameter(name="rank", help="The order.", choices=("recency",)),
-    Parameter(name="before", help="An entry's id: those older than it."),
-)  # fmt: skip
 
 
 def operations(
@@ -107,11 +104,9 @@ def _memory(services: OpenWopServices, seeding: Seeding) -> Sequence[Operation]:
             handler=memory.seed, body=b.SeedsBody, answer=s.SeededEntries, takes_key=True,
             headers=WRITTEN,
         ),
-        Operation(
-            method="GET", path="/v1/memory/{memoryRef:path}", name="openwop_seam_list_ref",
-            role=Role.READER, summary="Live entries of a ref, newest first.",
-            handler=memory.list_entries, answer=s.SeamEntries, query=LISTED,
-        ),
+        op("GET", "/v1/memory/{memoryRef:path}", "seam_list_ref",
+           "Live entries of a ref, newest first.", memory.list_entries, role=Role.READER,
+           answer=s.SeamEntries, query=LISTED),
     )  # fmt: skip
 
 

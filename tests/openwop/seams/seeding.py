@@ -17,7 +17,8 @@ from agentops_memory.memory.limits import require_room
 from agentops_memory.memory.model.access import Caller, Role
 from agentops_memory.memory.model.stores import Written
 from agentops_memory.memory.redactor import Redaction
-from agentops_memory.openwop.commitments import arm, conditions_of, meet
+from agentops_memory.openwop.commitments import arm
+from agentops_memory.openwop.conditions import conditions_of, meet
 from agentops_memory.openwop.model.entries import RefDraft, RefEntry
 from agentops_memory.openwop.refs import ScreenOutdated
 from agentops_memory.openwop.rules.changes import added, removed

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import cast
 
 from agentops_memory.errors import NotFound
 from agentops_memory.memory.model.access import Caller, TenantId
-from agentops_memory.memory.model.memory import NO_CHANGE, LifecycleChange
 from agentops_memory.memory.model.space import MemoryRef
-from agentops_memory.openwop.memory.queries import TENANT_MEMORY
-from agentops_memory.openwop.memory.wire import JsonObject, entry
-from agentops_memory.openwop.model.entries import Origin, RefDraft, RefEntry, RefEntryId, RefQuery
+from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntries, RefEntryBody
+from agentops_memory.openwop.entries import RefDraft, RefEntry
+from agentops_memory.openwop.memory.wire import JsonObject
 from agentops_memory.openwop.model.runs import RunId
-from agentops_memory.openwop.rules.entries import RefEntries
+from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.rules.forgetting import Forgetting
 from agentops_memory.openwop.rules.runs import Runs
 
@@ -61,20 +61,21 @@ class Stage:
 
     async def put(self, content: str, *tags: str, ttl: timedelta | None = None) -> RefEntry:
         """An entry of a node of the run, which is of this tenant."""
-        draft = RefDraft(
-            ref=self.ref,
+        body = RefEntryBody(
+            memory_ref=self.ref,
             content=content,
-            tags=(self.tag, *tags),
-            lifecycle=NO_CHANGE if ttl is None else LifecycleChange(ttl=ttl),
-            origin=Origin(run=self.run, node=NODE),
+            tags=[self.tag, *tags],
+            ttl_seconds=None if ttl is None else int(ttl.total_seconds()),
+            run_id=self.run,
+            node_id=NODE,
         )
-        return (await self.entries.put(self.caller, draft)).value
+        return (await self.entries.put(self.caller, body)).value.entry
 
     async def put_apart(self, ref: MemoryRef, content: str) -> RefEntry:
         """An entry of no run, as another tenant has it, until it is forgotten."""
-        tags = (self.tag, f"subject:{self.run}")
-        draft = RefDraft(ref=ref, content=content, tags=tags)
-        return (await self.entries.put(self.caller, draft)).value
+        tags = [self.tag, f"subject:{self.run}"]
+        body = RefEntryBody(memory_ref=ref, content=content, tags=tags)
+        return (await self.entries.put(self.caller, body)).value.entry
 
     async def forget(self) -> None:
         """Erase what was put apart."""
@@ -90,7 +91,8 @@ class Stage:
 
     async def get(self, id_: RefEntryId, ref: MemoryRef | None = None) -> RefEntry | None:
         try:
-            return await self.entries.get(self.caller, ref or self.ref, id_)
+            one = await self.entries.get(self.caller, memory_id=id_, memory_ref=ref or self.ref)
+            return one.entry
         except NotFound:
             return None
 
@@ -102,18 +104,24 @@ class Stage:
         budget: int | None = None,
     ) -> Sequence[RefEntry]:
         """Entries of this run, newest first, as anybody without a run sees them."""
-        query = RefQuery(tag=tag or self.tag, limit=LONGEST, budget=budget)
-        return (await self.entries.list(self.caller, ref or self.ref, query)).entries
+        page = await self.entries.list(
+            self.caller,
+            memory_ref=ref or self.ref,
+            tag=tag or self.tag,
+            limit=LONGEST,
+            token_budget=budget,
+        )
+        return cast("Sequence[RefEntry]", page.items)
 
     async def summarize(self) -> None:
         """What a host remembers of each run, which none of its nodes wrote."""
-        draft = RefDraft(
-            ref=MemoryRef(TENANT_MEMORY),
+        body = RefEntryBody(
+            memory_ref=MemoryRef(TENANT_MEMORY),
             content=f"The workflow {self.workflow} has completed.",
-            tags=("run-summary", f"workflow:{self.workflow}"),
-            origin=Origin(run=self.run),
+            tags=["run-summary", f"workflow:{self.workflow}"],
+            run_id=self.run,
         )
-        await self.entries.put(self.caller, draft)
+        await self.entries.put(self.caller, body)
 
     async def registered(self) -> str:
         """A new value, which is a secret of the run from now on."""
@@ -131,6 +139,10 @@ def ref_of(workflow: str) -> MemoryRef:
 def require(is_so: bool, code: str, sentence: str) -> None:
     if not is_so:
         raise FixtureFailed(code, sentence)
+
+
+def entry(of: RefEntry) -> JsonObject:
+    return of.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def shown(entries: Sequence[RefEntry]) -> list[JsonObject]:

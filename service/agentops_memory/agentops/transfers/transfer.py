@@ -8,33 +8,222 @@ completes it.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import chain
+from itertools import chain, islice
 
 from ...engine.callbacks import noop
 from ...engine.engine import Engine, Transaction
-from ...errors import Refusal, Unavailable
+from ...errors import Denied, NotFound, Refusal, Unavailable
+from ...memory.limits import require_margin, require_room
 from ...memory.model.access import Caller, Role
-from ...memory.model.imports import Import, ImportId, Row
-from ...memory.model.memory import UNSAVED, Imported, Links, Memory, MemoryId, Session
+from ...memory.model.memory import (
+    UNSAVED,
+    Imported,
+    Links,
+    Memory,
+    MemoryId,
+    Session,
+    SessionId,
+    Supersession,
+)
 from ...memory.model.space import Project
 from ...memory.redactor import Redactor, RulesOf, default_rules
+from ...memory.sessions import admitted
+from ...memory.sql.imports import Import, ImportId, ImportTable, Row
+from ...memory.sql.lifecycles import SupersessionTable
 from ...memory.sql.memories import MemoryTable
 from ...memory.sql.sessions import SessionTable
-from ...memory.sql.supersessions import SupersessionTable
-from .dry_run import DryRun, ImportDocument, dry_run
-from .rows import (
-    abandoned_imports,
-    apply_rows,
-    discard_rows,
-    import_rows,
-    is_any_staged,
-    stage_rows,
-    unfinished_imports,
-)
+from ...memory.writes import all_created
+from .dry_run import DryRun, ImportDocument, dry_run, match_keys
+from .storing import import_row, is_refused
+
+
+@dataclass(slots=True)
+class Batches:
+    """The rows that one transaction imports, in their order; None is a corrupt one.
+
+    A row is skipped if its caller may not store it, and that is to be `skipped`.
+    What memories supersede is added to the links.
+    """
+
+    tx: Transaction
+    skipped: tuple[type[Exception], ...] = ()
+    size: int = 0  # rows
+    counts: Counter[type[Row]] = field(default_factory=Counter)  # of what was stored
+    links: list[Supersession] = field(default_factory=list)
+    refused: int = 0  # supersessions
+    _unmatched: set[int] = field(default_factory=set)  # places in a batch
+    _sessions: dict[SessionId, Project] = field(default_factory=dict)
+    _waiting: list[Memory] = field(default_factory=list)
+
+    @property
+    def imported(self) -> Imported:
+        """What of them was stored."""
+        counts = self.counts
+        return Imported(sessions=counts[Session], memories=counts[Memory], refused=self.refused)
+
+    def add(self, rows: Sequence[Row | None]) -> None:
+        """Import the next rows."""
+        memories = {place: it for place, it in enumerate(rows) if isinstance(it, Memory)}
+        self._unmatched = _unmatched(self.tx, memories)
+        named = {it.session for it in memories.values() if it.session} - self._sessions.keys()
+        self._sessions |= self.tx[SessionTable].projects_of(named)
+        for place, row in enumerate(rows):
+            with suppress(*self.skipped):
+                self._add(place, row)
+        self._store()
+        self.size += len(rows)
+
+    def _add(self, place: int, row: Row | None) -> None:
+        if isinstance(row, Memory) and place in self._unmatched:
+            self._admit(row)
+            self._waiting.append(row)
+            return
+        self._store()
+        if isinstance(row, Supersession):
+            self.refused += is_refused(self.tx, row)
+        elif row is not None and import_row(self.tx, row, self.links):
+            self.counts[type(row)] += 1
+            if isinstance(row, Memory):
+                self._unmatched.clear()  # the others may match what it has become
+
+    def _admit(self, memory: Memory) -> None:
+        """Make sure of the session of a memory that is new; Denied as for any other."""
+        caller, session = self.tx.caller, memory.session
+        assert session is not None  # entries of stores are not imported
+        caller.require_space(memory.space)
+        project = memory.space.project
+        if session not in self._sessions:
+            new = Session(id=session, project=project, started_at=memory.created_at)
+            self._sessions[session] = admitted(self.tx, new).project
+        caller.require_project(self._sessions[session])
+
+    def _store(self) -> None:
+        """Store what waits."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        ids = all_created(self.tx, waiting)
+        self.counts[Memory] += len(waiting)
+        self.links += [
+            Supersession(newer=id_, project=it.space.project, older=it.links.uids)
+            for id_, it in zip(ids, waiting, strict=True)
+            if it.links.uids
+        ]
+
+
+def _unmatched(tx: Transaction, memories: Mapping[int, Memory]) -> set[int]:
+    """The places of memories that match nothing stored, nor each other: each is a new one."""
+    keys = {place: set(match_keys(it)) for place, it in memories.items()}
+    rows = Counter(key for each in keys.values() for key in each)
+    alone = [
+        place
+        for place, it in memories.items()
+        if tx.retention.oldest(it.revision) <= 1 and all(rows[key] == 1 for key in keys[place])
+    ]
+    matched = tx[ImportTable].matched([memories[place] for place in alone])
+    return {place for number, place in enumerate(alone) if number not in matched}
+
+
+BATCH = 50  # rows that are applied between two looks at the clock, and at who waits
+MAX_APPLIED = 1000  # rows applied in one transaction, within its time limit
+MAX_APPLIED_CONTENDED = 4  # while other writers wait
+MAX_DISCARDED = 1000  # staged rows removed in one transaction
+STAGING_TIMEOUT = timedelta(minutes=1)  # without a row, after which an import is abandoned
+
+
+def import_rows(tx: Transaction, rows: Sequence[Row]) -> Imported:
+    """Store rows at once; OverQuota when the tenant has no room for them."""
+    batches, size = Batches(tx), 1 if tx.room is not None else BATCH
+    with tx[MemoryTable].in_bulk():
+        for start in range(0, len(rows), size):
+            some = rows[start : start + size]
+            for row in some:
+                (require_room if isinstance(row, Memory) else require_margin)(tx)
+            batches.add(some)
+    batches.refused += sum(is_refused(tx, it) for it in batches.links)
+    return batches.imported
+
+
+def stage_rows(
+    tx: Transaction, import_: ImportId | None, rows: Sequence[Row], *, is_last: bool
+) -> ImportId:
+    """Stage the next rows of an import, a new one for None; accept it with the last.
+
+    Unavailable if it was discarded after `STAGING_TIMEOUT`.
+    """
+    require_room(tx)
+    if import_ is None:
+        import_ = tx[ImportTable].begin(tx.caller.projects)
+    elif (found := tx[ImportTable].get(import_)) is None or found.is_finished:
+        raise Unavailable("The import has paused for too long; nothing was stored.")
+    tx[ImportTable].stage(import_, rows)
+    if is_last:
+        require_room(tx, tx[ImportTable].size(import_))  # as much again, in tables and index
+        tx[ImportTable].accept(import_)
+    return import_
+
+
+def apply_rows(
+    tx: Transaction, import_: ImportId, elapsed: Callable[[], float], limit: timedelta
+) -> Import:
+    """Apply the next rows of an accepted import within the time limit; its progress.
+
+    What a row supersedes is staged anew behind all rows, which may be what it names.
+    Indexing is not counted in the limit. A row is skipped if it is corrupt, or if its caller
+    may not store it any more. If a project was renamed meanwhile nothing is applied: the
+    caller has to come again with the import's current patterns.
+    """
+    before = tx[ImportTable].get(import_)
+    if before is None:
+        raise NotFound("There is no such import.")
+    if before.projects != tx.caller.projects:
+        return before
+    end, last, is_end = elapsed() + limit.total_seconds(), 0, False
+    batches, staged = Batches(tx, skipped=(Denied,)), tx[ImportTable].rows(import_)
+    with tx[MemoryTable].in_bulk():
+        while some := list(islice(staged, min(BATCH, _left(tx, batches)))):
+            batches.add([row for _, row in some])
+            last, _ = some[-1]
+            if _left(tx, batches) <= 0 or elapsed() > end:
+                break
+        else:
+            is_end = not batches.links
+    if batches.links:
+        tx[ImportTable].stage(import_, batches.links)
+    if is_end:
+        tx[ImportTable].finish(import_)
+    if last:
+        tx[ImportTable].applied(import_, last, batches.imported)
+    found = tx[ImportTable].get(import_)
+    assert found is not None  # it was there
+    return found
+
+
+def discard_rows(tx: Transaction, import_: ImportId) -> bool:
+    return tx[ImportTable].discard(import_, MAX_DISCARDED)
+
+
+def abandoned_imports(tx: Transaction) -> list[ImportId]:
+    return tx[ImportTable].silent(tx.now - STAGING_TIMEOUT, tx.now + STAGING_TIMEOUT)
+
+
+def unfinished_imports(tx: Transaction) -> list[Import]:
+    return tx[ImportTable].unfinished()
+
+
+def is_any_staged(tx: Transaction) -> bool:
+    return tx[ImportTable].is_any_staged()
+
+
+def _left(tx: Transaction, batches: Batches) -> int:
+    """How many rows more this transaction may apply."""
+    return (MAX_APPLIED_CONTENDED if tx.is_awaited else MAX_APPLIED) - batches.size
+
 
 Progress = Callable[[int, int], None]
 

@@ -1,22 +1,32 @@
-"""`backup`: all that a service keeps, in one archive, while it runs."""
+"""`backup` and `restore`: all that a service keeps, in one archive, and put back."""
 
 import json
+import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
+from ...errors import Refusal
 from ...memory.model.access import tenant_id
+from ...memory.model.erasure import Erasure
 from ...memory.model.findings import some_of
+from ...operations.backup.archive import Manifest, document
 from ...operations.backup.backup import Scope, archive_draft, make_archive
-from ...operations.backup.manifest import Manifest, document
+from ...operations.backup.restore import KeysPlan, Replacement, RestorePlan, prepared
+from ...operations.files.keys import KeyFile
+from ...recall.text.instants import rendered
 from ...settings.settings import Settings
+from ...sqlite.schema.contents import Contents
 from ..errors import file_errors
-from ..invocation import now
-from ..options import force_option, json_option, scope_option, setting_options
-from ..output import counted, is_terminal, one_line, progress_bar, say, size
+from ..invocation import now, user
+from ..options import dry_run_option, force_option, json_option, scope_option, setting_options
+from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, size
 from ..output_file import refuse_own
 from ..place import settings_of_files
 from ..service_files import require_local_files
@@ -115,3 +125,207 @@ def _summary(manifest: Manifest) -> str:
     return (
         f"{counted(len(counts), 'tenant')} with {observations}, {sessions} and {entries} of stores"
     )
+
+
+HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "IN ITS PLACE NOW")
+NOBODY_KNOWS = "The audit file does not reach back to the archive, so nobody can know which of "
+NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file", "seal.json": "seal file"}
+MOST_IDS = 10  # that are shown of an erasure
+# What takes out again what was erased, by the kind of the erasure.
+AGAIN = {
+    "observation": "DELETE /observations/ID?hard=true",
+    "redaction": "agentops-memory scan --redact",
+    "store": "DELETE the memory store, or redact the version, anew",
+    "ref": "DELETE the entries of the ref anew",
+    "subject": "POST /v1/host/agentops-memory/forget of the subject",
+    "agent": "DELETE the entries anew, or agentops-memory agents erase AGENT",
+}
+
+
+@click.command()
+@setting_options("db_path", "keys_file", "redaction_file", "seal_file")
+@click.argument("archive")
+@scope_option
+@click.option("--keys", "with_keys", is_flag=True, help="Bring back keys that are not known now.")
+@click.option("--force", is_flag=True, help="Replace databases; the old ones are kept beside.")
+@dry_run_option
+@json_option()
+def restore(
+    archive: str,
+    tenants: tuple[str, ...],
+    with_keys: bool,
+    force: bool,
+    dry_run: bool,
+    as_json: bool,
+    **files: str | None,
+) -> None:
+    """Put the databases of ARCHIVE in their place, once all of it was found to be good.
+
+    No service may be running on the database. What is replaced is kept beside
+    it. Tenants that the archive does not have stay as they are.
+    """
+    with file_errors():
+        chosen, scope = settings_of_files(files), scope_of(tenants, with_keys=with_keys)
+        require_local_files(chosen)
+        with ExitStack() as held:
+            with progress_bar("Verifying") as progress:
+                ready = prepared(chosen, Path(archive), scope, progress=progress, is_dry=dry_run)
+                it = held.enter_context(ready)
+            if not as_json:
+                _show(it.plan)
+            kept = [] if dry_run else it.carry_out(at=now(), by=user(), is_forced=force)
+            if as_json:
+                click.echo(json.dumps({**_document(it.plan, kept), "dry_run": dry_run}))
+            else:
+                _close(it.plan, kept, dry_run=dry_run)
+        if not dry_run:
+            _note_if_lost(chosen)
+
+
+def _note_if_lost(settings: Settings) -> None:
+    file = KeyFile(settings.keys_file, settings.audit_file)
+    try:
+        file.require_kept(file.ring())
+    except Refusal as refusal:
+        say(f"Note: no service will start here yet. {refusal}")
+
+
+def _print(sentence: str) -> None:
+    """Print a sentence, whole: on a narrow terminal too its end is what matters."""
+    click.echo(one_line(sentence))
+
+
+def _show(plan: RestorePlan) -> None:
+    made_at, program = rendered(plan.manifest.made_at), one_line(plan.manifest.program)
+    _print(f"An archive of {made_at}, made by agentops-memory {program}; all of it is whole.")
+    print_table(HEADINGS, [_row(it) for it in plan.replacements])
+    for sentence in _notes(plan):
+        _print(sentence)
+
+
+def _row(it: Replacement) -> tuple[object, ...]:
+    counts = it.part.contents.counts
+    return (
+        it.part.tenant, counts.observations, counts.sessions, counts.stores,
+        _changed(it.part.contents), _now(it),
+    )  # fmt: skip
+
+
+def _changed(contents: Contents) -> str:
+    return rendered(contents.changed_at) if contents.changed_at else "-"
+
+
+def _now(it: Replacement) -> str:
+    if not it.is_there:
+        return "nothing"
+    if it.is_done:
+        return "the same"
+    if it.now is None:
+        return f"what cannot be read, {size(it.size)}"
+    return f"{counted(it.now.counts.observations, 'observation')}, changed {_changed(it.now)}"
+
+
+def _notes(plan: RestorePlan) -> Iterator[str]:
+    if sentence := damage(plan.manifest):
+        yield sentence
+    for tenant in plan.left_out:
+        yield (
+            f"The tenant {tenant} was erased since, and stays so; --tenant {tenant} brings it back."
+        )
+    if plan.unsure:
+        tenants = ", ".join(plan.unsure)
+        yield f"{NOBODY_KNOWS}these tenants were erased since: {tenants}."
+    for tenant in plan.staying:
+        yield f"The tenant {tenant} stays as it is."
+    for name, is_put_back in plan.files.items():
+        if is_put_back:
+            yield f"There is no {NAMES[name]} now; the archive's is put in its place."
+    for it in plan.replacements:
+        yield from _erased(it)
+    if plan.keys:
+        yield from _of_keys(plan.keys, is_known=plan.is_known)
+
+
+def _erased(it: Replacement) -> Iterator[str]:
+    if it.is_there and it.now is None:
+        yield (
+            f"The database of {it.part.tenant} cannot be read, so nobody can know what was erased "
+            "from it since."
+        )
+    for erasure in it.erased:
+        ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
+        of = erasure.project if erasure.kind == "project" else ids or "entries"
+        yield (
+            f"Erased since from {it.part.tenant}, at {rendered(erasure.erased_at)}, and back with "
+            f"the archive: {erasure.kind} {one_line(of)}. To erase again: {_again(it, erasure)}."
+        )
+
+
+def _again(it: Replacement, erasure: Erasure) -> str:
+    if erasure.kind == "project":
+        return (
+            f"agentops-memory projects erase {shlex.quote(one_line(erasure.project))} "
+            f"--tenant {it.part.tenant}"
+        )
+    return AGAIN[erasure.kind]
+
+
+def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
+    if keys.opening and not is_known:
+        yield f"{NOBODY_KNOWS}its keys were revoked since."
+    for key in keys.opening:
+        yield f"The key {key.name} ({key.id}) opens the tenant {key.tenant} again, as {key.role}."
+    for key in keys.ended:
+        yield f"The key {key.name} ({key.id}) was revoked or changed since, and stays away."
+    if keys.known:
+        yield f"Known, and as they are now: {counted(len(keys.known), 'key')} of the archive."
+
+
+def _close(plan: RestorePlan, kept: Sequence[Path], *, dry_run: bool) -> None:
+    if dry_run:
+        _print("Nothing was changed.")
+        return
+    done = [it for it in plan.replacements if not it.is_done]
+    _print(f"Restored {counted(len(done), 'tenant')}.")
+    for file in kept:
+        _print(f"What was there is kept: {file}.")
+
+
+def _document(plan: RestorePlan, kept: Sequence[Path]) -> dict[str, Any]:
+    return {
+        "archive": str(plan.archive),
+        "made_at": rendered(plan.manifest.made_at),
+        "tenants": [_of_tenant(it) for it in plan.replacements],
+        "left_out": plan.left_out,
+        "staying": plan.staying,
+        "put_back": [name for name, is_put_back in plan.files.items() if is_put_back],
+        "keys": plan.keys
+        and {
+            "opening": [key.id for key in plan.keys.opening],
+            "staying_away": [key.id for key in plan.keys.ended],
+            "known": [key.id for key in plan.keys.known],
+        },
+        "audit_reaches_back": plan.is_known,
+        "kept": [str(file) for file in kept],
+    }
+
+
+def _of_tenant(it: Replacement) -> dict[str, Any]:
+    return {
+        "tenant": it.part.tenant,
+        "database": str(it.path),
+        "counts": asdict(it.part.contents.counts),
+        "is_there": it.is_there,
+        "is_the_same": it.is_done,
+        "counts_now": it.now and asdict(it.now.counts),
+        "erased_since": [
+            {
+                "id": erasure.id,
+                "kind": erasure.kind,
+                "project": erasure.project,
+                "observation_ids": erasure.memories,
+                "erased_at": rendered(erasure.erased_at),
+            }
+            for erasure in it.erased
+        ],
+    }

@@ -11,8 +11,7 @@ from ...memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ...recall.text.features import ALL, INDEXED, Features
 from ...recall.text.normalization import INDEX_FORMAT, unified
 from ...recall.text.query import STOPWORDS
-from ...recall.text.similarity import similarity
-from ...recall.text.spelling import is_compared
+from ...recall.text.spelling import is_compared, similarity
 
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 _WORD = re.compile(r"[^\W_]+")

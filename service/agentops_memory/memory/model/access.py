@@ -50,7 +50,6 @@ class Patterns:
         return ANY in self.names
 
     def match(self, name: str) -> bool:
-        """Whether a name matches one of them."""
         return self.are_everything or any(_is_like(name, pattern) for pattern in self.names)
 
 

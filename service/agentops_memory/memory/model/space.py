@@ -30,7 +30,6 @@ class Space:
 
     @classmethod
     def of_store(cls, store: StoreId) -> "Space":
-        """The space that is a store."""
         return cls(project=NO_PROJECT, scope=store, kind=SpaceKind.STORE)
 
     @classmethod

@@ -143,7 +143,6 @@ class EntryTable(Table):
         return next(map(_entry, rows), None)
 
     def at(self, store: StoreId, path: str) -> Entry | None:
-        """The entry at a path."""
         return next(self._where("m.key = :path", store=store, path=path), None)
 
     def beside(self, store: StoreId, path: str) -> list[Entry]:

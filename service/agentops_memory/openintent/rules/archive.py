@@ -19,7 +19,7 @@ from ..sql.archives import ArchiveTable
 from ..sql.entries import AgentTable
 from ..sql.events import AgentEventTable
 from . import binding, rules
-from .lifetime import TASK_LIFETIME
+from .binding import TASK_LIFETIME
 
 MOST, LONGEST = 200, 256 * 1024  # entries of an archive, and bytes of their values
 

@@ -31,9 +31,9 @@ from ...memory.writes import changed_at, created, revised
 from ..sql.archives import ArchiveTable
 from ..sql.entries import AgentTable
 from . import archive, binding, rules
-from .lifetime import TASK_LIFETIME, BadField, amended, begun
+from .binding import TASK_LIFETIME, BadField, amended, begun
 from .rules import AtItem
-from .screening import clean_change
+from .values import clean_change
 
 AT_ONCE = 100  # entries that a deletion reads at least
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ...engine.callbacks import noop
 from ...engine.engine import Engine, Ids, Transaction
-from ...errors import Invalid
+from ...errors import Denied, Invalid, NotFound
 from ...memory.idempotency import IdempotentRequest, idempotent
 from ...memory.model.access import Caller, Role
 from ...memory.model.agent_memory import (
@@ -24,15 +24,49 @@ from ...memory.model.agent_memory import (
     Eyes,
     Place,
 )
-from ...memory.model.agents import AgentId
+from ...memory.model.agents import NOT_YOUR_AGENT, AgentId
 from ...memory.model.retention import Capacities
 from ...memory.model.stores import Written
 from ...memory.redactor import Redactor, RulesOf, default_rules
-from . import changes, reading
-from .accesses import Accesses, own_episodic
+from ..sql.entries import AgentTable
+from ..sql.intents import IntentTable
+from ..sql.namespaces import NamespaceTable
+from . import changes, rules
 from .changes import Outcome
 from .listing import Asking, Left, Listing, begin, go_on, listed
-from .screening import clean_change, clean_draft, clean_filter, clean_place, require_plain
+from .search import Accesses, own_episodic
+from .values import clean_change, clean_draft, clean_filter, clean_place, require_plain
+
+MOST_NAMED = 1_000  # namespaces of a summary
+
+
+def get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, datetime]:
+    return _readable(rules.known(tx, entry, eyes)), tx.now
+
+
+def at(tx: Transaction, place: Place) -> tuple[AgentEntry, datetime]:
+    found = tx[AgentTable].at(place)
+    if found is None or not found.is_there(tx.now):
+        raise NotFound(rules.NO_ENTRY)
+    return _readable(found), tx.now
+
+
+def summary(tx: Transaction, agent: AgentId, eyes: Eyes, capacities: Capacities) -> AgentSummary:
+    if agent != eyes.agent and not tx[IntentTable].coordinates(eyes, agent):
+        raise Denied(NOT_YOUR_AGENT)
+    readable = tx[NamespaceTable].page(eyes, MOST_NAMED, 0)
+    return replace(
+        tx[AgentTable].summary(agent, eyes),
+        capacity=rules.episodic_capacity(tx, agent, capacities),
+        namespaces=tuple(namespace.name for namespace in readable),
+    )
+
+
+def _readable(entry: AgentEntry) -> AgentEntry:
+    if entry.is_lost:
+        raise rules.KeyLost
+    return entry
+
 
 T = TypeVar("T")
 
@@ -68,16 +102,16 @@ class AgentEntries:
     async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
         """The entry, with its value."""
         caller.require(Role.READER)
-        found, at = await self.engine.read(caller, reading.get, entry, eyes)
-        self._note(caller, eyes, at, found)
+        found, now = await self.engine.read(caller, get, entry, eyes)
+        self._note(caller, eyes, now, found)
         return found
 
     async def at(self, caller: Caller, eyes: Eyes, place: Place) -> AgentEntry:
         """The agent's own entry at a place."""
         caller.require(Role.READER)
         clean = clean_place(Redactor(self.rules(caller)), place)
-        found, at = await self.engine.read(caller, reading.at, clean)
-        self._note(caller, eyes, at, found)
+        found, now = await self.engine.read(caller, at, clean)
+        self._note(caller, eyes, now, found)
         return found
 
     async def page(
@@ -87,13 +121,13 @@ class AgentEntries:
         caller, eyes = asking()
         caller.require(Role.READER)
         clean = clean_filter(Redactor(self.rules(caller)), filter_)
-        total, ids, first, at = await self.engine.read(caller, begin, eyes, clean, limit, offset)
-        self._note(caller, eyes, at, *first)
+        total, ids, first, now = await self.engine.read(caller, begin, eyes, clean, limit, offset)
+        self._note(caller, eyes, now, *first)
 
         async def more(left: Left) -> tuple[Sequence[AgentEntry], Left]:
             caller, eyes = asking()
-            entries, left, at = await self.engine.read(caller, go_on, eyes, left)
-            self._note(caller, eyes, at, *entries)
+            entries, left, now = await self.engine.read(caller, go_on, eyes, left)
+            self._note(caller, eyes, now, *entries)
             return entries, left
 
         return listed(first, ids, more, total)
@@ -203,7 +237,7 @@ class AgentEntries:
         Of another agent, who coordinates its work is told of what it may read; others Denied.
         """
         caller.require(Role.READER)
-        return await self.engine.read(caller, reading.summary, agent, eyes, self.capacities)
+        return await self.engine.read(caller, summary, agent, eyes, self.capacities)
 
     async def flush(self) -> None:
         """Write what was noted of accesses and not written yet."""

@@ -19,8 +19,7 @@ from ..sql.events import AgentEventTable
 from ..sql.namespaces import NamespaceTable
 from . import archive, intents
 from .listing import Asking, Listing, listed, portion
-from .screening import require_plain
-from .values import screened
+from .values import require_plain, screened
 
 NAMES = frozenset({"namespace", "key", "tags"})
 

@@ -14,9 +14,9 @@ from ...memory.model.agent_memory import Access, Eyes, Namespace, Permissions
 from ...memory.model.agents import AgentId
 from ...memory.model.stores import Written
 from ...memory.redactor import Redactor, RulesOf, default_rules
-from ...recall.joining import NO_NAMESPACE
+from ...recall.recall import NO_NAMESPACE
 from ..sql.namespaces import NamespaceTable
-from .screening import clean_namespace, require_plain
+from .values import clean_namespace, require_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

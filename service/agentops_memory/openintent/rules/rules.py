@@ -25,12 +25,11 @@ from ...memory.model.retention import Capacities
 from ...memory.sql.memories import MemoryTable
 from ...memory.sql.receipts import ReceiptTable
 from ..sql.agents import AgentDirectory
-from ..sql.bound import BoundTable
+from ..sql.archives import BoundTable
 from ..sql.entries import AgentTable
 from ..sql.events import AgentEventTable
 from ..sql.namespaces import NamespaceTable
-from .binding import OverCapacity, most_episodic, require_working_room
-from .lifetime import TASK_LIFETIME
+from .binding import TASK_LIFETIME, OverCapacity, most_episodic, require_working_room
 
 NO_ENTRY = "No such entry."
 ENDED, TASK_ENDED = "expired", "task_ended"  # the reasons of an event

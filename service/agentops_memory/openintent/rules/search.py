@@ -1,12 +1,16 @@
 """Search in agents' memory: an agent's own episodic entries, and namespaces that it may read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import wraps
+from threading import Lock
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ...engine.engine import Engine, Transaction
-from ...memory.model.access import Caller, Role
+from ...memory.model.access import Caller, Role, TenantId
 from ...memory.model.agent_memory import AgentEntry, AgentFilter, Eyes, Tier
+from ...memory.model.memory import MemoryId
 from ...memory.model.search import Filter, Found
 from ...memory.redactor import Redactor, RulesOf, default_rules
 from ...recall import recall
@@ -15,8 +19,83 @@ from ...recall.text.features import Features
 from ...recall.text.query import Query, understood
 from ..sql.entries import AgentTable
 from ..sql.namespaces import NamespaceTable
-from .accesses import Accesses, own_episodic
-from .screening import clean_filter
+from .values import clean_filter
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Accessed = Mapping[MemoryId, datetime]
+
+
+def own_episodic(entries: Iterable[AgentEntry], eyes: Eyes, at: datetime) -> Accessed:
+    """Those of the entries whose reading is access: an agent's own episodic ones."""
+    spaces = ((it.memory, it.place.space) for it in entries)
+    own = [id_ for id_, it in spaces if it.tier is Tier.EPISODIC and it.agent == eyes.agent]
+    return dict.fromkeys(own, at)
+
+
+class Accesses:
+    """When owners last read their entries, until it is written with the next change. Thread-safe.
+
+    A crash loses what was not written yet.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._noted: dict[TenantId, dict[MemoryId, datetime]] = {}
+
+    def note(self, tenant: TenantId, accessed: Accessed) -> None:
+        if not accessed:
+            return
+        with self._lock:
+            noted = self._noted.setdefault(tenant, {})
+            for memory, at in accessed.items():
+                noted[memory] = max(at, noted.get(memory, at))
+
+    def given(self, tenant: TenantId, memories: Iterable[MemoryId], at: datetime) -> None:
+        """Note that memories were given to their owner; of others nothing is kept."""
+        self.note(tenant, dict.fromkeys(memories, at))
+
+    def take(self, tenant: TenantId) -> Accessed:
+        """What was noted since it was last taken."""
+        with self._lock:
+            return self._noted.pop(tenant, {})
+
+    async def write(
+        self,
+        engine: Engine,
+        caller: Caller,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """What work answers, in whose transaction the accesses are written that were noted.
+
+        They are taken when it is its turn: what is refused before it leaves them to it.
+        """
+        tenant, taken = caller.tenant, dict[MemoryId, datetime]()
+
+        @wraps(work)
+        def touching(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            taken.update(self.take(tenant))
+            try:
+                tx[AgentTable].touch(taken)
+                return work(tx, *args, **kwargs)
+            except BaseException:
+                self.note(tenant, taken)
+                raise
+
+        try:
+            return await engine.write(caller, touching, *args, **kwargs)
+        except BaseException:
+            self.note(tenant, taken)
+            raise
+
+    def tenants(self) -> list[TenantId]:
+        """Those of which something is noted."""
+        with self._lock:
+            return list(self._noted)
+
 
 MOST_PLACES = 8  # namespaces of one search
 MOST_FOUND = 1_000  # entries of a place that a filter chooses from

@@ -1,24 +1,199 @@
 """Tasks: made, assigned, reported on, finished (RFC-0015 §6.5, §8; RFC-0012)."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...engine.callbacks import Audit, noop
-from ...engine.engine import Engine, Transaction
+from ...engine.engine import Engine, Ids, Transaction
+from ...errors import Conflict, Denied, Invalid, NotFound
 from ...memory.idempotency import IdempotentRequest, idempotent, is_due
+from ...memory.limits import require_margin, require_room
 from ...memory.model.access import Caller, Role
-from ...memory.model.agent_memory import Eyes
+from ...memory.model.agent_events import OF_STATUS, EventType
+from ...memory.model.agent_memory import KEPT, Binding, Eyes, Labels
 from ...memory.model.agents import AgentId
 from ...memory.model.intents import IntentId, Task, TaskChange, TaskDraft, TaskId, TaskStatus
 from ...memory.model.stores import Written
 from ...memory.redactor import RulesOf, default_rules
+from ...recall.text.json_words import stored_object
+from ..sql.archives import BoundTable
+from ..sql.events import AgentEventTable
 from ..sql.intents import IntentTable
 from ..sql.tasks import TaskTable
-from . import intents, task_changes
-from .intents import redactor_for
+from . import archive, intents
+from .binding import BadField, TaskFinished, seen_task
+from .intents import AlreadyThere, new_id, redactor_for, standing
 from .listing import Asking, Listing, listed, portion
-from .values import screened
+from .values import compact, screened
+
+NO_TASK = "No such task."
+
+
+class OutdatedTask(Conflict):
+    """The task is not at the version that was expected."""
+
+    code = "stale"
+
+    def __init__(self, current: Task) -> None:
+        super().__init__(f"The task is at version {current.version}.")
+        self.current = current
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amended:
+    """A task as a change leaves it, and how many entries were archived at its end."""
+
+    task: Task
+    archived: int = 0
+
+
+def known(tx: Transaction, eyes: Eyes, task: TaskId) -> Task:
+    found = seen_task(tx, eyes, task)
+    if found is None:
+        raise NotFound(NO_TASK)
+    return found
+
+
+def require_draft(tx: Transaction, eyes: Eyes, draft: TaskDraft) -> None:
+    """Refuse a task that may not be made, as things stand."""
+    if not standing(tx, eyes, draft.intent).directs:
+        raise Denied("Only who made the intent, and its coordinators, make tasks of it.")
+    parent = None if draft.parent is None else tx[TaskTable].get(draft.parent)
+    if draft.parent is not None and (parent is None or parent.intent != draft.intent):
+        raise BadField("parent_task_id", "must be a task of the same intent")
+    if draft.id is not None and tx[TaskTable].get(draft.id) is not None:
+        raise AlreadyThere
+    require_room(tx)
+
+
+def create(tx: Transaction, eyes: Eyes, draft: TaskDraft) -> Task:
+    require_draft(tx, eyes, draft)
+    made = _at_status(
+        tx,
+        Task(
+            id=draft.id or TaskId(new_id(tx, "task")),
+            intent=draft.intent,
+            parent=draft.parent,
+            agent=draft.agent,
+            status=draft.status,
+            policy=draft.policy,
+            details=draft.details,
+            created_at=tx.now,
+        ),
+    )
+    tx[TaskTable].add(made)
+    _tell(tx, eyes, EventType.TASK_CREATED, made, None)
+    _assign(tx, eyes, made, None)
+    _end(tx, eyes, made)
+    return made
+
+
+def created(tx: Transaction, ids: Ids, eyes: Eyes, _: TaskDraft) -> Task:
+    return known(tx, eyes, TaskId(str(ids["id"])))
+
+
+def id_of(task: Task) -> Ids:
+    return {"id": task.id}
+
+
+def changeable(tx: Transaction, eyes: Eyes, task: TaskId, change: TaskChange, version: int) -> Task:
+    """The task before a change, or the refusal of it."""
+    before = known(tx, eyes, task)
+    if not standing(tx, eyes, before.intent).directs:
+        if before.agent != eyes.agent:
+            raise Denied("The task is assigned to another agent.")
+        if not change.is_report:
+            raise Denied("The agent of a task reports status, output, error and blocked_reason.")
+    if version != before.version:
+        raise OutdatedTask(before)
+    if before.status.is_final and not _is_retry(before, change):
+        raise TaskFinished
+    ends = change.status is not None and change.status.is_final
+    (require_margin if ends else require_room)(tx)  # what ends takes no more memory
+    return before
+
+
+def amend(tx: Transaction, eyes: Eyes, task: TaskId, change: TaskChange, version: int) -> Amended:
+    before = changeable(tx, eyes, task, change, version)
+    status, is_retry = change.status or before.status, _is_retry(before, change)
+    after = replace(
+        before,
+        status=status,
+        agent=before.agent if change.agent is KEPT else change.agent,
+        policy=before.policy if change.policy is KEPT else change.policy,
+        details=_merged(before.details, change.details),
+        version=before.version + 1,
+        attempt=before.attempt + 1 if is_retry else before.attempt,
+    )
+    after = _at_status(tx, after)
+    tx[TaskTable].replace(after)
+    if status is not before.status:
+        type_ = EventType.TASK_RETRYING if is_retry else OF_STATUS[status]
+        _tell(tx, eyes, type_, after, before)
+    _assign(tx, eyes, after, before.agent)
+    return Amended(task=after, archived=_end(tx, eyes, after))
+
+
+def _is_retry(before: Task, change: TaskChange) -> bool:
+    return before.status is TaskStatus.FAILED and change.status is TaskStatus.READY
+
+
+def _end(tx: Transaction, eyes: Eyes, task: Task) -> int:
+    """End the working memory of a task that is finished, mirrored late too; how much it was."""
+    return archive.end(tx, task, eyes) if task.status.is_final else 0
+
+
+def amended(tx: Transaction, _: Ids, eyes: Eyes, task: TaskId, __: TaskChange, ___: int) -> Amended:
+    return Amended(task=known(tx, eyes, task))
+
+
+def _at_status(tx: Transaction, task: Task) -> Task:
+    """The task with the times that its status comes to."""
+    started = tx.now if task.status is TaskStatus.RUNNING else None
+    return replace(
+        task,
+        started_at=task.started_at or started,
+        completed_at=tx.now if task.status.is_final else None,
+    )
+
+
+def _assign(tx: Transaction, eyes: Eyes, task: Task, before: AgentId | None) -> None:
+    """Tell to whom a task is assigned, and bind what that agent has of it, whatever the limits."""
+    if task.agent != before:
+        said = {"task_id": task.id, "agent": task.agent, "previous_agent": before}
+        _add(tx, eyes, EventType.ASSIGNED, task, said)
+    if task.agent is not None:
+        tx[BoundTable].bind(task)
+
+
+def _tell(tx: Transaction, eyes: Eyes, type_: EventType, task: Task, before: Task | None) -> None:
+    said = stored_object(task.details) or {}
+    payload = {
+        "task_id": task.id,
+        "name": said.get("name"),
+        "status": task.status.value,
+        "previous_status": None if before is None else before.status.value,
+    }
+    _add(tx, eyes, type_, task, payload)
+
+
+def _add(
+    tx: Transaction, eyes: Eyes, type_: EventType, task: Task, payload: Mapping[str, object]
+) -> None:
+    labels = Labels(task=task.id, intent=task.intent, binding=Binding.TASK)
+    tx[AgentEventTable].add(type_, payload, labels, agent=None, actor=eyes.agent)
+
+
+def _merged(details: str, change: str) -> str:
+    """The details with members in place of those of the same names; Invalid beyond 64 KB."""
+    if change == "{}":
+        return details
+    try:
+        return compact({**(stored_object(details) or {}), **(stored_object(change) or {})})
+    except Invalid as error:
+        raise Invalid(str(error).replace("value", "The task", 1)) from error
+
 
 Left = Sequence[tuple[TaskId, int]]
 """The tasks of a list that were not read yet, with their bytes."""
@@ -52,17 +227,14 @@ class Tasks:
         if eyes.is_admin and draft.agent is not None:
             intent = await self.engine.read(caller, _makes_for_others, eyes, draft, idempotency)
             await self._record(caller, eyes, intent, draft.agent)
-        work = idempotent(
-            task_changes.create, idempotency, again=task_changes.created, ids=task_changes.id_of
-        )
+        work = idempotent(create, idempotency, again=created, ids=id_of)
         made = await self.engine.write(caller, work, eyes, clean)
         self._settle_soon(caller, made)
         return Written(value=made, redacted=redactor.count)
 
     async def get(self, caller: Caller, eyes: Eyes, task: TaskId) -> Task:
-        """The task."""
         caller.require(Role.READER)
-        return await self.engine.read(caller, task_changes.known, eyes, task)
+        return await self.engine.read(caller, known, eyes, task)
 
     async def page(
         self,
@@ -106,7 +278,7 @@ class Tasks:
             planned = eyes, task, change, version, idempotency
             intent = await self.engine.read(caller, _changes_for_others, *planned)
             await self._record(caller, eyes, intent, AgentId(agent))
-        work = idempotent(task_changes.amend, idempotency, again=task_changes.amended)
+        work = idempotent(amend, idempotency, again=amended)
         after = await self.engine.write(caller, work, eyes, task, clean, version)
         self._settle_soon(caller, after.task)
         return Written(value=after.task, redacted=redactor.count, archived=after.archived)
@@ -152,7 +324,7 @@ def _makes_for_others(
     """The intent of a task to be made, as below, or the refusal."""
     if not is_due(tx, idempotency):
         return None
-    task_changes.require_draft(tx, eyes, draft)
+    require_draft(tx, eyes, draft)
     return _of_others(tx, eyes, draft.intent)
 
 
@@ -167,7 +339,7 @@ def _changes_for_others(
     """The intent of a task to be changed, as below, or the refusal."""
     if not is_due(tx, idempotency):
         return None
-    return _of_others(tx, eyes, task_changes.changeable(tx, eyes, task, change, version).intent)
+    return _of_others(tx, eyes, changeable(tx, eyes, task, change, version).intent)
 
 
 def _of_others(tx: Transaction, eyes: Eyes, intent: IntentId) -> IntentId | None:

@@ -13,8 +13,7 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.sql.rows import StrictRow, count, micros, optional_instant, portion
 from ...memory.sql.table import Table
-from .sizes import sum_of
-from .visibility import HERE
+from .visibility import HERE, sum_of
 
 OWNED = f"('{Tier.WORKING}', '{Tier.EPISODIC}')"
 
@@ -111,7 +110,6 @@ class AgentDirectory(Table):
         )
 
     def counted(self, entries: Sequence[MemoryId]) -> AgentExtent:
-        """The counts of some entries."""
         given = f"(SELECT value FROM {self._sql.ids('given')})"
         return self._counted(f"memory_id IN {given}", ids=json.dumps(entries))
 

@@ -1,7 +1,7 @@
 """SQL for the entries of agents' memory: memories, each with a row beside it."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from ...memory.model.agent_memory import (
     Eyes,
     Place,
     Tier,
+    TierSummary,
 )
 from ...memory.model.agents import AgentId
 from ...memory.model.intents import IntentId
@@ -23,16 +24,103 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.space import Space
 from ...memory.sql.liveness import ENDED, live, undeleted
 from ...memory.sql.memories import SpaceTable
-from ...memory.sql.rows import count, micros
-from ...memory.sql.table import Table
+from ...memory.sql.rows import count, micros, optional_instant
+from ...memory.sql.table import Dialect, Table
 from ...recall.text.ids import Uids
 from ...recall.text.normalization import REPLACEMENT
 from . import visibility
-from .filters import conditions
 from .rows import ENTRIES, ENTRY, entry_of, handled
 from .seals import SealTable
-from .summaries import Summaries
-from .visibility import HAS_ENDED, HERE, Visibility
+from .visibility import HAS_ENDED, HERE, Visibility, own, readable, sum_of
+
+Condition = tuple[str, Mapping[str, object]]
+"""A condition, and the values that it names."""
+
+
+def conditions(sql: Dialect, filter_: AgentFilter) -> Iterator[Condition]:
+    """The conditions that a filter comes to, all of which hold of an entry that fits."""
+    after, before = filter_.updated_after, filter_.updated_before
+    said: dict[str, Mapping[str, object]] = {
+        "(p.agent = :agent OR (p.agent = '' AND a.created_by = :agent))": {"agent": filter_.agent},
+        _NAMESPACE[filter_.is_prefix]: {"namespace": filter_.namespace},
+        "coalesce(m.key, l.held_key) = :key": {"key": filter_.key},
+        "p.tier = :tier": {"tier": filter_.tier and filter_.tier.value},
+        "a.is_pinned = :is_pinned": {"is_pinned": filter_.is_pinned},
+        "a.task = :task": {"task": filter_.labels.task},
+        "a.intent = :intent": {"intent": filter_.labels.intent},
+        "m.updated_at > :updated_after": {"updated_after": after and micros(after)},
+        "m.updated_at < :updated_before": {"updated_before": before and micros(before)},
+    }
+    yield from (each for each in said.items() if None not in each[1].values())
+    if filter_.any_tag:
+        tagged = [_tagged(sql, f"any_{at}", tag) for at, tag in enumerate(filter_.any_tag)]
+        values = {name: value for _, named in tagged for name, value in named.items()}
+        yield f"({' OR '.join(condition for condition, _ in tagged)})", values
+    for at, tag in enumerate(filter_.every_tag):
+        yield _tagged(sql, f"every_{at}", tag)
+
+
+_NAMESPACE = {
+    False: "p.namespace = :namespace",
+    True: "substr(p.namespace, 1, length(:namespace)) = :namespace",
+}
+
+
+def _tagged(sql: Dialect, name: str, tag: str) -> Condition:
+    """In the array as it is stored, a text between quotes is one of its items and nothing else."""
+    return sql.contains("m.tags", f":{name}"), {name: json.dumps(tag, ensure_ascii=False)}
+
+
+MOST_NAMED = 1_000
+
+
+@dataclass(eq=False)
+class Summaries(Table):
+    """The figures of one transaction."""
+
+    _now: datetime
+
+    def of(self, agent: AgentId, eyes: Eyes) -> AgentSummary:
+        is_own = agent == eyes.agent
+        seen = own(eyes) if is_own else readable(self._connection, eyes, self._now)
+        tiers = {tier: self._tier(tier, agent, seen) for tier in (Tier.WORKING, Tier.EPISODIC)}
+        tasks = self._scalars(
+            f"""SELECT DISTINCT a.task
+                  FROM {ENTRIES}
+                 WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {HERE}
+                       AND {seen.condition} AND a.task IS NOT NULL
+              ORDER BY a.task
+                 LIMIT {MOST_NAMED}""",
+            agent=agent,
+            now=micros(self._now),
+            **seen.values,
+        )
+        return AgentSummary(
+            working=tiers[Tier.WORKING],
+            tasks=tuple(tasks),
+            episodic=tiers[Tier.EPISODIC],
+            capacity=0,
+            namespaces=(),
+        )
+
+    def _tier(self, tier: Tier, agent: AgentId, seen: Visibility) -> TierSummary:
+        entries, size, pinned, oldest, newest = self._execute(
+            f"""SELECT count(*), {sum_of("a.size")}, count(*) FILTER (WHERE a.is_pinned),
+                       min(m.created_at), max(m.created_at)
+                  FROM {ENTRIES}
+                 WHERE a.tier = :tier AND a.agent = :agent AND {HERE} AND {seen.condition}""",
+            tier=tier.value,
+            agent=agent,
+            now=micros(self._now),
+            **seen.values,
+        ).fetchone()
+        return TierSummary(
+            entries=entries,
+            size=count(size),
+            pinned=count(pinned),
+            oldest=optional_instant(oldest),
+            newest=optional_instant(newest),
+        )
 
 
 @dataclass(eq=False)

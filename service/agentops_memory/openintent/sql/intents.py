@@ -171,7 +171,6 @@ class IntentTable(Table):
         return list(self._intact(rows, _grant))
 
     def remove_grant(self, grant: GrantId) -> None:
-        """Remove a grant."""
         self._execute("DELETE FROM grants WHERE id = :id", id=grant)
 
 

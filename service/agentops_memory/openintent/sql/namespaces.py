@@ -9,8 +9,7 @@ from ...memory.model.agents import AgentId
 from ...memory.sql.liveness import live
 from ...memory.sql.rows import StrictRow, count, instant, micros
 from ...memory.sql.table import Table
-from .sizes import sum_of
-from .visibility import access_in, seen
+from .visibility import access_in, seen, sum_of
 
 # There is a namespace while it has live entries, or permissions.
 KNOWN = f"""(SELECT p.namespace AS name

@@ -1,7 +1,6 @@
 """What a request of OpenWOP says beside its body: refs, bounds, cursors."""
 
 import re
-from collections.abc import Collection
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
@@ -10,13 +9,9 @@ from ...errors import BadFields
 from ...http.requests import exact_parameter
 from ...memory.model.space import MemoryRef
 from ...recall.text.normalization import REPLACEMENT
-from ..model.entries import RefEntryId, RefQuery
 from ..model.runs import Offset, RunId
-from ..rules.screen import LONGEST_TAG
 
-TENANT_MEMORY = "tenant-memory"
-SHOWN, MOST_SHOWN = 100, 500  # entries of a page
-FOUND, MOST_FOUND = 10, 100  # of a search
+SHOWN = 100  # rows of a page
 MOST_LISTED = 1000  # refs, events
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
@@ -52,50 +47,12 @@ class Asked:
         """How many: as usual for 0 and where it is not said, and no more than the most."""
         return min(self.number("limit") or usual, most)
 
-    def ref(self, *, is_read: bool = True) -> MemoryRef:
-        """The ref; one with NUL can be read, as any other malformed one (CTI-1)."""
-        return MemoryRef(self.text("memoryRef", allows_nul=is_read) or TENANT_MEMORY)
-
     def required_ref(self) -> MemoryRef:
         """The ref that is read, which is not meant where it is not said."""
         said = self.text("memoryRef", allows_nul=True)
         if said is None:
             self._faults.append(("memoryRef", "is required"))
         return MemoryRef(said or "")
-
-    def run(self) -> RunId | None:
-        said = self.text("runId")
-        return None if said is None else RunId(said)
-
-    def tag(self) -> str | None:
-        said = self.text("tag")
-        if said is not None and len(said) > LONGEST_TAG:
-            self._faults.append(("tag", f"has at most {LONGEST_TAG} characters"))
-        return said
-
-    def budget(self) -> int | None:
-        return self.number("tokenBudget", 1)
-
-    def listing(self) -> RefQuery:
-        """Which entries are listed."""
-        if self.text("rank") not in (None, "recency"):
-            self._faults.append(("rank", "must be recency"))
-        if self.text("query") is not None:
-            self._faults.append(("query", "is for semantic ranks, which there are none of"))
-        before = self.text("before")
-        return RefQuery(
-            tag=self.tag(),
-            before=None if before is None else RefEntryId(before),
-            limit=self.limit(SHOWN, MOST_SHOWN),
-            budget=self.budget(),
-        )
-
-    def words(self) -> str:
-        """The text that is searched for."""
-        said = self.text("q")
-        if said is None:
-            self._faults.append(("q", "is required"))
-        return said or ""
 
     def after_sequence(self) -> int:
         """The sequence after which events follow; all of them where it is not said."""
@@ -105,26 +62,14 @@ class Asked:
     def after_event(self) -> Offset:
         return Offset(self.number("after") or 0)
 
-    def choice(self, name: str, among: Collection[str]) -> str | None:
-        """One of a few texts."""
-        said = self.text(name)
-        if said is not None and said not in among:
-            self._faults.append((name, f"must be one of {', '.join(among)}"))
-        return said
-
     def done(self) -> None:
         """Refuse with BadFields if something is wrong."""
         if self._faults:
             raise BadFields(self._faults)
 
 
-def entry_in_path(request: Request) -> RefEntryId:
-    """The id in the path, exactly; BadFields for what is no text."""
-    return RefEntryId(text_in_path(request, "memoryId"))
-
-
 def run_in_path(request: Request) -> RunId:
-    """The same, of a run."""
+    """The id in the path, exactly; BadFields for what is no text."""
     return RunId(text_in_path(request, "runId"))
 
 

@@ -1,14 +1,10 @@
 """OpenWOP's JSON for what the domain knows. Pure: no storage, no clock, no request."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from ...errors import AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal, TooMany
 from ...http.ids import EVENT, public_id
-from ...http.paging import instant
-from ...memory.model.memory import NO_CHANGE, LifecycleChange
-from ...memory.model.space import MemoryRef
-from ..model.entries import Origin, Provenance, RefDraft, RefEntry, RefEntryId, RefExtent
 from ..model.runs import Run, RunDraft, RunEvent, RunId
 from ..rules.passes.rules import BudgetExceeded
 from ..rules.proposals.rules import ArtifactInvalid
@@ -38,24 +34,6 @@ CODES = {  # by that of a refusal; those of the protocol's own refusals are thei
 FIELDS_AT_FAULT = "The request is not valid."
 
 
-def draft(given: b.RefEntryBody) -> RefDraft:
-    lifecycle = NO_CHANGE
-    if given.ttl_seconds is not None:
-        lifecycle = LifecycleChange(ttl=timedelta(seconds=given.ttl_seconds))
-    elif given.expires_at is not None:
-        lifecycle = LifecycleChange(expires_at=instant(given.expires_at))
-    run = None if given.run_id is None else RunId(given.run_id)
-    return RefDraft(
-        ref=MemoryRef(given.memory_ref),
-        content=given.content,
-        tags=tuple(given.tags),
-        id=None if given.id is None else RefEntryId(given.id),
-        lifecycle=lifecycle,
-        supersedes=tuple(map(RefEntryId, given.supersedes)),
-        origin=Origin(run=run, node=given.node_id, agent=given.agent_id),
-    )
-
-
 def run_draft(given: b.RunBody) -> RunDraft:
     return RunDraft(
         id=None if given.run_id is None else RunId(given.run_id),
@@ -63,34 +41,6 @@ def run_draft(given: b.RunBody) -> RunDraft:
         workflow=given.workflow_id,
         refs=tuple(given.memory_refs),
     )
-
-
-def entry(of: RefEntry) -> JsonObject:
-    shown: JsonObject = {
-        "id": of.id,
-        "content": of.content,
-        "tags": list(of.tags),
-        "createdAt": rendered(of.created_at),
-    }
-    return shown if of.expires_at is None else shown | {"expiresAt": rendered(of.expires_at)}
-
-
-def provenance(of: Provenance, ref: MemoryRef) -> JsonObject:
-    origin = {"runId": of.origin.run, "nodeId": of.origin.node, "agentId": of.origin.agent}
-    return present({
-        "memoryRef": ref,
-        "memoryId": of.id,
-        "writtenBy": present(origin),
-        "method": of.origin.method.value,
-        "derivedFrom": list(of.derived_from),
-        "supersededBy": list(of.superseded_by) or None,
-        "seen": of.seen,
-        "lastSeenAt": rendered(of.last_seen_at),
-    })  # fmt: skip
-
-
-def extent(of: RefExtent) -> JsonObject:
-    return {"memoryRef": of.ref, "entries": of.entries, "bytes": of.size}
 
 
 def opened(of: Run) -> JsonObject:

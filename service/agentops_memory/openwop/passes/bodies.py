@@ -4,9 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from ...http.bodies import Instant
 from ...http.faults import fault, fault_of
-from ..memory.bodies import CAMEL, ContentText, EntryName, Exact, MemoryRefText, Tags, instant_text
+from ..memory.bodies import CAMEL, ContentText, EntryName, Exact, MemoryRefText, Tags, Zoned
 from ..rules.passes.rules import MOST_MERGED
 from ..rules.rules import LONGEST_ID
 
@@ -36,7 +35,7 @@ class DistillBody(BaseModel):
     token_budget: Annotated[int, Field(ge=1)] | None = None
     content: ContentText | None = None
     recursive: bool = False
-    expires_at: Annotated[Instant, AfterValidator(instant_text)] | None = None
+    expires_at: Zoned | None = None
 
 
 class MergeBody(BaseModel):

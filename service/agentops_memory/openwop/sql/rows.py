@@ -1,22 +1,20 @@
-"""Rows of entries, of runs and of their events, as the domain has them."""
+"""Rows of runs and of their events, as the domain has them."""
 
 import json
 from typing import Any
 
-from ...memory.model.memory import Memory, MemoryId
-from ...memory.model.space import MemoryRef
+from ...memory.model.memory import MemoryId
 from ...memory.sql.rows import (
     StrictRow,
     count,
     counts_of,
-    end_of,
     instant,
     member,
     optional_instant,
-    tag_tuple,
 )
 from ...recall.text.json_words import stored_object
-from ..model.entries import RefEntry, RefEntryId, ref_entry_id, stable_id
+from ..entries import ENTRY as ENTRY  # noqa: PLC0414
+from ..entries import entry_of as entry_of  # noqa: PLC0414
 from ..model.runs import (
     RUN_FAILED,
     JsonObject,
@@ -34,10 +32,6 @@ RUN = """id, name, kind, status, agent, workflow, refs, source, from_sequence, l
          at, secrets, wrote, started_at, heard_at, ended_at"""
 EVENT = """v.id, v.uid, r.name, v.sequence, v.type, v.payload, v.node, v.at,
            coalesce(v.copied, v.id), v.high, r.workflow, r.kind"""
-ENTRY = "e.name, m.uid, m.id, m.content, m.tags, m.created_at, l.expires_at"
-
-PROVENANCE = """e.name, m.uid, m.id, e.run, e.node, e.agent, e.method, m.duplicates,
-                m.last_seen_at"""
 
 
 def run_of(row: Any) -> Run:
@@ -91,45 +85,6 @@ def event_of(row: Any) -> RunEvent:
 
 LOST = {"": 1}
 """The secrets of a run of which it is not known how many there are: no put in it is safe."""
-
-
-def named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
-    """The entries of a ref that have had an id: a name is free again after a deletion.
-
-    A stable id is the id of those alone that have no name.
-    """
-    if stable_id(id_) is None:
-        return """refs f
-                  JOIN ref_entries e ON f.ref = :ref AND e.space_id = f.space_id AND e.name = :name
-                  JOIN memories m ON m.id = e.memory_id"""
-    nameless = "AND e.name IS NULL" if has_no_name else ""
-    return f"""memories m
-               JOIN ref_entries e ON m.uid = :uid AND e.memory_id = m.id {nameless}
-               JOIN refs f ON f.space_id = e.space_id AND f.ref = :ref"""
-
-
-def names(ref: MemoryRef, id_: RefEntryId) -> dict[str, object]:
-    """The values that `named` names."""
-    return {"ref": ref, "name": id_, "uid": stable_id(id_)}
-
-
-def entry_of(row: Any) -> RefEntry:
-    """The entry in a row of ENTRY."""
-    name, uid, id_, content, tags, created_at, expires_at = row
-    return RefEntry(
-        id=ref_entry_id(uid, name),
-        memory=MemoryId(id_),
-        uid=uid,
-        content=content,
-        tags=tag_tuple(tags),
-        created_at=instant(created_at),
-        expires_at=end_of(id_, expires_at),
-    )
-
-
-def measures(memory: Memory) -> dict[str, int]:
-    content = memory.text.content
-    return {"size": len(content.encode()), "length": len(content)}
 
 
 def payload_text(payload: JsonObject) -> str:

@@ -8,23 +8,37 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from ... import __version__
 from ...errors import Conflict, NotFound, Refusal
 from ...memory.model.access import TenantId
+from ...settings.settings import Settings
 from ...sqlite.engine.tenant_files import size_of, tenants_of
 from ...sqlite.engine.tenants import tenant_file
 from ...sqlite.maintenance.snapshots import snapshot
-from ..files import key_records
+from ..files import keys
 from ..files.atomic import drafts, owned_like, placed, sync
 from ..files.keys import KeyFile
 from ..files.redaction import LARGEST, RedactionFileRefused
-from .archive import Archive, ArchiveWriter, Meter, Progress
-from .manifest import AUDIT, KEYS, REDACTION, SEAL, Manifest, TenantPart, member_of
+from .archive import (
+    AUDIT,
+    KEYS,
+    REDACTION,
+    SEAL,
+    Archive,
+    ArchiveRefused,
+    ArchiveWriter,
+    Manifest,
+    Meter,
+    Progress,
+    TenantPart,
+    member_of,
+)
 
 STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
 DRAFT = "archive.zip"
@@ -34,21 +48,6 @@ SHRINKS_TO = 0.5  # at most, of ordinary texts with their index
 
 Tenants = Collection[TenantId] | None
 """Whose lines, keys and rules; none for everybody's."""
-
-
-class ServicePaths(Protocol):
-    """Where a service keeps what it has, as its settings say."""
-
-    @property
-    def db_path(self) -> Path: ...
-    @property
-    def keys_file(self) -> Path: ...
-    @property
-    def redaction_file(self) -> Path: ...
-    @property
-    def seal_file(self) -> Path: ...
-    @property
-    def audit_file(self) -> Path: ...
 
 
 class BackupRefused(Refusal):
@@ -87,7 +86,7 @@ class Archived:
 
 
 def make_archive(
-    paths: ServicePaths,
+    paths: Settings,
     to: Path,
     scope: Scope = EVERYTHING_BUT_KEYS,
     *,
@@ -127,7 +126,7 @@ def target_of(to: Path, now: datetime) -> Path:
 
 @contextmanager
 def archive_draft(
-    paths: ServicePaths,
+    paths: Settings,
     folder: Path,
     scope: Scope,
     *,
@@ -170,7 +169,7 @@ def _require_space(folder: Path, sizes: Collection[int]) -> None:
 
 def _packed(
     own: Path,
-    paths: ServicePaths,
+    paths: Settings,
     databases: Mapping[TenantId, Path],
     scope: Scope,
     now: datetime,
@@ -233,7 +232,7 @@ def _explained(folder: Path) -> Iterator[None]:
 
 
 def _other_files(
-    paths: ServicePaths, tenants: Tenants, now: datetime, folder: Path, scope: Scope
+    paths: Settings, tenants: Tenants, now: datetime, folder: Path, scope: Scope
 ) -> Iterator[tuple[str, BinaryIO]]:
     """The files by their names in an archive, each to be read before the next.
 
@@ -266,11 +265,11 @@ def _is_of(line: bytes, tenants: Collection[TenantId]) -> bool:
     return False
 
 
-def _keys(paths: ServicePaths, tenants: Tenants, now: datetime) -> bytes:
+def _keys(paths: Settings, tenants: Tenants, now: datetime) -> bytes:
     ring = KeyFile(paths.keys_file, paths.audit_file).settled()
     every = ring.keys.items()
     own = {id_: key for id_, key in every if tenants is None or key.tenant in tenants}
-    return key_records.written(replace(ring, keys=own), now) if own else b""
+    return keys.written(replace(ring, keys=own), now) if own else b""
 
 
 def _rules(file: Path, tenants: Tenants) -> bytes:
@@ -283,3 +282,82 @@ def _rules(file: Path, tenants: Tenants) -> bytes:
         return json.dumps({name: given[name] for name in given if name in tenants}).encode()
     except (ValueError, TypeError, RecursionError) as fault:
         raise RedactionFileRefused(f"The redaction file {file} cannot be used.") from fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptArchive:
+    """An archive of all tenants that can be opened."""
+
+    made_at: datetime
+    path: Path
+    size: int  # bytes
+    is_damaged: bool  # of values in it that is known
+
+
+def path_in(folder: Path, now: datetime) -> Path:
+    """Where an archive of now lies; its folder may be missing."""
+    return folder / now.strftime(STAMP)
+
+
+def newest(folder: Path, now: datetime) -> KeptArchive | None:
+    """The newest archive until now; an OSError if the folder cannot be looked at.
+
+    One that is damaged, or of some tenants only, does not count. Nor does one with a
+    time that is yet to come: after a clock that was wrong, none would be made for long.
+    """
+    return next(_kept(folder, now), None)
+
+
+def prune(folder: Path, keep: int, now: datetime) -> list[Path]:
+    """Remove what is older than the newest archives, of which so many stay; what is gone then.
+
+    The newest without damaged values stays, too, however old it is. Archives that are not whole
+    go once they are older. Whatever has another name than ours stays, and so does what cannot be
+    read, or is of some tenants only.
+    """
+    staying = list(islice(_kept(folder, now), keep))
+    if len(staying) < keep:
+        return []
+    oldest = staying[-1].made_at
+    sound = next((kept.path for kept in _kept(folder, now) if not kept.is_damaged), None)
+    older = (path for made_at, path in _dated(folder, now) if made_at < oldest and path != sound)
+    gone = [path for path in older if _may_go(path)]
+    for path in gone:
+        path.unlink(missing_ok=True)
+    return gone
+
+
+def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:
+    """The archives that count, the newest first."""
+    for made_at, path in _dated(folder, now):
+        with suppress(ArchiveRefused, OSError), Archive.opened(path) as archive:
+            manifest = archive.manifest
+            if manifest.is_of_all:
+                size, is_damaged = path.stat().st_size, bool(manifest.damaged)
+                yield KeptArchive(made_at=made_at, path=path, size=size, is_damaged=is_damaged)
+
+
+def _may_go(path: Path) -> bool:
+    try:
+        with Archive.opened(path) as archive:
+            return archive.manifest.is_of_all
+    except ArchiveRefused:
+        return True
+    except OSError:
+        return False
+
+
+def _dated(folder: Path, now: datetime) -> list[tuple[datetime, Path]]:
+    """The files with names of ours until now, the newest first."""
+    files = (path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
+    dated = ((_stamp(path.name), path) for path in files)
+    return sorted(((at, path) for at, path in dated if at and at <= now), reverse=True)
+
+
+def _stamp(name: str) -> datetime | None:
+    """The time in the name of an archive; none in any other name."""
+    with suppress(ValueError):
+        made_at = datetime.strptime(name, STAMP).replace(tzinfo=UTC)
+        if made_at.strftime(STAMP) == name:
+            return made_at
+    return None

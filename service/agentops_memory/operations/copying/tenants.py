@@ -5,28 +5,231 @@ that has its name at the end. So what was interrupted is gone on with: a tenant 
 the same rows is left alone, and one with others is refused before anything is copied.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from ...engine.shared.stems import rules
+from ...errors import Unavailable
 from ...memory.model.access import TenantId
-from ...memory.model.key_registry import By
+from ...memory.model.keys import By, KeyRegistry, KeyRing
+from ...memory.sql.rows import micros
 from ...postgresql.keys import PostgresKeys
 from ...postgresql.schema.migrate import is_made, tenants
 from ...recall.text.features import Features
+from ...recall.text.normalization import clean
+from ...sqlite.base.connection import CHANGING, connect, read_only, use_wal
+from ...sqlite.base.copies import require_one_name
+from ...sqlite.base.errors import refusing, translated
 from ...sqlite.engine.tenant_files import tenants_of
 from ...sqlite.engine.tenants import tenant_file
-from ..files.atomic import make_folder
+from ...sqlite.fts.index import make_index
+from ...sqlite.schema.migrate import make_schema, newest_format, planned, require_small_ids
+from ..files.atomic import drafts, make_folder, os_errors_as, placed, private_file, sync
+from ..files.audit import written_at
 from ..files.keys import KeyFile
 from ..files.service_lock import service_lock
 from .database import filled, opened_database, prepared_database, stored
-from .files import new_file, opened_file
-from .registers import audit_to_database, audit_to_file, copy_keys
-from .tables import CopyRefused, Tally, copied
+from .tables import CopyRefused, Row, Table, Tally, copied
+
+TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
+
+
+class SqliteRows:
+    """Rows on a connection on which a transaction has begun."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self.database = database
+
+    def rows(self, table: Table) -> Iterator[Row]:
+        truths = [place for place, it in enumerate(table.types) if it == "boolean"]
+        try:
+            for row in self.database.execute(table.select):
+                yield _with_truths(row, truths) if truths else row
+        except sqlite3.OperationalError as error:
+            if hasattr(error, "sqlite_errorcode"):  # which Python's own, of decoding, has not
+                raise
+            # Without its cause, which quotes the text.
+            raise CopyRefused(
+                f"A text in the table {table.name} is no UTF-8; nothing of the tenant was copied. "
+                "`agentops-memory doctor --fix` mends the file."
+            ) from None
+
+    def last_ids(self) -> Mapping[str, int]:
+        return dict(self.database.execute("SELECT name, seq FROM sqlite_sequence"))
+
+
+class NewFile(SqliteRows):
+    """A file that is being made; it has the schema without its triggers, which would count."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        super().__init__(database)
+        make_schema(database)
+        self._triggers = database.execute(
+            "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+        ).fetchall()
+        for name, _ in self._triggers:
+            database.execute(f"DROP TRIGGER {name}")
+
+    def put(self, table: Table, rows: Iterable[Row]) -> None:
+        columns = ", ".join(f'"{it}"' for it in table.columns)
+        places = ", ".join("?" for _ in table.columns)
+        self.database.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({places})", rows)
+
+    def finish(self, last_ids: Mapping[str, int], features: Features) -> None:
+        for _, sql in self._triggers:
+            self.database.execute(sql)
+        for table in _counting(self.database) & last_ids.keys():
+            self.database.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+            self.database.execute(
+                "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last_ids[table])
+            )
+        make_index(self.database, rules(features))
+
+
+@contextmanager
+def opened_file(path: Path, features: Features) -> Iterator[SqliteRows]:
+    """The rows of a file as they are now, while others may be changing it.
+
+    StartRefused where it cannot be read, CopyRefused where it has another format.
+    """
+    require_one_name(path)
+    plan = planned(path, features)
+    if plan.before != newest_format():
+        raise CopyRefused(
+            f"{path} has format {plan.before}, and {newest_format()} is copied: `agentops-memory "
+            "migrate` upgrades it."
+        )
+    with (
+        refusing(path),
+        # To write, too: else the log that SQLite makes beside the file would stay there.
+        closing(connect(path, busy_timeout=TIMEOUT, mode=CHANGING, is_strict=True)) as database,
+    ):
+        read_only(database)
+        database.execute("BEGIN")
+        yield SqliteRows(database)
+
+
+@contextmanager
+def new_file(path: Path, features: Features) -> Iterator[NewFile]:
+    """Where rows become a file that has its name at the end, on disk; a failed one is removed."""
+    with translated(), os_errors_as(Unavailable, f"The database {path} cannot be made"):
+        make_folder(path.parent)
+        with drafts(path.parent) as folder:
+            draft = folder / path.name
+            with private_file(draft, os.O_RDWR | os.O_EXCL, like=path.parent):
+                pass
+            with closing(connect(draft, features=features)) as database:
+                # A draft that is not whole is of no use to anybody.
+                database.execute("PRAGMA journal_mode = OFF")
+                database.execute("PRAGMA synchronous = OFF")
+                database.execute("BEGIN")
+                yield NewFile(database)
+                require_small_ids(database, path)
+                database.execute("COMMIT")
+                database.execute("PRAGMA synchronous = FULL")
+                use_wal(database, TIMEOUT)
+            sync(draft)
+            placed(draft, path)
+
+
+def _counting(database: sqlite3.Connection) -> set[str]:
+    """The tables that never give out an id again."""
+    rows = database.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '% AUTOINCREMENT%'"
+    )
+    return {name for (name,) in rows}
+
+
+def _with_truths(row: Row, places: Iterable[int]) -> Row:
+    values = list(row)
+    for place in places:
+        values[place] = bool(values[place])
+    return tuple(values)
+
+
+KEYS_COPIED = "keys.copied"
+FIRST = datetime.fromtimestamp(0, UTC)  # of what is no line of ours and comes before all others
+
+
+def copy_keys(
+    source: KeyRegistry,
+    target: KeyRegistry,
+    tenants: Collection[TenantId],
+    *,
+    at: datetime,
+    by: By,
+) -> None:
+    """Copy the keys of some tenants, or all; the audit of the target tells which are new.
+
+    CopyRefused where the target has others, or one of them otherwise.
+    """
+    ring = source.ring()
+    source.require_kept(ring)
+    keys = {it.id: it for it in ring.keys.values() if not tenants or it.tenant in tenants}
+    there = target.ring().keys
+    if any(keys.get(id_) != key for id_, key in there.items() if id_ in keys or not tenants):
+        raise CopyRefused("The target has keys already, and others; nothing was copied.")
+    if new := [it for it in keys.values() if it.id not in there]:
+        with target.changing() as (before, put):
+            ring = reduce(KeyRing.with_key, new, before)
+            put(ring, at, KEYS_COPIED, by, keys=[key.id for key in new])
+
+
+def audit_to_database(path: Path, connection: psycopg.Connection[Any]) -> None:
+    """Copy the lines of an audit file; CopyRefused where the database has others."""
+    if _are_there(_in_file(path), _in_database(connection)):
+        return
+    with connection.cursor().copy("COPY agentops.audit (at, line) FROM STDIN") as copy:
+        at = FIRST
+        for line in _in_file(path):
+            at = written_at(line.encode()) or at
+            copy.write_row((micros(at), line))
+
+
+def audit_to_file(connection: psycopg.Connection[Any], path: Path) -> None:
+    """Copy the audit of a database; CopyRefused where the file has other lines."""
+    if _are_there(_in_database(connection), _in_file(path)):
+        return
+    with (
+        os_errors_as(Unavailable, f"The audit file {path} cannot be written"),
+        private_file(path, os.O_WRONLY | os.O_TRUNC, like=path.parent) as descriptor,
+    ):
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.writelines(f"{line}\n".encode() for line in _in_database(connection))
+        os.fsync(descriptor)
+
+
+def _are_there(source: Iterable[str], target: Iterator[str]) -> bool:
+    """Whether the target has the lines of the source, or begins with them; false if it has none."""
+    if (first := next(target, None)) is None:
+        return False
+    for ours, theirs in zip_longest(source, chain([first], target)):
+        if ours is None:
+            break
+        if ours != theirs:
+            raise CopyRefused("The target has an audit already, and another; nothing was copied.")
+    return True
+
+
+def _in_file(path: Path) -> Iterator[str]:
+    with suppress(FileNotFoundError), path.open("rb") as lines:
+        for line in lines:
+            yield clean(line.rstrip(b"\n").decode("utf-8", "replace"))
+
+
+def _in_database(connection: psycopg.Connection[Any]) -> Iterator[str]:
+    rows = connection.cursor().stream("SELECT line FROM agentops.audit ORDER BY number")
+    return (line for (line,) in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from ...http.edge.auth import must_have_keys
 from ...jobs.backups import DAMAGED, LATE, are_on_one_disk
 from ...memory.model.access import DEFAULT_TENANT, TenantId
 from ...memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
-from ...memory.model.key_registry import KeyRegistry
+from ...memory.model.keys import KeyRegistry
 from ...secrets.sanitizing import sentence_of
 from ...settings.settings import Settings
 from ...sqlite.base import library
@@ -23,14 +23,13 @@ from ...sqlite.base.checks import Subject
 from ...sqlite.engine.tenant_files import tenants_of, unnamed_in
 from ...sqlite.engine.tenants import MOST_OPEN, tenant_file
 from ...sqlite.maintenance.examination import check_database
-from ..backup.schedule import newest
+from ..backup.backup import newest
 from ..files.audit import DRAFT
 from ..files.keys import DRAFT as KEYS_DRAFT
 from ..files.seals import DRAFT as SEAL_DRAFT
 from ..files.seals import SealFile
 from ..files.service_lock import holder
 from . import files
-from . import private_files as private
 from .settings import UsableSettings, check_environment, check_settings
 
 AWAY = "Mount it, and give it to the user of the service, which then makes a backup by itself."
@@ -81,9 +80,9 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         "program": _check_program,
         "settings": lambda: check_settings(context.usable),
         "environment": lambda: check_environment(context.environment),
-        "redaction": lambda: private.check_redaction(settings.redaction_file),
-        "seal": lambda: private.check_seal(settings.seal_file, context.now),
-        "keys": lambda: private.check_keys(keys, context.now),
+        "redaction": lambda: files.check_redaction(settings.redaction_file),
+        "seal": lambda: files.check_seal(settings.seal_file, context.now),
+        "keys": lambda: files.check_keys(keys, context.now),
         "auth": lambda: _check_auth(settings, keys),
     }
     if url := settings.database_url:
@@ -92,8 +91,8 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         return {"database": lambda: check_server(url), **checks}
     return checks | {
         "served": lambda: _check_holder(settings.db_path),
-        "keys": lambda: private.check_key_file(settings.keys_file, keys, context.now),
-        "audit": lambda: private.check_audit(settings.audit_file),
+        "keys": lambda: files.check_key_file(settings.keys_file, keys, context.now),
+        "audit": lambda: files.check_audit(settings.audit_file),
         "tenants": lambda: _check_tenants(settings.db_path),
         "file-system": lambda: _check_folder(settings.db_path),
         "leftovers": lambda: _check_leftovers(settings),

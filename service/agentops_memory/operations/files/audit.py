@@ -16,8 +16,7 @@ from typing import Any
 
 from ...errors import Unavailable
 from ...memory.model.access import Caller, KeyId, TenantId
-from ...memory.model.key_registry import KEYS_RESET, By
-from ...memory.model.keys import Key
+from ...memory.model.keys import KEYS_RESET, By, Key
 from ...memory.model.retention import Held, Kind
 from ...recall.text.instants import rendered
 from .atomic import created, locked, os_errors_as, private_file, replaced, sync
@@ -28,7 +27,6 @@ AUDIT_RESTORED = "audit.restored"  # the audit was lost, and is what an archive 
 
 
 def by_key(caller: Caller) -> By:
-    """Who a caller is: the key."""
     return {"key": caller.key}
 
 

@@ -4,6 +4,7 @@ No sentence has a part of the URL, and no refusal has a cause: what the driver s
 roles and names of databases.
 """
 
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,10 +15,64 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from ...errors import Refusal, StartRefused, Unavailable
+from ...errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, TimedOut, Unavailable
 from ..schema.migrate import CONTROL, prepare
 from .connection import adapted
-from .errors import translated
+
+log = logging.getLogger(__name__)
+
+UNREACHABLE_NOW = "The database cannot be reached now."
+OTHER_RULES = (
+    "The index is by other rules, of another release or setting; try again: a service with the "
+    "same rules takes this, or this one when it leads."
+)
+COLLIDED = (errors.DeadlockDetected, errors.SerializationFailure)
+"""A transaction that met one of these did nothing, and may do it when it is run again."""
+
+_LOST = ("08", "57P", "25P03")  # codes of a connection that ends
+_SPENT = ("53", "58")  # of a server that has not what it needs
+
+_REFUSALS = (
+    (errors.LockNotAvailable, Busy, "Another writer holds the database for too long; try again."),
+    (errors.QueryCanceled, TimedOut, "The database took too long to answer."),
+    (errors.DiskFull, Full, "No space is left in the database; nothing was stored."),
+    (errors.OutOfMemory, Unavailable, "The database has no memory left for this."),
+    (errors.TooManyConnections, Busy, "The database has no connection left; try again."),
+    (errors.ReadOnlySqlTransaction, Unavailable, "The database takes no writes now."),
+    (errors.UndefinedTable, Unavailable, "The tenant's schema is gone from the database."),
+    (errors.InsufficientPrivilege, Unavailable, "The database refuses the service's role."),
+    (errors.DataCorrupted, Damaged, "A part of the database cannot be read."),
+    (errors.IndexCorrupted, Damaged, "An index of the database cannot be read."),
+    (COLLIDED, Busy, "Too many writers were in each other's way; try again."),
+    (errors.IntegrityError, Conflict, "The stored state does not allow this."),
+)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Let errors of the database be refusals; a broken connection is Unavailable."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if isinstance(error, errors.NotNullViolation) and error.diag.table_name == "areas":
+            raise Unavailable(OTHER_RULES) from error
+        for kinds, refusal, sentence in _REFUSALS:
+            if isinstance(error, kinds):
+                # Logged and raised: the caller is told to come back, the operator can help.
+                log.warning("the database refused", extra={"code": error.sqlstate})
+                raise refusal(sentence) from error
+        if is_lost(error) or (error.sqlstate or "").startswith(_SPENT):
+            raise Unavailable(UNREACHABLE_NOW) from error
+        raise
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether it tells of a connection that is no more, or of a server that goes."""
+    code = error.sqlstate
+    if code is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return code.startswith(_LOST)
+
 
 OLDEST = 15  # the major version that all is tried with
 NEWEST = CONTROL + 1  # that is served: while new pods take the place of old ones both have it
@@ -45,7 +100,7 @@ UNREACHABLE = (
 
 # By what the driver says where none can be made; the first that fits. A server may speak another
 # language.
-_REFUSALS: tuple[tuple[tuple[str, ...], type[Refusal], str], ...] = (
+_START_REFUSALS: tuple[tuple[tuple[str, ...], type[Refusal], str], ...] = (
     (
         ("password authentication failed", "no password supplied", "authentication failed"),
         StartRefused,
@@ -211,7 +266,7 @@ def refusing() -> Iterator[None]:
 
 
 def _refusal(said: str) -> Refusal:
-    for parts, kind, sentence in _REFUSALS:
+    for parts, kind, sentence in _START_REFUSALS:
         if any(part in said for part in parts):
             return kind(sentence)
     return Unavailable(UNREACHABLE)

@@ -17,11 +17,10 @@ from ...memory.model.access import TenantId
 from ...memory.model.memory import Links, Memory, MemoryId, Session, SessionId, Text
 from ...memory.model.space import GLOBAL_SCOPE, Project, Space
 from ...memory.sql.idempotency_records import IdempotencyTable
-from ...memory.sql.lifecycles import LifecycleTable
+from ...memory.sql.lifecycles import LifecycleTable, SupersessionTable
 from ...memory.sql.memories import MemoryTable
 from ...memory.sql.revisions import RevisionTable
 from ...memory.sql.sessions import SessionTable, TranscriptTable
-from ...memory.sql.supersessions import SupersessionTable
 from ...recall.text.summary import Transcript
 from ..base.connection import PostgresConnection
 from .transaction import PostgresTransaction

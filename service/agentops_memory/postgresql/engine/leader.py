@@ -10,7 +10,7 @@ from psycopg import errors
 
 from ...errors import Refusal, StartRefused
 from ...memory.model.access import TenantId
-from ..base.errors import translated
+from ..base.connecting import translated
 from ..schema.migrate import all_up_to_date
 from .claims import number_of
 

@@ -9,7 +9,7 @@ from ...engine.shared.stems import Stems
 from ...engine.shared.tables import Tables
 from ...memory.model.access import Caller
 from ...memory.model.kinds import FIRST, NUMBERS, IndexGroup
-from ...memory.sql.memory_lists import MemoryLists
+from ...memory.sql.memories import MemoryLists
 from ...recall.index_cache.writes import IndexWrites
 from ...recall.search.visibility import Visibility
 from ...recall.text.features import ALL, Features

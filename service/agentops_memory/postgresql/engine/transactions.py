@@ -16,19 +16,114 @@ from psycopg import errors
 from ...engine.callbacks import noop
 from ...engine.shared.outcomes import Outcome, Succeeded
 from ...engine.shared.stems import Stems
-from ...errors import DamagedRow, Refusal, StartRefused, Unavailable
+from ...errors import DamagedRow, NotFound, Refusal, StartRefused, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, Caller, TenantId
-from ..base.connecting import require_usable
+from ..base.connecting import COLLIDED, is_lost, require_usable, translated
 from ..base.connection import PostgresConnection
-from ..base.errors import COLLIDED, is_lost, translated
-from ..schema.migrate import all_up_to_date, brought_up_to_date, prepare, schema_of
+from ..schema.migrate import all_up_to_date, brought_up_to_date, prepare, schema_of, tenants
 from ..words.cached import IndexMemory, load
-from .admission import PATIENCE
 from .claims import Claims, Lock, WithinOneProject
-from .connections import Connections, free
-from .group_commit import Change, in_savepoints
-from .schemas import Schemas
+from .group_commit import PATIENCE, Change, in_savepoints
 from .transaction import PostgresTransaction
+
+Connect = Callable[[], psycopg.Connection[Any]]
+
+
+class Connections:
+    """Connections that wait for work; opened when they are needed. Any thread may use them."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self.on_broken: Callable[[], None] = noop  # told of each that ends before it is closed
+        self._idle: list[psycopg.Connection[Any]] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    @contextmanager
+    def one(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
+        """A connection for this thread, and whether it is new; dropped if it breaks."""
+        with self._lock:
+            there = self._idle.pop() if self._idle else None
+        connection = there or self._connect()
+        try:
+            yield connection, there is None
+        finally:
+            self._give_back(connection)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self.forget_idle()
+
+    def _give_back(self, connection: psycopg.Connection[Any]) -> None:
+        is_usable = (
+            not connection.closed
+            and connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+        )
+        with self._lock:
+            if is_usable and not self._is_closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+        if not is_usable:
+            self.on_broken()
+
+    def forget_idle(self) -> None:
+        """Drop those that wait: the server that they led to is gone."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+def free(connection: psycopg.Connection[Any]) -> None:
+    """Leave no transaction on a connection, or drop it."""
+    try:
+        if not connection.closed:
+            connection.rollback()
+    except psycopg.Error:
+        connection.close()
+
+
+HasKey = Callable[[TenantId], bool]
+
+
+class Schemas:
+    """What other processes make and erase is learned now and again. Any thread may use it."""
+
+    def __init__(self, has_key: HasKey) -> None:
+        self._has_key = has_key
+        self._known: dict[TenantId, str] = {}
+
+    def know(self, tenants: list[TenantId]) -> None:
+        """There are these tenants, each with a schema, and no others."""
+        self._known = {tenant: schema_of(tenant) for tenant in tenants}
+
+    @property
+    def tenants(self) -> list[TenantId]:
+        return list(self._known)
+
+    def of(self, connection: psycopg.Connection[Any], tenant: TenantId) -> str:
+        """The tenant's schema, made when it is first used, if a key opens it."""
+        if schema := self._known.get(tenant):
+            return schema
+        if not self._has_key(tenant):
+            raise NotFound("There is no such tenant.")
+        try:
+            schema = brought_up_to_date(connection, tenant)
+        except StartRefused as refusal:  # of a schema that a newer release has made
+            raise Unavailable(str(refusal)) from None
+        self._known[tenant] = schema
+        return schema
+
+    def forget_erased(
+        self, connection: psycopg.Connection[Any], tenant: TenantId, error: psycopg.Error
+    ) -> bool:
+        """Forget a tenant if an error comes from its having been erased; whether it does."""
+        if not isinstance(error, errors.UndefinedTable) or tenant in tenants(connection):
+            return False
+        self._known.pop(tenant, None)
+        return True
+
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from ...recall.index_cache.area import Area, Entry, once
 from ...recall.index_cache.cache import CachedGroups, IndexCache, Wanted
 from ...recall.text.columns import Columns
 from ...recall.text.features import ALL, Features
+from .postings import KnownCounts
 from .terms import Counts, stored_term, unpacked
-from .weights import KnownCounts
 
 
 class IndexMemory:

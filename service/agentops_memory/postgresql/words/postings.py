@@ -1,16 +1,26 @@
 """SQL for postings: where each stem is, and how often."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from math import inf
+from threading import Lock
 
 from ...errors import TimedOut
+from ...memory.model.bm25 import NOTHING, PiecePostings, Sums, Totals, frequency, of_any, of_every
+from ...memory.model.bm25 import Postings as Weighted
 from ...memory.model.kinds import IndexGroup, group_of
 from ...memory.model.memory import MemoryId
+from ...memory.model.ranking import NAMED, PRIOR_MEMORIES, PRIOR_WORDS, SAID
+from ...memory.model.search import Field
 from ...memory.sql.kinds import GLOBAL_AREA
 from ...memory.sql.table import Connection, Table
+from ...recall.search.query import IndexQuery
+from ...recall.text.features import Feature, Features
+from ...recall.text.query import Piece, Term
 from ..base.dialect import POSTGRESQL
-from .terms import OWN, Counts
+from .terms import OWN, Counts, Stem, unpacked
 
 Having = Mapping[MemoryId, Counts]
 """How often a term stands in each memory that has it."""
@@ -154,3 +164,191 @@ def _group(number: int) -> str:
     if group_of(number) is IndexGroup.PROJECTS:
         return f"{of_group} UNION SELECT {GLOBAL_AREA}"
     return of_group
+
+
+MOST_STEMS = 200_000  # stems of a tenant whose counts are remembered
+
+Versions = frozenset[tuple[int, int]]
+"""Of each area of a group how often it has changed: nothing else tells its words apart."""
+
+
+@dataclass(eq=False)
+class _Known:
+    versions: Versions
+    having: dict[bool, dict[str, int]] = field(default_factory=lambda: {False: {}, True: {}})
+
+
+class KnownCounts:
+    """The counts of stems that a process has asked for, as long as their group has not changed.
+
+    Any thread may use them.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[int, _Known] = {}
+        self._lock = Lock()
+
+    def of(self, number: int, versions: Versions, *, own: bool) -> dict[str, int]:
+        """The counts for a group in this state, to be read and added to."""
+        with self._lock:
+            known = self._groups.get(number)
+            if known is None or known.versions != versions:
+                known = self._groups[number] = _Known(versions)
+            if sum(len(it) for each in self._groups.values() for it in each.having.values()) > (
+                MOST_STEMS
+            ):
+                self._groups = {number: known}
+            return known.having[own]
+
+
+class Weights:
+    """A group in one transaction."""
+
+    def __init__(
+        self, postings: Postings, number: int, features: Features, known: KnownCounts
+    ) -> None:
+        self._postings = postings
+        self._number = number
+        self._known = known
+        rows = postings.areas(number)
+        self.versions = {area: version for area, version, _, _ in rows}
+        prior = PRIOR_MEMORIES if Feature.PRIOR in features else 0
+        memories = sum(memories for _, _, memories, _ in rows) + prior
+        words = sum(words for _, _, _, words in rows) + prior * PRIOR_WORDS
+        self.totals = Totals(memories, words)
+
+    def having(self, stems: Iterable[str], *, own: bool) -> Mapping[str, int]:
+        """How many memories of the group have each stem, or among their own words."""
+        known = self._known.of(self._number, frozenset(self.versions.items()), own=own)
+        asked = set(stems)
+        if missing := asked - known.keys():
+            found = self._postings.having(self._number, missing, own=own)
+            known.update({stem: found.get(stem, 0) for stem in missing})
+        return {stem: known[stem] for stem in asked}
+
+    def of_terms(self, asked: Mapping[Term, Stem], *, own: bool) -> dict[Term, int]:
+        """How many memories of the group have each term: all its stems, or one that so begins."""
+        single = {term: it[0] for term, it in asked.items() if len(it) == 1 and not term.starts}
+        known = self.having(single.values(), own=own)
+        counts = {term: known[stem] for term, stem in single.items()}
+        for term, stems in asked.items():
+            if term.starts and len(stems) == 1:
+                counts[term] = self._postings.having_beginning(self._number, stems[0], own=own)
+            elif term not in single:
+                counts[term] = self._postings.having_all(self._number, stems, own=own)
+        return counts
+
+
+MOST_KNOWN = 65_536  # counts of which is remembered how often they are
+
+
+class StoredWords:
+    """What was found of a query in areas of a group, for its reader alone.
+
+    `asked` are the stems of each term. Without `weights` words are weighed among these areas.
+    """
+
+    def __init__(
+        self,
+        postings: Postings,
+        query: IndexQuery,
+        areas: Sequence[int],
+        asked: Mapping[Term, Stem],
+        weights: Weights | None,
+    ) -> None:
+        self._own = query.own
+        self._weighed = ALONE if weights is None else often_by(query.weights, own=query.own)
+        stems = {stem for term, it in asked.items() if not term.starts for stem in it}
+        found, lengths = postings.of(areas, stems)
+        self.counts: dict[Term, Having] = {}
+        for term, it in asked.items():
+            if term.starts and len(it) == 1:
+                self.counts[term], more = postings.beginning(areas, it[0])
+                lengths |= more
+            else:
+                self.counts[term] = _having_all([found.get(stem, {}) for stem in it])
+        often = {term: self._often(it) for term, it in self.counts.items()}
+        there = {term: asked[term] for term, it in often.items() if it}
+        if weights is None:
+            having: Mapping[Term, int] = {term: len(often[term]) for term in there}
+            totals = Totals.alone(postings.memories(areas))
+        else:
+            having, totals = weights.of_terms(there, own=query.own), weights.totals
+        self._memories = sorted(lengths)
+        place_of = {memory: place for place, memory in enumerate(self._memories)}
+        self._norms = totals.norms(lengths[it] for it in self._memories)
+        self._postings = {
+            term: Weighted(
+                totals.idf(having[term]),
+                [place_of[memory] for memory in often[term]],
+                list(often[term].values()),
+            )
+            for term in there
+        }
+
+    def having_any(self, terms: Sequence[Term], most: int | None) -> list[Sums]:  # noqa: ARG002
+        return [(of_any(map(self._of, terms), self._norms), self._memories)]
+
+    def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
+        asked: list[PiecePostings] = [
+            ([self._of(term) for term in it.parts], [self._of(term) for term in it.joined])
+            for it in pieces
+        ]
+        return [(of_every(asked, self._norms), self._memories)]
+
+    def idf(self, term: Term) -> float:
+        return self._of(term).idf
+
+    def norm(self, memory: MemoryId) -> float:
+        return self._norms[self._memories.index(memory)]
+
+    def _of(self, term: Term) -> Weighted:
+        return self._postings.get(term, NOTHING)
+
+    def _often(self, having: Having) -> dict[MemoryId, float]:
+        """How often a term stands in each memory, by the weights of the fields, if it counts."""
+        weighed = self._weighed
+        return {memory: often for memory, counts in having.items() if (often := weighed[counts])}
+
+
+class Weighed(dict[Counts, float]):
+    """How often a stem stands in a memory, by the weights of the fields; found once for counts."""
+
+    def __init__(self, weigh: Callable[[tuple[int, ...]], float]) -> None:
+        self._weigh = weigh
+
+    def __missing__(self, counts: Counts) -> float:
+        often = self._weigh(unpacked(counts))
+        if len(self) < MOST_KNOWN:
+            self[counts] = often
+        return often
+
+
+@cache
+def often_by(weights: tuple[float, ...], *, own: bool) -> Weighed:
+    of_field = tuple(it is not Field.CONTEXT or not own for it in Field)
+
+    def weigh(counts: tuple[int, ...]) -> float:
+        return frequency(tuple(it * on for it, on in zip(counts, of_field, strict=True)), weights)
+
+    return Weighed(weigh)
+
+
+def _alone(counts: tuple[int, ...]) -> float:
+    title, content, _, tags = counts
+    return NAMED * bool(title or tags) + SAID * bool(content)
+
+
+ALONE = Weighed(_alone)
+
+
+def _having_all(of_stems: Sequence[Having]) -> Having:
+    """What has all the stems, as often as the first of them."""
+    if len(of_stems) == 1:
+        return of_stems[0]
+    if not of_stems:
+        return {}
+    first, *others = of_stems
+    return {
+        memory: counts for memory, counts in first.items() if all(memory in it for it in others)
+    }

@@ -1,7 +1,7 @@
 """Recall by postings that are stored."""
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from math import ceil
@@ -10,24 +10,232 @@ from psycopg import errors
 
 from ...engine.shared.stems import Stems
 from ...errors import Damaged, TimedOut
+from ...memory.model.bm25 import Totals, frequency, scored
 from ...memory.model.memory import MemoryId
-from ...memory.model.search import Parts, Tier
-from ...memory.sql.memory_lists import MemoryLists
+from ...memory.model.ranking import Scored, combined
+from ...memory.model.search import Field, Parts, TermScore, Tier
+from ...memory.sql.kinds import GLOBAL_AREA
+from ...memory.sql.memories import MemoryLists
+from ...memory.sql.table import Connection
+from ...recall.index_cache.lookup import Lookup
 from ...recall.index_cache.rows import area_of
 from ...recall.search.query import IndexQuery
-from ...recall.search.ranker import Ranker
-from ...recall.search.search import Search
-from ...recall.search.shown import Shown
-from ...recall.search.visibility import Visibility, VisibleRows
+from ...recall.search.ranker import (
+    ENDLESS,
+    FIELDS,
+    Found,
+    Places,
+    Ranker,
+    Remembered,
+    Shown,
+    sentences,
+    term_score,
+)
+from ...recall.search.search import Search, Spelling
+from ...recall.search.visibility import Span, Visibility, VisibleRows
 from ...recall.text.features import Features
 from ...recall.text.query import Query, Term
+from ...recall.text.spelling import MOST_WORDS
 from ..base.connection import PostgresConnection
 from ..base.dialect import POSTGRESQL
 from .cached import CachedAreas
-from .explain import Explanations
-from .source import Source
-from .spelling import PostgresSpelling
-from .terms import OWN, stored_term
+from .postings import BEYOND, Postings, StoredWords, Weights, in_areas
+from .terms import OWN, stored_term, unpacked
+
+
+class PostgresSpelling(Spelling):
+    """Corrections in one transaction."""
+
+    def __init__(self, connection: Connection, visibility: Visibility, stems: Stems) -> None:
+        super().__init__(visibility, stems)
+        self._connection = connection
+
+    def _near(
+        self,
+        forms: Mapping[str, str],
+        areas: Sequence[int],
+        visible: VisibleRows,  # noqa: ARG002
+    ) -> list[tuple[str, str, str]]:
+        """Each word is looked up by the key: as a join, all terms of the areas may be read."""
+        where, values = in_areas(areas)
+        found = self._connection.execute(
+            f"""SELECT DISTINCT word, form, term
+                  FROM (SELECT word, form, length(form) AS size, length(form) / 2 AS middle
+                          FROM unnest(CAST(:words AS TEXT[]), CAST(:forms AS TEXT[]))
+                               WITH ORDINALITY AS asked (word, form, place)
+                         WHERE (SELECT 1
+                                  FROM terms
+                                 WHERE {where} AND length = length(form) AND term = form
+                                 LIMIT 1) IS NULL
+                      ORDER BY place
+                         LIMIT {MOST_WORDS}) unknown
+                  JOIN terms
+                    ON {where} AND length = ANY(CAST(ARRAY[size - 1, size, size + 1] AS BIGINT[]))
+                   AND term >= left(form, 1) AND term < left(form, 1) || :beyond
+                   AND (left(term, middle) = left(form, middle)
+                        OR right(term, size - middle - 1) = right(form, size - middle - 1))""",
+            {
+                "words": list(forms),
+                "forms": list(forms.values()),
+                "beyond": BEYOND,
+                **values,
+            },
+        )
+        return list(found.fetchall())
+
+    def _count(self, term: str, visible: VisibleRows) -> int:
+        ((_, spans),) = visible.spans.items()
+        stem = stored_term(self._stems.of([term])[term])
+        ((count,),) = self._connection.execute(
+            f"""SELECT count(*)
+                  FROM postings
+                 WHERE area = ANY(CAST(:areas AS BIGINT[])) AND term = :stem
+                       AND counts & {OWN} <> 0""",
+            {"areas": [area_of(first) for first, _ in spans], "stem": stem},
+        )
+        return int(count)
+
+
+class Source:
+    """The words of one transaction."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        shown: Shown,
+        features: Features,
+        stems: Stems,
+        cached: CachedAreas,
+    ) -> None:
+        self._postings = Postings(connection)
+        self._shown = shown
+        self._features = features
+        self._stems = stems
+        self._cached = cached
+        self._weights: dict[int, Weights] = {}
+
+    def end_at(self, end: float) -> None:
+        """Look no longer than until that time of the monotonic clock; TimedOut then."""
+        self._postings.end = end
+
+    @contextmanager
+    def found(self, query: IndexQuery) -> Iterator[tuple[Found, Remembered | None] | None]:
+        """The words of a query in memory, if all of its areas are there as of this snapshot."""
+        visible, terms = query.visible, query.terms
+        if len(visible.spans) != 1 or visible.is_alone or any(term.starts for term in terms):
+            yield None
+            return
+        stem_of = self._stems.of([term.text for term in terms])
+        if not all(stem_of.values()):
+            yield None
+            return
+        stem_of = {text: stored_term(stem) for text, stem in stem_of.items()}
+        ((number, spans),) = visible.spans.items()
+        weights = self._weights_of(number)
+
+        def weigh(words: Mapping[str, str]) -> tuple[Totals, Mapping[str, int]]:
+            return weights.totals, weights.having(words.values(), own=query.own)
+
+        with self._cached.held(self._areas(number, spans), weights.versions) as areas:
+            yield None if areas is None else (Lookup(areas, stem_of, weigh, own=query.own), None)
+
+    def best(self, query: IndexQuery) -> list[Scored]:
+        stored = [
+            combined(
+                sentences(query, self.stored(query, number), self._shown), query.sentence_weights
+            )
+            for number in query.visible.spans
+        ]
+        return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)
+
+    def stored(self, query: IndexQuery, number: int) -> StoredWords:
+        """What is found of a query in a group."""
+        areas = self._areas(number, query.visible.spans[number])
+        terms = query.terms
+        stems = self._stems.of_texts([term.text for term in terms])
+        asked = {term: tuple(map(stored_term, it)) for term, it in zip(terms, stems, strict=True)}
+        weights = None if query.visible.is_alone else self._weights_of(number)
+        return StoredWords(self._postings, query, areas, asked, weights)
+
+    def _weights_of(self, number: int) -> Weights:
+        if number not in self._weights:
+            known = self._cached.counts
+            self._weights[number] = Weights(self._postings, number, self._features, known)
+        return self._weights[number]
+
+    def _areas(self, number: int, spans: Sequence[Span]) -> list[int]:
+        areas: list[int] = []
+        for first, last in spans:
+            if area_of(first) == area_of(last):
+                areas.append(area_of(first))
+            else:  # all of the group's own
+                areas += [it for it in self._postings.areas_of(number) if it > GLOBAL_AREA]
+        return areas
+
+
+class Explanations:
+    """The parts of scores in one transaction."""
+
+    def __init__(self, connection: Connection, source: Source, shown: Shown) -> None:
+        self._connection = connection
+        self._source = source
+        self._shown = shown
+
+    def of(
+        self, index_query: IndexQuery, terms: Iterable[Term], ids: Collection[MemoryId]
+    ) -> dict[MemoryId, Parts]:
+        """The parts of these memories' scores; a memory that is not visible has none."""
+        asked = list(dict.fromkeys(terms))
+        parts: dict[MemoryId, Parts] = {}
+        for number, memories in (
+            Places(self._connection, POSTGRESQL).of(ids, index_query.visible).items()
+        ):
+            found = self._source.stored(index_query, number)
+            scores: dict[MemoryId, dict[int, float]] = {}
+            for at, sentence in enumerate(sentences(index_query, found, self._shown)):
+                for score, id_ in sentence:
+                    scores.setdefault(id_, {})[at] = score
+            for id_ in memories:
+                of_id = scores.get(id_, {})
+                parts[id_] = Parts(
+                    sentences=tuple(map(of_id.get, range(len(index_query.sentence_weights)))),
+                    terms=_added(found, index_query, asked, id_),
+                )
+        return parts
+
+
+def _added(
+    found: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
+) -> Mapping[Term, TermScore]:
+    """What each term adds to the score of a memory."""
+    added: dict[Term, TermScore] = {}
+    places = range(len(FIELDS))
+    for term in terms:
+        counts = unpacked(found.counts.get(term, {}).get(memory, 0))
+        if query.own:
+            counts = tuple(
+                0 if it is Field.CONTEXT else count
+                for it, count in zip(FIELDS, counts, strict=True)
+            )
+        if not any(counts):
+            continue
+        idf, norm = found.idf(term), found.norm(memory)
+
+        def score(
+            weights: tuple[float, ...],
+            counts: tuple[int, ...] = counts,
+            idf: float = idf,
+            norm: float = norm,
+        ) -> float:
+            return scored(idf, frequency(counts, weights), norm)
+
+        alone = [
+            score(tuple(query.weights[it] if it == at else 0.0 for it in places)) for at in places
+        ]
+        limit = score((ENDLESS,) * len(FIELDS))
+        added[term] = term_score(score(query.weights), limit, alone)
+    return added
+
 
 READ_LIMIT = timedelta(seconds=5)
 TRIES = 9  # to undo what took too long

@@ -11,8 +11,7 @@ from ...memory.model.memory import MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
 from ...memory.sql.liveness import indexed
 from ...memory.sql.table import Connection, Table
-from ...recall.search.document import Document
-from ...recall.search.groups import Groups
+from ...recall.search.document import Document, Groups
 from ..base.dialect import POSTGRESQL
 from .index import BULK, RANDOM, RULES, Index
 

@@ -111,7 +111,6 @@ class Group:
     def sessions(
         self, memories: Sequence[MemoryId], find: Find[str | None]
     ) -> Mapping[MemoryId, str | None]:
-        """The session of each memory."""
         return _known(self._sessions, memories, find)
 
     def seconds(

@@ -26,5 +26,4 @@ def area_of(row: Row) -> int:
 
 
 def memory_of(row: Row) -> MemoryId:
-    """The id of the memory in a row."""
     return MemoryId(row & ID)

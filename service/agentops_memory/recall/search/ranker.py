@@ -1,19 +1,63 @@
-"""The best memories for a query: by the words that are found, else by what the engine scores."""
+"""The best memories for a query, which of them are shown, and what a term adds to a score."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...memory.model.bm25 import Sums, lowest
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Candidate, Scored, combined, with_gains
-from ...memory.model.search import Tier
+from ...memory.model.search import Field, TermScore, Tier
+from ...memory.sql.kinds import GLOBAL_AREA
+from ...memory.sql.liveness import indexed
+from ...memory.sql.table import Table
+from ..index_cache.rows import Row, row_number
 from ..text.query import Piece, Term
 from .query import ALL, IndexQuery
-from .shown import Shown
 from .visibility import VisibleRows
+
+
+class Shown(Table):
+    """What one transaction sees. Rows come as one: many would hold up other readers more."""
+
+    def among(self, ids: Collection[MemoryId], visible: VisibleRows) -> frozenset[MemoryId]:
+        """Those of the memories that the conditions leave in."""
+        hidden = "".join(f" AND NOT {hides('m.id')}" for hides in visible.hidden)
+        ((shown,),) = self._execute(
+            f"""SELECT {self._sql.gathered("m.id")}
+                  FROM {self._sql.ids("wanted")}
+                 {self._sql.leads} memories m ON m.id = wanted.value
+                 WHERE TRUE{visible.condition}{hidden}""",
+            ids=json.dumps(list(ids)),
+            **visible.values,
+        )
+        return frozenset(json.loads(shown))
+
+    def sessions(self, ids: Sequence[MemoryId]) -> dict[MemoryId, str | None]:
+        """The session of each memory; in each space it is another."""
+        return self._of_each("m.space_id || ' ' || m.session_id", ids)
+
+    def seconds(self, ids: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
+        """The second memory after each in its session, if there is one."""
+        second = f"""(SELECT n.id
+                        FROM memories n {self._sql.hint("memories_in_session")}
+                       WHERE n.session_id = m.session_id AND n.space_id = m.space_id
+                             AND {indexed("n")} AND n.id > m.id
+                    ORDER BY n.id
+                       LIMIT 1 OFFSET 1)"""
+        return self._of_each(second, ids) if ids else {}
+
+    def _of_each(self, value: str, ids: Sequence[MemoryId]) -> dict[MemoryId, Any]:
+        ((rows,),) = self._execute(
+            f"""SELECT {self._sql.gathered("m.id", value)}
+                  FROM {self._sql.ids("wanted")}
+                 {self._sql.leads} memories m ON m.id = wanted.value""",
+            ids=json.dumps(ids),
+        )
+        return dict(json.loads(rows))
 
 
 class Found(Protocol):
@@ -120,3 +164,40 @@ def without_hidden(
 
 def _memories(found: "chain[Sums]") -> Iterator[MemoryId]:
     return (ids[at] for sums, ids in found for at in sums)
+
+
+ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
+FIELDS = tuple(Field)  # in the order of the columns
+
+
+def term_score(score: float, limit: float, alone: Sequence[float]) -> TermScore:
+    """What a term adds, shared out among the fields.
+
+    For a term whose weighted count is f, BM25 is L * f / (f + K). The counts of
+    the fields add up to f, so each is known, in units of K, from the score that
+    the field alone would have and from L, the score of endless weights.
+    """
+    counts = [field / (limit - field) for field in alone]
+    shares = {name: count / sum(counts) for name, count in zip(FIELDS, counts, strict=True)}
+    return TermScore(score=score, fields=shares)
+
+
+class Places(Table):
+    """Where memories are seen in one transaction."""
+
+    def of(self, ids: Collection[MemoryId], visible: VisibleRows) -> dict[int, dict[MemoryId, Row]]:
+        """The memories' row numbers, by the partition in which they are seen."""
+        found = self._execute(
+            f"""SELECT m.id, s.area, s.partition
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.id IN (SELECT value FROM {self._sql.ids("given")}) AND {indexed("m")}""",
+            ids=json.dumps(list(ids)),
+        )
+        rows: dict[int, dict[MemoryId, Row]] = {}
+        for id_, area, partition in found.fetchall():
+            row = row_number(area, id_)
+            for number in visible.spans if area == GLOBAL_AREA else (partition,):
+                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
+                    rows.setdefault(number, {})[id_] = row
+        return rows

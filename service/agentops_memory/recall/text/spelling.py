@@ -1,4 +1,6 @@
-"""What a misspelt word may have meant: words one letter away. Pure."""
+"""Words one letter away, and how alike two texts are by the stems that both have. Pure."""
+
+from collections.abc import Set
 
 MOST_WORDS = 4  # of a query that are corrected
 MOST_TERMS = 3  # that one word may have meant
@@ -25,3 +27,9 @@ def is_one_edit(word: str, other: str) -> bool:
 
 def _swapped(letters: str) -> str:
     return letters[1:2] + letters[:1] + letters[2:]
+
+
+def similarity(one: Set[str], other: Set[str]) -> float:
+    """Twice the common stems through the sum of both (Dice); 0.0 if there are none."""
+    total = len(one) + len(other)
+    return 2 * len(one & other) / total if total else 0.0

@@ -176,7 +176,6 @@ def restarted(database: sqlite3.Connection) -> bool:
 
 
 def file_id(path: str | Path) -> FileId | None:
-    """Which file is at the path; none if there is none."""
     identity = _identity(path)
     return identity and identity[:2]
 

@@ -4,23 +4,52 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from ...engine.maintenance import Condition
 from ...errors import Busy, NotFound, StartRefused, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from ..base.open_files import file_id
-from .engine import SqliteEngine
-from .in_passing import InPassing
-from .maintenance import SqliteMaintenance
+from .engine import SqliteEngine, SqliteMaintenance
 from .transaction import Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Databases(Protocol):
+    """The database of each caller's tenant."""
+
+    @property
+    def maintenance(self) -> SqliteMaintenance: ...
+
+    def used(
+        self, caller: Caller, *, in_passing: bool = False
+    ) -> AbstractAsyncContextManager[SqliteEngine]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class InPassing:
+    """Transactions that open no database, and keep none open; NotFound for one that is closed."""
+
+    databases: Databases
+
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        async with self.databases.used(caller, in_passing=True) as engine:
+            return await engine.read(caller, work, *args, **kwargs)
+
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        async with self.databases.used(caller, in_passing=True) as engine:
+            return await engine.write(caller, work, *args, **kwargs)
+
+    @property
+    def maintenance(self) -> SqliteMaintenance:
+        return self.databases.maintenance
+
 
 OnOpened = Callable[[Caller, SqliteEngine], Awaitable[None]]
 HasKey = Callable[[TenantId], bool]

@@ -8,17 +8,15 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...engine.shared.tables import Tables
 from ...memory.model.access import Caller
-from ...memory.sql.memory_lists import MemoryLists
+from ...memory.sql.memories import MemoryLists
 from ...recall.index_cache.cache import CachedGroups
 from ...recall.search.visibility import Visibility
 from ..base.dialect import SQLITE
 from ..base.errors import NeedsTransactionOfItsOwn
+from ..fts.documents import Pending
 from ..fts.index import Index
-from ..fts.partitions import Partitions
-from ..fts.pending import Pending
-from ..fts.purges import Purges
+from ..fts.partitions import Partitions, Purges, Segments
 from ..fts.search import SqliteSearch
-from ..fts.segments import Segments
 
 P = ParamSpec("P")
 T = TypeVar("T")

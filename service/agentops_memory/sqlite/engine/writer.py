@@ -15,18 +15,17 @@ from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from ...engine.shared.outcomes import Failed, Outcome, Succeeded, outcome_of, settle
 from ...errors import Busy, Refusal, Unavailable
 from ...recall.index_cache.writes import IndexWrites
 from ..base.connection import Check, Connection, carried, change
 from ..base.errors import RunAgain
+from ..fts.documents import BULK, Pending
 from ..fts.partitions import Partitions
-from ..fts.pending import BULK, Pending
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 MEMBERS = 64  # of a batch
 LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
@@ -44,11 +43,8 @@ It is told what is written into the index.
 """
 
 
-class Change(Protocol[T_co]):
-    """A change that never commits, and can be run again when what it did was rolled back."""
-
-    def __call__(self, database: sqlite3.Connection, batch: Pending, /) -> T_co:
-        """Make it: alone in its transaction, or in a batch."""
+Change = Callable[[sqlite3.Connection, Pending], T]
+"""Never commits, and can run again when it was rolled back: alone, or in a batch."""
 
 
 class Writer:

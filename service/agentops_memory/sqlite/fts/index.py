@@ -11,10 +11,8 @@ from ...memory.model.space import GLOBAL_SCOPE, Space
 from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA, kind_of, place_of
 from ...recall.index_cache.rows import AREA
 from ..base.dialect import SqliteTable
-from .documents import Terms
-from .partitions import Partitions
-from .pending import BULK, Pending
-from .tables import table
+from .documents import BULK, Pending, Terms
+from .partitions import Partitions, table
 
 MOVED = 200  # memories that are moved, or taken out, together
 

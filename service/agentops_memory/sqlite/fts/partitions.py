@@ -1,7 +1,8 @@
 """SQL for the partitions of the full-text index: which there are, and the state of each."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from ...engine.shared.stems import TOKENIZER
 from ...errors import DamagedRow
@@ -14,12 +15,29 @@ from ...memory.sql.kinds import (
     require_place,
 )
 from ...recall.index_cache.rows import AREA
-from ...recall.search.groups import Groups
+from ...recall.search.document import Groups
 from ...recall.search.visibility import PRIOR
 from ..base.checks import drop_statements, is_readable
 from ..base.dialect import SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
-from .tables import stored_of, table, text_of
+
+OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
+
+
+def table(number: int) -> str:
+    """The full-text table of a partition."""
+    return f"memories_fts_{number}"
+
+
+def stored_of(number: int) -> list[str]:
+    """The tables in which FTS5 keeps a partition."""
+    return [f"{table(number)}_{part}" for part in ("data", "idx", "docsize", "config")]
+
+
+def text_of(number: int) -> str:
+    """The view of the text that a partition holds."""
+    return f"memory_text_{number}"
+
 
 # How many segments of a level are merged when a sweep asks for it, and at once by a save.
 MERGES = {"usermerge": 2, "crisismerge": 6}
@@ -235,3 +253,161 @@ class Partitions(SqliteTable, Groups):
             "INSERT INTO partitions (number, version) VALUES (:number, random() / 2)", number=number
         )
         self.rebuild(number)
+
+
+# Each transaction that changes a partition adds one. FTS5 itself merges four of a level.
+PAGES = 250  # of the index that are merged while changes wait
+COOKIE = 4  # bytes before the numbers of a structure record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """How many segments a level has, oldest first, and how many of them are being merged."""
+
+    merging: int
+    segments: int
+
+
+class Segments(SqliteTable):
+    """The segments of partitions in one transaction."""
+
+    def levels(self, number: int) -> list[Level]:
+        """The levels of a partition, the newest segments first."""
+        ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
+        return _levels(record)
+
+    def are_many(self, number: int) -> bool:
+        """Whether a level has more than one, or a merge is not at its end."""
+        return any(level.segments > 1 or level.merging for level in self.levels(number))
+
+    def merge(self, number: int, pages: int = PAGES) -> bool:
+        """Merge so many pages of a level with two segments or more; below zero, of all levels.
+
+        False if there was nothing to merge.
+        """
+        name, before = table(number), self._connection.total_changes
+        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
+        return self._connection.total_changes - before > 1  # the statement itself is one
+
+
+def _levels(record: bytes) -> list[Level]:
+    """The levels in a structure record, the newest segments first."""
+    read = numbers(record[COOKIE:])
+    count, _, _ = (next(read) for _ in range(3))
+    return [_level(read) for _ in range(count)]
+
+
+def _level(read: Iterator[int]) -> Level:
+    level = Level(merging=next(read), segments=next(read))
+    for _ in range(3 * level.segments):  # its id, its first and its last page
+        next(read)
+    return level
+
+
+def numbers(record: bytes) -> Iterator[int]:
+    """Numbers of seven bits a byte, the highest first; each byte but the last has its top bit."""
+    number = 0
+    for byte in record:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            yield number
+            number = 0
+
+
+# A deletion is a mark in a new segment; the words stay in the older ones. A merge leaves both out
+# only if nothing older lies on a higher level, so what is to be merged must be chosen.
+NO_ROW = 0  # the number of no memory's row
+MERGES_OF_A_PURGE = 4  # one after another, before a small partition is rebuilt instead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """How far a partition is purged: what is to go lies at this level of its storage.
+
+    `is_last` tells that nothing older lies above, so that no trace of it has to be kept.
+    """
+
+    level: int
+    is_last: bool
+
+
+class Purges(SqliteTable):
+    """The purges of one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
+        super().__init__(connection)
+        self._partitions = partitions
+        self._segments = Segments(connection)
+
+    def marked(self) -> dict[int, int]:
+        """The partitions that are marked for a purge, and how often."""
+        rows = self._execute(
+            "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
+        )
+        return dict(rows.fetchall())
+
+    def unmark(self, notes: Mapping[int, int]) -> None:
+        """Remove the marks of partitions, but where more were made meanwhile."""
+        self._connection.executemany(
+            "DELETE FROM purges WHERE partition = :number AND notes = :notes",
+            [{"number": number, "notes": count} for number, count in notes.items()],
+        )
+
+    def purge(self, number: int, begun: Purge | None) -> Purge | None:
+        """Merge a part of what a partition stores; None when nothing deleted is left in it."""
+        if begun is None:
+            return self._begin(number)
+        if _is_merging(self._segments.levels(number), begun):
+            self._segments.merge(number, PAGES)
+        if _is_merging(self._segments.levels(number), begun):
+            return begun
+        return None if begun.is_last else self._begin(number)
+
+    def _begin(self, number: int) -> Purge | None:
+        # Again at once, for a later save may put the result of a small merge back where it was.
+        for _ in range(MERGES_OF_A_PURGE):
+            structure = self._segments.levels(number)
+            if _is_clean(structure):
+                return None
+            if _count(structure) == 1:
+                self._add_segments(number)
+            begun = _first_merge(self._segments.levels(number))
+            self._segments.merge(number, -PAGES)  # below zero: all segments, not those of one level
+            if _is_merging(self._segments.levels(number), begun):
+                return begun
+            if begun.is_last:
+                return None
+        self._partitions.rebuild(number)  # so small that FTS5 moves each result to and fro
+        return None
+
+    def _add_segments(self, number: int) -> None:
+        """Add segments that hold nothing in the end: FTS5 merges no segment alone."""
+        name = table(number)
+        self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
+        self._execute(f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')")
+
+
+def _is_clean(structure: list[Level]) -> bool:
+    """Whether there cannot be anything to merge away: no segment, or the result of a last merge."""
+    total = _count(structure)
+    return total == 0 or (total == 1 and structure[-1].segments == 1)
+
+
+def _count(structure: list[Level]) -> int:
+    return sum(level.segments for level in structure)
+
+
+def _first_merge(structure: list[Level]) -> Purge:
+    """Which level FTS5 merges when it is told to merge everything."""
+    total, top = _count(structure), len(structure) - 1
+    for number, level in enumerate(structure):
+        if level.segments == total:
+            return Purge(level=number, is_last=number >= top - 1)
+        if level.segments == level.merging == total - 1:
+            return Purge(level=number, is_last=number == top - 1)
+    return Purge(level=len(structure), is_last=True)  # all are put on a new one
+
+
+def _is_merging(structure: list[Level], purge: Purge) -> bool:
+    """Whether a merge that has begun goes on."""
+    return any(level.merging for level in structure[purge.level :])

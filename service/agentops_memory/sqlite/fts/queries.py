@@ -11,7 +11,7 @@ from ...recall.search.query import IndexQuery
 from ...recall.search.visibility import VisibleRows
 from ...recall.text.query import Piece, Term
 from ..base.dialect import SqliteTable
-from .tables import OWN_COLUMNS, table
+from .partitions import OWN_COLUMNS, table
 
 
 class Scores(SqliteTable):

@@ -11,7 +11,7 @@ from ...memory.sql.rows import instant, micros
 from ...secrets.sanitizing import reason
 from ..base.checks import Subject, faults_of, log_size
 from ..schema.schema import partition_of, tables
-from . import repair, strays
+from . import repair
 
 SHOWN = 3  # faults that a sentence names
 DAMAGED = (
@@ -56,7 +56,7 @@ def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator
     dangling = [
         f"rows of {table} name rows of {parent} that are gone"
         for table, parent in rows
-        if table not in strays.TABLES
+        if table not in repair.TABLES
     ]
     ((lost,),) = database.execute(
         f"""SELECT count(*)
@@ -84,7 +84,7 @@ def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator
             "The service goes on with the rest. `agentops-memory restore` brings back "
             "what a backup has.",
         )
-    if astray := strays.strays_of(database):
+    if astray := repair.strays_of(database):
         yield failed(
             "references",
             f"Beside the memories there are {'; '.join(astray)}.",

@@ -6,8 +6,11 @@ from pathlib import Path
 
 from ...engine.shared.stems import rules
 from ...memory.model.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
+from ...memory.model.memory import UNSAVED
+from ...openintent.sql.seals import SealTable
 from ...secrets.sanitizing import reason
 from ..base.checks import Subject, open_read_only
+from ..base.dialect import SQLITE
 from ..base.errors import primary_code
 from ..fts.index import is_by_rules
 from ..fts.partitions import Partitions
@@ -16,9 +19,32 @@ from ..schema.migrate import has_newest_format, is_used, newest_format, version_
 from ..schema.schema import Difference, difference, partition_of, shown
 from . import repair
 from .database_checks import check_integrity, check_older, check_rows
-from .seal_checks import check_seals
 from .value_repair import may_be_known
 from .values import damaged
+
+PAGE = 100  # entries that are opened at once
+
+
+def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    seals = SealTable(database, SQLITE, subject.sealer, subject.tenant)
+    count, lost, after = 0, 0, UNSAVED
+    while page := seals.page(after, PAGE):
+        count, lost, after = (
+            count + len(page),
+            lost + sum(it.is_lost for it in page),
+            page[-1].memory,
+        )
+    if not lost:
+        yield ok("seals", f"All of it opens: {count:,} confidential values.")
+        return
+    yield warn(
+        "seals",
+        f"{lost:,} of {count:,} confidential values do not open: their keys are not in the seal "
+        "file, or they are damaged.",
+        "Put back the seal file from a copy, or from a backup, in which it is `seal.json`. What is "
+        "lost for good can be deleted.",
+    )
+
 
 MENDS = (
     "`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy of the "

@@ -9,8 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..base.connection import connect
-from ..fts.partitions import Partitions
-from ..fts.tables import table, text_of
+from ..fts.partitions import Partitions, table, text_of
 from .migrate import apply_migrations, scripts
 
 Part = tuple[str, str]

@@ -1,61 +1,267 @@
-"""JSON in, JSON out for the Anthropic dialect. Pure: no storage, no clock, no request."""
+"""The JSON of the Anthropic dialect: bodies and answers. Pure: no storage, no clock, no request."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from ...errors import Invalid, InvalidFields, PathTaken, Refusal
-from ...http.bodies import Bodies
+from ...http.bodies import GIVEN, Bodies, Instant
 from ...http.ids import ENTRY, STORE, VERSION, public_id
 from ...http.paging import rendered
 from ...memory.model import stores
 from ...memory.model.access import KeyId
 from ...memory.model.memory import ANY_STATE, ChangeKind, Expected
+from ...recall.text.visible import has_controls
+from ..rules import rules
 from ..rules.rules import MAX_PATH
-from . import models as m
+
+MAX_PATCH = 2 * rules.MAX_PAIRS  # as many to set as there may be, and as many to take out
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise PydanticCustomError("nul", "String should have no NUL")
+    return text
+
+
+def _printable(name: str) -> str:
+    if not name.strip() or has_controls(name):
+        raise PydanticCustomError(
+            "printable", "String should have more than white space and no control characters"
+        )
+    return name
+
+
+def _few(most: int) -> BeforeValidator:
+    """Refuses what has too many members, before any of them is looked at."""
+
+    def few(pairs: Any) -> Any:
+        if isinstance(pairs, dict) and len(pairs) > most:
+            raise PydanticCustomError(
+                "too_many", "Object should have at most {most} members", {"most": most}
+            )
+        return pairs
+
+    return BeforeValidator(few)
+
+
+def _most(members: int) -> Any:
+    """What the description says of that limit."""
+    return Field(json_schema_extra={"maxProperties": members})
+
+
+STORABLE = AfterValidator(_storable)
+
+Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), AfterValidator(_printable)]
+Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), STORABLE]
+Path = Annotated[str, Field(pattern="^/", max_length=rules.MAX_PATH)]
+Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), STORABLE]
+PairKey = Annotated[str, Field(min_length=1, max_length=rules.MAX_PAIR_KEY), STORABLE]
+PairValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), STORABLE]
+Pairs = Annotated[dict[PairKey, PairValue], _few(rules.MAX_PAIRS), _most(rules.MAX_PAIRS)]
+Patch = Annotated[dict[PairKey, PairValue | None], _few(MAX_PATCH), _most(MAX_PATCH)]
+OperationName = Literal["created", "modified", "deleted"]
+
+
+class AnthropicStoreBody(BaseModel):
+    """A store to create."""
+
+    model_config = GIVEN
+    name: Name
+    description: Description | None = None
+    metadata: Pairs | None = None
+
+
+class AnthropicStoreChange(BaseModel):
+    """Parts of a store to change; of the metadata, null takes a pair out."""
+
+    model_config = GIVEN
+    name: Name | None = None
+    description: Description | None = None
+    metadata: Patch | None = None
+
+
+class AnthropicMemoryBody(BaseModel):
+    """A memory to create."""
+
+    model_config = GIVEN
+    path: Path
+    content: Content
+
+
+class AnthropicPrecondition(BaseModel):
+    """The hash that the content of a memory must have for a change."""
+
+    model_config = GIVEN
+    type: Literal["content_sha256"]
+    content_sha256: str
+
+
+class AnthropicMemoryChange(BaseModel):
+    """Parts of a memory to change; a new path renames it."""
+
+    model_config = GIVEN
+    content: Content | None = None
+    path: Path | None = None
+    precondition: AnthropicPrecondition | None = None
+
+
+class AnthropicStore(BaseModel):
+    """A memory store."""
+
+    id: str
+    type: Literal["memory_store"] = "memory_store"
+    name: str
+    description: str
+    metadata: dict[str, str]
+    created_at: Instant
+    updated_at: Instant
+    archived_at: Instant | None
+
+
+class AnthropicStoreList(BaseModel):
+    """A page of stores, newest first."""
+
+    data: list[AnthropicStore]
+    next_page: str | None
+
+
+class AnthropicStoreDeleted(BaseModel):
+    """What is left of a store."""
+
+    id: str
+    type: Literal["memory_store_deleted"] = "memory_store_deleted"
+
+
+class AnthropicMemory(BaseModel):
+    """A memory; its content is null where the view is basic."""
+
+    id: str
+    type: Literal["memory"] = "memory"
+    memory_store_id: str
+    memory_version_id: str
+    path: str
+    content: str | None
+    content_sha256: str
+    content_size_bytes: int
+    created_at: Instant
+    updated_at: Instant
+
+
+class AnthropicPrefix(BaseModel):
+    """A folder, in the place of the memories in it."""
+
+    type: Literal["memory_prefix"] = "memory_prefix"
+    path: str
+
+
+class AnthropicMemoryList(BaseModel):
+    """A page of memories and folders, in the order of their paths."""
+
+    data: list[AnthropicMemory | AnthropicPrefix]
+    next_page: str | None
+
+
+class AnthropicMemoryDeleted(BaseModel):
+    """What is left of a memory; its versions stay."""
+
+    id: str
+    type: Literal["memory_deleted"] = "memory_deleted"
+
+
+class AnthropicActor(BaseModel):
+    """The key of whoever did it."""
+
+    type: Literal["api_actor"] = "api_actor"
+    api_key_id: str
+
+
+class AnthropicVersion(BaseModel):
+    """One change of a memory; what a deletion has not, or a redaction took, is null."""
+
+    id: str
+    type: Literal["memory_version"] = "memory_version"
+    memory_store_id: str
+    memory_id: str
+    operation: OperationName
+    path: str | None
+    content: str | None
+    content_sha256: str | None
+    content_size_bytes: int | None
+    created_at: Instant
+    created_by: AnthropicActor | None
+    redacted_at: Instant | None
+    redacted_by: AnthropicActor | None
+
+
+class AnthropicVersionList(BaseModel):
+    """A page of versions, newest first."""
+
+    data: list[AnthropicVersion]
+    next_page: str | None
+
+
+class AnthropicError(BaseModel):
+    """What is wrong; of a path that is taken, also by which memory."""
+
+    type: str
+    message: str
+    conflicting_memory_id: str | None = None
+    conflicting_path: str | None = None
+
+
+class AnthropicProblem(BaseModel):
+    """Every refusal."""
+
+    type: Literal["error"] = "error"
+    error: AnthropicError
+    request_id: str
+
 
 REQUEST_ID = "request-id"
 
-OPERATION_NAMES: Mapping[ChangeKind, m.OperationName] = {
+OPERATION_NAMES: Mapping[ChangeKind, OperationName] = {
     ChangeKind.CREATED: "created",
     ChangeKind.UPDATED: "modified",
     ChangeKind.DELETED: "deleted",
 }
 
 
-def store_draft(given: m.AnthropicStoreBody) -> stores.StoreDraft:
+def store_draft(given: AnthropicStoreBody) -> stores.StoreDraft:
     return stores.StoreDraft(
         name=given.name, description=given.description or "", metadata=given.metadata or {}
     )
 
 
-def store_change(given: m.AnthropicStoreChange) -> stores.StoreChange:
+def store_change(given: AnthropicStoreChange) -> stores.StoreChange:
     return stores.StoreChange(
         name=given.name, description=given.description, metadata=given.metadata
     )
 
 
-def entry_draft(given: m.AnthropicMemoryBody) -> stores.EntryDraft:
+def entry_draft(given: AnthropicMemoryBody) -> stores.EntryDraft:
     return stores.EntryDraft(path=stored_path(given.path), content=given.content)
 
 
-def entry_change(given: m.AnthropicMemoryChange) -> stores.EntryChange:
+def entry_change(given: AnthropicMemoryChange) -> stores.EntryChange:
     path = None if given.path is None else stored_path(given.path)
     return stores.EntryChange(path=path, content=given.content)
 
 
-def expected(given: m.AnthropicMemoryChange) -> Expected:
+def expected(given: AnthropicMemoryChange) -> Expected:
     """The state that a change wants the memory to be in."""
     if given.precondition is None:
         return ANY_STATE
     return Expected(sha256=given.precondition.content_sha256)
 
 
-def store(of: stores.Store) -> m.AnthropicStore:
-    return m.AnthropicStore(
+def store(of: stores.Store) -> AnthropicStore:
+    return AnthropicStore(
         id=public_id(STORE, of.id),
         name=of.name,
         description=of.description,
@@ -66,8 +272,8 @@ def store(of: stores.Store) -> m.AnthropicStore:
     )
 
 
-def memory(of: stores.Entry, *, full: bool) -> m.AnthropicMemory:
-    return m.AnthropicMemory(
+def memory(of: stores.Entry, *, full: bool) -> AnthropicMemory:
+    return AnthropicMemory(
         id=public_id(ENTRY, of.id),
         memory_store_id=public_id(STORE, of.store),
         memory_version_id=public_id(VERSION, of.version),
@@ -80,18 +286,18 @@ def memory(of: stores.Entry, *, full: bool) -> m.AnthropicMemory:
     )
 
 
-def item(of: stores.Entry | str, *, full: bool) -> m.AnthropicMemory | m.AnthropicPrefix:
+def item(of: stores.Entry | str, *, full: bool) -> AnthropicMemory | AnthropicPrefix:
     """A memory of a list, or a folder that stands for some."""
     if isinstance(of, str):
-        return m.AnthropicPrefix(path=shown_path(of))
+        return AnthropicPrefix(path=shown_path(of))
     return memory(of, full=full)
 
 
-def version(of: stores.Version, *, full: bool) -> m.AnthropicVersion:
+def version(of: stores.Version, *, full: bool) -> AnthropicVersion:
     """A version; of a redacted one nothing is shown, also of what another dialect keeps of it."""
     if of.redacted_at is not None:
         of = replace(of, path=None, content=None, size=None, sha256=None)
-    return m.AnthropicVersion(
+    return AnthropicVersion(
         id=public_id(VERSION, of.id),
         memory_store_id=public_id(STORE, of.store),
         memory_id=public_id(ENTRY, of.entry),
@@ -107,12 +313,12 @@ def version(of: stores.Version, *, full: bool) -> m.AnthropicVersion:
     )
 
 
-def problem(refusal: Refusal, type_: str, request_id: str) -> m.AnthropicProblem:
-    error = m.AnthropicError(type=type_, message=str(refusal))
+def problem(refusal: Refusal, type_: str, request_id: str) -> AnthropicProblem:
+    error = AnthropicError(type=type_, message=str(refusal))
     if isinstance(refusal, PathTaken):
         error.conflicting_memory_id = public_id(ENTRY, refusal.entry)
         error.conflicting_path = shown_path(refusal.path)
-    return m.AnthropicProblem(error=error, request_id=request_id)
+    return AnthropicProblem(error=error, request_id=request_id)
 
 
 def new_request_id() -> str:
@@ -146,8 +352,8 @@ def shown_path(path: str) -> str:
     return f"/{path}"
 
 
-def _actor(key: KeyId | None) -> m.AnthropicActor | None:
-    return None if key is None else m.AnthropicActor(api_key_id=key)
+def _actor(key: KeyId | None) -> AnthropicActor | None:
+    return None if key is None else AnthropicActor(api_key_id=key)
 
 
 _INVISIBLE = ("Cf", "Zl", "Zp")  # format characters, U+2028 and U+2029
@@ -159,11 +365,11 @@ _SENTENCES = dict.fromkeys(("dict_type", "model_type"), "Input should be an obje
 _FIELDS = {
     name
     for model in (
-        m.AnthropicStoreBody,
-        m.AnthropicStoreChange,
-        m.AnthropicMemoryBody,
-        m.AnthropicMemoryChange,
-        m.AnthropicPrecondition,
+        AnthropicStoreBody,
+        AnthropicStoreChange,
+        AnthropicMemoryBody,
+        AnthropicMemoryChange,
+        AnthropicPrecondition,
     )
     for name in model.model_fields
 }

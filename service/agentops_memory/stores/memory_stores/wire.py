@@ -1,12 +1,14 @@
-"""JSON in, JSON out for the Memory Stores API. Pure: no storage, no clock, no request."""
+"""The JSON of the Memory Stores API: bodies and answers. Pure: no storage, no clock, no request."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from ...errors import Invalid, Refusal
-from ...http.bodies import Bodies
+from ...http.bodies import GIVEN, Bodies, Instant
 from ...http.ids import ENTRY, STORE, VERSION, public_id
 from ...http.large_answers import paced
 from ...http.paging import rendered
@@ -14,11 +16,205 @@ from ...memory.model import stores
 from ...memory.model.memory import Expected
 from ...memory.model.search import Found, Hit
 from ...memory.model.space import StoreId
+from ...recall.lists import whole_memory
 from ...recall.text.normalization import clean, cut, sha256_of
-from ...recall.whole import whole_memory
 from ..rules import rules
-from . import models as m
-from .models import Listed, Shown
+
+MAX_NAME = 64  # characters of a store's name, trimmed
+
+UNSTORABLE = "cannot contain NUL or a lone surrogate"
+_UNSTORABLE = re.compile("[\\x00\\ud800-\\udfff]")
+
+
+def _storable(text: str) -> str:
+    if _UNSTORABLE.search(text):
+        raise _fault(UNSTORABLE)
+    return text
+
+
+def _written(content: str) -> str:
+    if not content.strip():
+        raise _fault("cannot be blank")
+    if rules.size_of(content) > rules.MAX_CONTENT:
+        raise _fault(f"must be at most {rules.MAX_CONTENT:,} bytes")
+    return content
+
+
+def _relative(path: str) -> str:
+    if path.startswith("/"):
+        raise _fault("must be a relative path (cannot start with '/')")
+    if ".." in path:
+        raise _fault("cannot contain '..'")
+    try:
+        rules.require_path(path)
+    except Invalid as error:
+        raise PydanticCustomError("sentence", "{said}", {"said": str(error)}) from error
+    return path
+
+
+def _fault(phrase: str) -> PydanticCustomError:
+    """A fault as a sentence tells it after the name of the field."""
+    return PydanticCustomError("fault", "{said}", {"said": phrase})
+
+
+Plain = AfterValidator(_storable)
+Name = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME), Plain
+]
+Description = Annotated[
+    str, StringConstraints(strip_whitespace=True, max_length=rules.MAX_DESCRIPTION), Plain
+]
+PairKey = Annotated[str, Field(max_length=rules.MAX_PAIR_KEY), Plain]
+PairValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), Plain]
+Pairs = Annotated[dict[PairKey, PairValue], Field(max_length=rules.MAX_PAIRS)]
+Path = Annotated[
+    str,
+    Plain,
+    AfterValidator(_relative),
+    Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_PATH}),
+]
+Content = Annotated[
+    str,
+    Plain,
+    AfterValidator(_written),
+    Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_CONTENT}),
+]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]
+
+# Of what is left out when there is nothing.
+ABSENT = Field(default=None, exclude_if=lambda value: value is None)
+
+
+class StoreBody(BaseModel):
+    """POST /memory_stores."""
+
+    model_config = GIVEN
+    name: Name
+    description: Description = ""
+    metadata: Pairs = {}
+
+
+class EntryBody(BaseModel):
+    """POST /memory_stores/{store_id}/memories."""
+
+    model_config = GIVEN
+    path: Path
+    content: Content
+    metadata: Pairs = {}
+
+
+class EntryChangeBody(BaseModel):
+    """PUT /memory_stores/{store_id}/memories/{entry_id}.
+
+    `version` and `content_sha256` are what the entry must have to be changed.
+    """
+
+    model_config = GIVEN
+    content: Content
+    metadata: Pairs | None = None
+    version: int | None = None
+    content_sha256: Sha256 | None = None
+
+
+class StoreObject(BaseModel):
+    """A memory store."""
+
+    id: str
+    type: Literal["memory_store"] = "memory_store"
+    name: str
+    description: str
+    status: Literal["active", "archived"]
+    entry_count: int
+    total_size: int
+    metadata: dict[str, str]
+    archived_at: Instant | None = ABSENT
+    created_at: Instant
+    updated_at: Instant
+
+
+class EntryObject(BaseModel):
+    """A memory in a store; its content is absent in lists."""
+
+    id: str
+    type: Literal["memory"] = "memory"
+    store_id: str
+    path: str
+    size: int
+    content_sha256: str
+    version: int
+    metadata: dict[str, str]
+    content: str | None = ABSENT
+    created_at: Instant
+    updated_at: Instant
+
+
+class EntryHit(EntryObject):
+    """A memory that a search found: the beginning of its content, and its rank."""
+
+    snippet: str
+    rank: float
+
+
+class VersionObject(BaseModel):
+    """One change of a memory."""
+
+    id: str
+    type: Literal["memory_version"] = "memory_version"
+    store_id: str
+    entry_id: str
+    entry_path: str
+    size: int
+    content_sha256: str
+    action: Literal["created", "updated", "deleted"]
+    redacted: bool
+    redacted_at: Instant | None = ABSENT
+    content: str | None = ABSENT
+    created_at: Instant
+
+
+Shown = TypeVar("Shown", StoreObject, EntryObject, VersionObject)
+
+
+class Listed(BaseModel, Generic[Shown]):
+    data: list[Shown]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class StoreList(Listed[StoreObject]):
+    """Memory stores, newest first."""
+
+
+class EntryList(Listed[EntryObject]):
+    """Memories of a store without their contents, newest first."""
+
+
+class VersionList(Listed[VersionObject]):
+    """Versions of a store's memories without their contents, newest first."""
+
+
+class EntryHits(BaseModel):
+    """What a search found, best first."""
+
+    data: list[EntryHit]
+
+
+class StoreError(BaseModel):
+    """What was wrong, and with which field or parameter."""
+
+    type: str
+    message: str
+    param: str | None = ABSENT
+
+
+class StoreProblem(BaseModel):
+    """A refusal: what was wrong, and the id of the request."""
+
+    type: Literal["error"] = "error"
+    error: StoreError
+    request_id: str
+
 
 T = TypeVar("T")
 
@@ -42,27 +238,27 @@ class BadField(Invalid):
         self.field = field
 
 
-def store_draft(given: m.StoreBody) -> stores.StoreDraft:
+def store_draft(given: StoreBody) -> stores.StoreDraft:
     return stores.StoreDraft(
         name=given.name, description=given.description, metadata=given.metadata
     )
 
 
-def entry_draft(given: m.EntryBody) -> stores.EntryDraft:
+def entry_draft(given: EntryBody) -> stores.EntryDraft:
     return stores.EntryDraft(path=given.path, content=given.content, metadata=given.metadata)
 
 
-def entry_change(given: m.EntryChangeBody) -> stores.EntryChange:
+def entry_change(given: EntryChangeBody) -> stores.EntryChange:
     return stores.EntryChange(content=given.content, metadata=given.metadata)
 
 
-def expected(given: m.EntryChangeBody) -> Expected:
+def expected(given: EntryChangeBody) -> Expected:
     sha256 = given.content_sha256
     return Expected(revision=given.version, sha256=None if sha256 is None else sha256.lower())
 
 
-def store(of: stores.Store) -> m.StoreObject:
-    return m.StoreObject(
+def store(of: stores.Store) -> StoreObject:
+    return StoreObject(
         id=public_id(STORE, of.id),
         name=of.name,
         description=of.description,
@@ -76,8 +272,8 @@ def store(of: stores.Store) -> m.StoreObject:
     )
 
 
-def entry(of: stores.Entry) -> m.EntryObject:
-    return m.EntryObject(
+def entry(of: stores.Entry) -> EntryObject:
+    return EntryObject(
         id=public_id(ENTRY, of.id),
         store_id=public_id(STORE, of.store),
         path=of.path,
@@ -91,9 +287,9 @@ def entry(of: stores.Entry) -> m.EntryObject:
     )
 
 
-def version(of: stores.Version) -> m.VersionObject:
+def version(of: stores.Version) -> VersionObject:
     """The version; what it has not, or has lost, is empty where the contract has no absence."""
-    return m.VersionObject(
+    return VersionObject(
         id=public_id(VERSION, of.id),
         store_id=public_id(STORE, of.store),
         entry_id=public_id(ENTRY, of.entry),
@@ -116,18 +312,16 @@ def listed(
     return model(data=data, first_id=first, last_id=last, has_more=found.has_more)
 
 
-async def entry_hits(store: StoreId, found: Found) -> m.EntryHits:
+async def entry_hits(store: StoreId, found: Found) -> EntryHits:
     hits = paced((_entry_hit(store, hit) for hit in found.hits), lambda hit: hit.size)
-    return m.EntryHits(data=[hit async for hit in hits])
+    return EntryHits(data=[hit async for hit in hits])
 
 
-def problem(
-    refusal: Refusal, type_: str, ids: Mapping[str, str], request_id: str
-) -> m.StoreProblem:
+def problem(refusal: Refusal, type_: str, ids: Mapping[str, str], request_id: str) -> StoreProblem:
     """A refusal; what was not found is named by its id in the path."""
     field = refusal.field if isinstance(refusal, BadField) else None
-    error = m.StoreError(type=type_, message=_sentence(refusal, ids), param=field)
-    return m.StoreProblem(error=error, request_id=request_id)
+    error = StoreError(type=type_, message=_sentence(refusal, ids), param=field)
+    return StoreProblem(error=error, request_id=request_id)
 
 
 def _sentence(refusal: Refusal, ids: Mapping[str, str]) -> str:
@@ -138,9 +332,9 @@ def _sentence(refusal: Refusal, ids: Mapping[str, str]) -> str:
     return f"{kind} '{cut(clean(ids[name]), SHOWN_ID)}' was not found."
 
 
-def _entry_hit(store: StoreId, hit: Hit) -> m.EntryHit:
+def _entry_hit(store: StoreId, hit: Hit) -> EntryHit:
     memory = whole_memory(hit)
-    return m.EntryHit(
+    return EntryHit(
         id=public_id(ENTRY, memory.uid),
         store_id=public_id(STORE, store),
         path=memory.key or "",
@@ -160,7 +354,7 @@ _FAULTS = {
     "string_too_short": "Missing required field: {name}",
     "string_too_long": "Field '{name}' must be at most {max_length:,} characters.",
     "string_type": "Field '{name}' must be a string.",
-    "string_unicode": f"Field '{{name}}' {m.UNSTORABLE}.",
+    "string_unicode": f"Field '{{name}}' {UNSTORABLE}.",
     "string_pattern_mismatch": "Field '{name}' must be 64 hexadecimal digits.",
     "int_type": "Field '{name}' must be an integer.",
     "dict_type": "Field '{name}' must be an object.",

@@ -4,12 +4,13 @@ Each write is one transaction with its version.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from ...engine.callbacks import noop
-from ...engine.engine import Engine, Transaction
-from ...errors import PathTaken
+from ...engine.engine import Engine, Ids, Transaction
+from ...errors import Conflict, PathTaken
 from ...memory.idempotency import IdempotentRequest, idempotent
 from ...memory.limits import require_room
 from ...memory.model.access import Caller, Role
@@ -22,13 +23,13 @@ from ...memory.model.stores import (
     EntryDraft,
     EntryFilter,
     EntryId,
+    Metadata,
     Page,
     Slice,
     Version,
     VersionId,
     Written,
 )
-from ...memory.preconditions import require_state
 from ...memory.redactor import Redactor, RulesOf, default_rules
 from ...memory.sql.memories import MemoryTable
 from ...memory.sql.revisions import VersionTable
@@ -36,16 +37,146 @@ from ...memory.sql.stores import EntryTable, StoreTable
 from ...memory.writes import changed_at, created, revised
 from ...recall.text.ids import uid_after
 from ...recall.text.normalization import sha256_of
-from .entry_replays import (
-    amended_again,
-    created_again,
-    deleted_again,
-    ids_of_amended,
-    ids_of_created,
+from .rules import (
+    Policy,
+    clean_change,
+    clean_draft,
+    known_entry,
+    known_store,
+    known_version,
+    open_store,
+    size_of,
 )
-from .listing import Branch, tree
-from .rules import Policy, clean_change, clean_draft, known_entry, known_store, open_store, size_of
 from .versions import erased
+
+
+def ids_of_created(entry: Entry) -> Ids:
+    return {"entry": entry.id, "version": entry.version}
+
+
+def created_again(tx: Transaction, ids: Ids, store: StoreId, draft: EntryDraft, _: Policy) -> Entry:
+    """The entry as it was when it was new."""
+    first = known_version(tx, store, VersionId(str(ids["version"])))
+    return replace(
+        _as_of(first, first.at, draft.metadata),
+        path=draft.path,
+        content=draft.content,
+        size=size_of(draft.content),
+        sha256=sha256_of(draft.content),
+    )
+
+
+def ids_of_amended(outcome: tuple[Entry, bool]) -> Ids:
+    return ids_of_created(outcome[0])
+
+
+def amended_again(
+    tx: Transaction,
+    ids: Ids,
+    store: StoreId,
+    entry: EntryId,
+    change: EntryChange,
+    _: Expected,
+    __: Policy,
+) -> tuple[Entry, bool]:
+    """The entry as of that version; metadata that the change left are those of now."""
+    then = known_version(tx, store, VersionId(str(ids["version"])))
+    memory = tx[MemoryTable].in_store(store, entry)
+    if memory is None or then.path is None:
+        raise Conflict("This was done, and its answer is not known any more: it was redacted.")
+    told = _as_of(then, memory.created_at, memory.extras)
+    return replace(change, path=None).applied_to(told), False
+
+
+def deleted_again(
+    tx: Transaction, _: Ids, __: StoreId, ___: EntryId, ____: Expected, _____: Policy
+) -> bool:
+    tx.caller.require_stores()
+    return False
+
+
+def _as_of(version: Version, created_at: datetime, metadata: Metadata) -> Entry:
+    """The entry as its version tells it."""
+    return Entry(
+        id=version.entry,
+        memory=version.memory,
+        store=version.store,
+        path=version.path or "",
+        content=version.content,
+        size=version.size or 0,
+        sha256=version.sha256 or "",
+        number=version.number,
+        version=version.id,
+        metadata=metadata,
+        created_at=created_at,
+        updated_at=version.at,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A page of a listing by path: what lies below a prefix, after an item.
+
+    The prefix is empty or ends with a slash. A shallow listing shows folders, which end
+    with a slash, for what lies deeper.
+    """
+
+    prefix: str = ""
+    is_shallow: bool = False
+    after: str | None = None
+    limit: int
+    with_content: bool = False
+
+
+def tree(tx: Transaction, store: StoreId, branch: Branch) -> Slice[Entry | str]:
+    known_store(tx, store)
+    first = branch.prefix if branch.after is None else _next(branch.after)
+    items: list[Entry | str] = []
+    while (wanted := branch.limit + 1 - len(items)) > 0:
+        entries = tx[EntryTable].from_path(store, first, branch.prefix, wanted)
+        some = list(_until_a_folder(entries, branch))
+        items += some
+        if not some or (len(some) < wanted and isinstance(some[-1], Entry)):
+            break
+        first = _next(some[-1])
+    shown = items[: branch.limit]
+    if branch.with_content:
+        shown = [
+            it if isinstance(it, str) else tx[EntryTable].get(store, it.id) or it for it in shown
+        ]
+    return Slice(tuple(shown), len(items) > branch.limit)
+
+
+def _until_a_folder(entries: Iterable[Entry], branch: Branch) -> Iterator[Entry | str]:
+    """The entries up to the first that a folder stands for, then this folder."""
+    for entry in entries:
+        segment, slash, _ = entry.path.removeprefix(branch.prefix).partition("/")
+        if branch.is_shallow and slash:
+            yield branch.prefix + segment + slash
+            return
+        yield entry
+
+
+def _next(item: Entry | str) -> str:
+    """The lowest path after an item, and after everything in it if it is a folder."""
+    path = item if isinstance(item, str) else item.path
+    return path[:-1] + chr(ord("/") + 1) if path.endswith("/") else path + "\x01"
+
+
+class Stale(Conflict):
+    """A precondition was not met by the memory as it is now."""
+
+    code = "stale"
+
+    def __init__(self, current: Memory) -> None:
+        super().__init__("The memory has changed: it is not in the expected state.")
+        self.current = current
+
+
+def require_state(memory: Memory, expected: Expected) -> None:
+    """Raise Stale unless the memory, read in the transaction of the write, is as expected."""
+    if not expected.met_by(memory):
+        raise Stale(memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from ....engine.engine import Transaction
 from ....errors import BadFields
 from ....memory.model.memory import MemoryId
 from ....memory.model.space import MemoryRef
-from ...commitments import arm, conditions_of, meet
+from ...commitments import arm
+from ...conditions import conditions_of, meet
 from ...model.entries import Method, Origin, RefDraft, RefEntry
 from ...model.passes import Inputs, Link, Merge
 from ...model.runs import Run
@@ -28,7 +29,7 @@ def screened_merge(screen: Screen, merge: Merge) -> Merge:
 def screened_entry(entry: RefEntry, screen: Screen) -> RefEntry:
     """The entry as it would be put now."""
     content, tags = screen.content(entry.content), screen.tags(entry.tags)
-    return replace(entry, content=content, tags=tags)
+    return entry.model_copy(update={"content": content, "tags": tags})
 
 
 def merged_entries(tx: Transaction, ref: MemoryRef, merges: Sequence[Merge]) -> Sequence[RefEntry]:

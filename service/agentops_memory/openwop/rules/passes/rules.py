@@ -1,7 +1,6 @@
 """What holds for passes: their bounds, and the archives that they make. Pure but for refusals."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 
@@ -162,7 +161,7 @@ def _said(sources: Sequence[RefEntry], cap: int, screen: Screen, content: str | 
     if content is not None:
         return screen.content(content) if has_words(map(_source, sources)) else None
     # A value is compared with texts as they were put: an extract may say it in pieces.
-    clean = [replace(it, content=screen.text(it.content)) for it in sources]
+    clean = [it.model_copy(update={"content": screen.text(it.content)}) for it in sources]
     extracted = extract([_source(it) for it in clean], cap, Rest())
     return screen.text(extracted).encode()[:cap].decode(errors="ignore") or None
 

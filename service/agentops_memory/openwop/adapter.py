@@ -1,0 +1,576 @@
+"""The memory adapter: entries of refs are put, read, listed, found and deleted (OpenWOP)."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from ..engine.callbacks import noop
+from ..engine.engine import Engine, Ids, Transaction
+from ..errors import AnswerLost, BadFields
+from ..http.bodies import WRITTEN
+from ..http.faults import fault_of
+from ..http.paging import instant
+from ..http.protocol import Operation
+from ..memory.idempotency import IdempotentRequest, idempotent
+from ..memory.limits import require_room
+from ..memory.model.access import Caller, Role
+from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
+from ..memory.model.search import Filter
+from ..memory.model.space import MemoryRef
+from ..memory.model.stores import Written
+from ..memory.redactor import Redaction, RunKey
+from ..memory.sql.memories import MemoryTable
+from ..memory.sql.rows import count
+from ..memory.sql.table import Sql
+from ..memory.writes import revised
+from ..recall import recall
+from ..recall.text.features import ALL, Features
+from ..recall.text.instants import whole_milliseconds
+from ..recall.text.query import TIMEOUT, understood
+from ..recall.text.query import Query as Words
+from ..record import CamelRecord
+from ..telemetry import Cut, annotate
+from .api import BASE, LONGEST_IN_SPAN, SHOWN, Page, Param, Query, limit, op
+from .commitments import arm, cancel_of, fire_met
+from .conditions import conditions_of
+from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
+from .fields import (
+    CAMEL,
+    AgentName,
+    ContentText,
+    EntryName,
+    MemoryRefText,
+    Node,
+    OwnName,
+    RunName,
+    Tags,
+    Zoned,
+)
+from .model.runs import RunEventType, RunId
+from .refs import (
+    LONGEST_TAG,
+    IdTaken,
+    IsCurrent,
+    MemoryChanged,
+    RefEntryId,
+    Screen,
+    ScreenOutdated,
+    Snapshot,
+    fitting,
+    is_readable,
+    no_entry,
+    require_plain,
+    require_ref,
+    screen_of,
+    unknown_before,
+    written,
+)
+from .rules.run_rules import known_run, open_run, require_secrets
+from .rules.snapshots import snapshot_of
+from .sql.runs import RunTable
+
+TENANT_MEMORY = "tenant-memory"
+MOST_SHOWN = 500  # entries of a page
+FOUND, MOST_FOUND = 10, 100  # of a search
+MOST_RANKED = 1000  # of a search, among which a budget chooses
+CREATED, OK = 201, 200
+
+
+class RefExtent(CamelRecord):
+    """A ref, with how much it holds."""
+
+    memory_ref: MemoryRef
+    entries: int  # that are not deleted
+    bytes: int  # of their contents
+
+
+class RefEntryBody(BaseModel):
+    """An entry to be put, in a run if it names one."""
+
+    model_config = CAMEL
+    memory_ref: MemoryRefText
+    content: ContentText
+    tags: Tags = []
+    expires_at: Zoned | None = None
+    ttl_seconds: Annotated[int, Field(ge=1, le=MAX_TTL)] | None = None
+    supersedes: Annotated[list[EntryName], Field(max_length=MAX_SUPERSEDED)] = []
+    id: OwnName | None = None
+    run_id: RunName | None = None
+    node_id: Node | None = None
+    agent_id: AgentName | None = None
+
+    @model_validator(mode="after")
+    def _together(self) -> "RefEntryBody":
+        if self.expires_at is not None and self.ttl_seconds is not None:
+            raise fault_of("ttlSeconds", "and expiresAt exclude each other")
+        for name, given in {"nodeId": self.node_id, "agentId": self.agent_id}.items():
+            if given is not None and self.run_id is None:
+                raise fault_of(name, "needs a runId")
+        return self
+
+    def ends(self, since: datetime) -> datetime | None:
+        """When the entry ends: at a whole millisecond, as it is shown."""
+        if self.ttl_seconds is not None:
+            return whole_milliseconds(since + timedelta(seconds=self.ttl_seconds))
+        at = None if self.expires_at is None else instant(self.expires_at)
+        return None if at is None else whole_milliseconds(at)
+
+
+class OneRefEntry(CamelRecord):
+    """An entry, and the ref that it is in."""
+
+    memory_ref: MemoryRef
+    entry: RefEntry
+
+
+class DeletedRefEntry(CamelRecord):
+    """What was deleted."""
+
+    memory_ref: MemoryRef
+    memory_id: str
+    removed: Literal[True]
+
+
+class ListedRefEntries(CamelRecord):
+    """Entries of a ref; `next` is the id to go on with."""
+
+    memory_ref: str
+    entries: list[RefEntry]
+    next: str | None = None
+
+
+class FoundRefEntries(CamelRecord):
+    """Entries by their words, with the rank of each; a lower one is better."""
+
+    memory_ref: str
+    entries: list[RefEntry]
+    ranks: list[float]
+
+
+class ListedRefs(CamelRecord):
+    """Refs; `next` is the one to go on with."""
+
+    refs: list[RefExtent]
+    next: str | None = None
+
+
+def _ref(query: Query, name: str) -> str:
+    return query.ref(name) or TENANT_MEMORY
+
+
+def _tag(query: Query, name: str) -> str | None:
+    tag = query.text(name)
+    if tag is not None and len(tag) > LONGEST_TAG:
+        query.fault(name, f"has at most {LONGEST_TAG} characters")
+    return tag
+
+
+def _rank(query: Query, name: str) -> None:
+    if query.text(name) not in (None, "recency"):
+        query.fault(name, "must be recency")
+    if query.text("query") is not None:
+        query.fault("query", "is for semantic ranks, which there are none of")
+
+
+_REF = Param(name="memoryRef", help="The ref; `tenant-memory` unless told.", read=_ref)
+_IN_RUN = Param(name="runId", help="A run, whose snapshot is read.")
+_TAG = Param(name="tag", help="With this tag alone.", read=_tag)
+_BUDGET = Param(
+    name="tokenBudget", kind="count", help="The most code points of all contents together.",
+    read=lambda query, name: query.number(name, 1),
+)  # fmt: skip
+LISTED = (
+    Param(name="rank", help="The order.", choices=("recency",), read=_rank),
+    Param(name="before", help="An entry's id: those older than it."),
+    _TAG,
+    limit(SHOWN, MOST_SHOWN),
+    _BUDGET,
+)
+
+
+def operations(entries: "RefEntries") -> Sequence[Operation]:
+    """Every operation of the adapter."""
+    every, one = f"{BASE}/memory", f"{BASE}/memory/{{memoryId:path}}"
+    return (
+        op("GET", every, "list",
+           "Live entries of a ref that no live one supersedes, newest first.",
+           entries.list, role=Role.READER, answer=ListedRefEntries,
+           query=(_REF, _IN_RUN, *LISTED), refusals=(404, 422)),
+        op("POST", every, "put",
+           "Put an entry; the same one again under a host's id is the first.",
+           entries.put, role=Role.WRITER, body=RefEntryBody, answer=OneRefEntry, status=CREATED,
+           status_if_new=OK, headers=WRITTEN, refusals=(404, 409)),
+        op("GET", one, "get", "One entry, also one that another supersedes.",
+           entries.get, role=Role.READER, answer=OneRefEntry, query=(_REF, _IN_RUN),
+           refusals=(404, 422)),
+        op("DELETE", one, "delete", "Delete an entry.",
+           entries.delete, role=Role.WRITER, answer=DeletedRefEntry,
+           query=(
+               Param(name="memoryRef", help=_REF.help,
+                     read=lambda query, name: query.text(name) or TENANT_MEMORY),
+               Param(name="runId", help="A run, whose log tells of it."),
+           ),
+           refusals=(404, 409)),
+        op("GET", f"{BASE}/search", "search", "Live entries of a ref by their words, best first.",
+           entries.search, role=Role.READER, answer=FoundRefEntries,
+           query=(
+               _REF,
+               Param(name="q", help="Any text.", kind="words", required=True, read=Query.required),
+               _TAG, limit(FOUND, MOST_FOUND), _BUDGET,
+           )),
+        op("GET", f"{BASE}/provenance/{{memoryId:path}}", "provenance",
+           "Who put an entry, and what replaces it.",
+           entries.provenance, role=Role.READER, answer=Provenance, query=(_REF,),
+           refusals=(404,)),
+        op("GET", f"{BASE}/refs", "refs", "Refs that hold entries, in code point order.",
+           entries.refs, role=Role.READER, answer=ListedRefs,
+           query=(limit(), Param(name="after", help="A ref: those after it."))),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """What an entry was screened with, asked when it is written."""
+
+    is_current: IsCurrent
+    held: Callable[[RunId], Mapping[str, int]]  # how many values each id of a run has here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefEntries:
+    """The entries of one service, of refs that belong to a tenant.
+
+    Denied for callers without access to every project. What cannot be there, or is
+    another tenant's, is looked for nowhere.
+    """
+
+    engine: Engine
+    redaction: Redaction
+    features: Features = ALL
+    timeout: timedelta = TIMEOUT
+    on_due: Callable[[Caller], object] = noop  # called after a put whose commitments may be due
+
+    async def list(  # noqa: PLR0913 - all that a list may be of
+        self,
+        caller: Caller,
+        *,
+        memory_ref: MemoryRef,
+        run_id: RunId | None = None,
+        tag: str | None = None,
+        before: RefEntryId | None = None,
+        limit: int,
+        token_budget: int | None = None,
+        rank: None = None,
+    ) -> Page:
+        """Live entries that no live one supersedes, newest first; in a run as its snapshot has it.
+
+        `before` is the id of an entry, or its cursor, also of a deleted one: those older than it.
+        The budget bounds the code points of all contents; an entry that alone exceeds it is left
+        out. NotFound for an unknown run, Invalid for an unknown `before`, SnapshotLost.
+        """
+        caller.require(Role.READER)
+        caller.require_refs()
+        entries: Sequence[RefEntry] = ()
+        has_more = False
+        if is_readable(memory_ref, caller.tenant, screen_of(self.redaction, caller)):
+            entries, has_more = await self.engine.read(
+                caller, list_entries, memory_ref, run_id, tag, before, limit, token_budget
+            )
+        else:
+            await self._require_run(caller, run_id)
+            if before is not None:
+                raise unknown_before()
+
+        def beside(shown: int) -> dict[str, object]:
+            ref = self.redaction.echo(caller, memory_ref)
+            goes_on = shown and (has_more or shown < len(entries))
+            return {"memoryRef": ref, "next": entries[shown - 1].cursor if goes_on else None}
+
+        return Page("entries", entries, beside)
+
+    async def get(
+        self,
+        caller: Caller,
+        *,
+        memory_id: RefEntryId,
+        memory_ref: MemoryRef,
+        run_id: RunId | None = None,
+    ) -> OneRefEntry:
+        """The entry, also one that another supersedes; NotFound, SnapshotLost."""
+        caller.require(Role.READER)
+        await self._require_readable(caller, memory_ref, run_id)
+        entry = await self.engine.read(caller, get_entry, memory_ref, memory_id, run_id)
+        return OneRefEntry(memory_ref=memory_ref, entry=entry)
+
+    async def provenance(
+        self, caller: Caller, *, memory_id: RefEntryId, memory_ref: MemoryRef
+    ) -> Provenance:
+        """Who wrote the entry, of what it was made, and what replaces it; NotFound."""
+        caller.require(Role.READER)
+        await self._require_readable(caller, memory_ref)
+        return await self.engine.read(caller, provenance_of, memory_ref, memory_id)
+
+    async def put(
+        self, caller: Caller, body: RefEntryBody, *, idempotency: IdempotentRequest | None = None
+    ) -> Written[OneRefEntry]:
+        """Make an entry; the same one again under a host's id is the first.
+
+        Denied for another tenant's ref; IdTaken, MemoryChanged, RunEnded, SecretsLost,
+        TooManyArmed.
+        """
+        caller.require(Role.WRITER)
+        caller.require_refs()
+        work = idempotent(
+            put_entry,
+            idempotency,
+            again=put_again,
+            ids=lambda put: {"memory": put.value.memory, "is_new": int(put.is_new)},
+            status=lambda put: CREATED if put.is_new else OK,
+        )
+
+        def clean(screen: Screen) -> RefEntryBody:
+            content, tags = screen.content(body.content), list(screen.tags(body.tags))
+            return body.model_copy(update={"content": content, "tags": tags})
+
+        async def write(screen: Screen, is_current: IsCurrent) -> Written[RefEntry]:
+            require_ref(body.memory_ref, caller.tenant, screen)
+            require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
+            cleaned = await asyncio.to_thread(clean, screen)
+            screened = Screened(is_current=is_current, held=partial(self._held, caller))
+            return await self.engine.write(caller, work, cleaned, screened)
+
+        done = await written(self.redaction, caller, write)
+        put = done.value
+        if put.fired:
+            self.on_due(caller)
+        annotate({"memory.entry.id": Cut(put.value.id, LONGEST_IN_SPAN)})
+        one = OneRefEntry(memory_ref=body.memory_ref, entry=put.value)
+        return Written(value=one, redacted=done.redacted, fired=put.fired, is_new=put.is_new)
+
+    async def delete(
+        self,
+        caller: Caller,
+        *,
+        memory_id: RefEntryId,
+        memory_ref: MemoryRef,
+        run_id: RunId | None = None,
+        idempotency: IdempotentRequest | None = None,
+    ) -> DeletedRefEntry:
+        """Delete an entry: it is gone for all but runs that are open; NotFound, RunEnded."""
+        caller.require(Role.WRITER)
+        await self._require_readable(caller, memory_ref, run_id)
+        work = idempotent(delete_entry, idempotency, again=deleted_again)
+        await self.engine.write(caller, work, memory_ref, memory_id, run_id)
+        id_ = self.redaction.echo(caller, memory_id)
+        return DeletedRefEntry(memory_ref=memory_ref, memory_id=id_, removed=True)
+
+    async def search(
+        self,
+        caller: Caller,
+        *,
+        memory_ref: MemoryRef,
+        q: str,
+        tag: str | None = None,
+        limit: int,
+        token_budget: int | None = None,
+    ) -> Page:
+        """Entries that a list would show, by their words, best first."""
+        caller.require(Role.READER)
+        caller.require_refs()
+        entries: Sequence[RefEntry] = ()
+        ranks: Sequence[float] = ()
+        is_there = is_readable(memory_ref, caller.tenant, screen_of(self.redaction, caller))
+        if is_there and (words := understood(q, self.features, self.timeout)):
+            entries, ranks = await self.engine.read(
+                caller, search_entries, memory_ref, words, tag, limit, token_budget
+            )
+        ref = self.redaction.echo(caller, memory_ref)
+        return Page("entries", entries, lambda shown: {"memoryRef": ref, "ranks": ranks[:shown]})
+
+    async def refs(self, caller: Caller, *, limit: int, after: str | None = None) -> Page:
+        """Refs that hold entries, in code point order."""
+        caller.require(Role.READER)
+        caller.require_refs()
+        found = await self.engine.read(caller, list_refs, after or "", limit + 1)
+
+        def beside(shown: int) -> dict[str, object]:
+            return {"next": found[shown - 1].memory_ref} if 0 < shown < len(found) else {}
+
+        return Page("refs", found[:limit], beside)
+
+    async def _require_readable(
+        self, caller: Caller, ref: MemoryRef, run: RunId | None = None
+    ) -> None:
+        """Refuse a ref under which there can be nothing just as one that is unknown."""
+        caller.require_refs()
+        if not is_readable(ref, caller.tenant, screen_of(self.redaction, caller)):
+            await self._require_run(caller, run)
+            raise no_entry()
+
+    async def _require_run(self, caller: Caller, run: RunId | None) -> None:
+        if run is not None:
+            await self.engine.read(caller, known_run, run)
+
+    def _held(self, caller: Caller, run: RunId) -> Mapping[str, int]:
+        return self.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
+
+
+def list_entries(  # noqa: PLR0917 - all that a list may be of
+    tx: Transaction,
+    ref: MemoryRef,
+    run: RunId | None,
+    tag: str | None,
+    before: RefEntryId | None,
+    limit: int,
+    budget: int | None,
+) -> tuple[Sequence[RefEntry], bool]:
+    listed = tx[RefTable].listed(ref, _snapshot(tx, run, ref), tag=tag, before=before)
+    if listed is None:
+        raise unknown_before()
+    chosen, has_more = fitting(
+        listed, limit=limit, budget=budget, size=lambda it: it.size, length=lambda it: it.length
+    )
+    return tx[RefTable].some([it.memory for it in chosen]), has_more
+
+
+def get_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: RunId | None) -> RefEntry:
+    found = tx[RefTable].get(ref, entry, _snapshot(tx, run, ref))
+    if found is None:
+        raise no_entry()
+    return found
+
+
+def provenance_of(tx: Transaction, ref: MemoryRef, entry: RefEntryId) -> Provenance:
+    found = tx[RefTable].provenance(ref, entry)
+    if found is None:
+        raise no_entry()
+    return found
+
+
+def search_entries(
+    tx: Transaction,
+    ref: MemoryRef,
+    query: Words,
+    tag: str | None,
+    limit: int,
+    budget: int | None,
+) -> tuple[Sequence[RefEntry], Sequence[float]]:
+    within = Filter(ref=ref, tag=tag, is_current=True)
+    found = recall.search(tx, query, within, limit if budget is None else MOST_RANKED)
+    ranks = {hit.memory.id: hit.rank for hit in found.hits}
+    chosen, _ = fitting(
+        tx[RefTable].some(list(ranks)),
+        limit=limit,
+        budget=budget,
+        size=lambda it: len(it.content.encode()),
+        length=lambda it: len(it.content),
+    )
+    return chosen, [ranks[entry.memory] for entry in chosen]
+
+
+def list_refs(tx: Transaction, after: str, limit: int) -> Sequence[RefExtent]:
+    rows = tx[Sql].run(
+        """SELECT ref, entries, size
+             FROM refs
+            WHERE ref > :after AND entries > 0
+         ORDER BY ref
+            LIMIT :limit""",
+        after=after,
+        limit=limit,
+    )
+    return [
+        RefExtent(memory_ref=ref, entries=count(entries), bytes=count(size))
+        for ref, entries, size in rows
+    ]
+
+
+def _snapshot(tx: Transaction, run: RunId | None, ref: MemoryRef) -> Snapshot | None:
+    return None if run is None else snapshot_of(tx, run, ref)
+
+
+def put_entry(tx: Transaction, body: RefEntryBody, screened: Screened) -> Written[RefEntry]:
+    if not screened.is_current():
+        raise ScreenOutdated
+    tx.caller.require_refs()
+    ref, tags, node = body.memory_ref, tuple(body.tags), body.node_id
+    run_id = None if body.run_id is None else RunId(body.run_id)
+    run = None if run_id is None else open_run(tx, run_id)
+    if run is not None:
+        require_secrets(run, screened.held(run.id))
+    held = None if body.id is None else tx[RefTable].get(ref, body.id)
+    if held is not None:
+        says_the_same = held.content == body.content and held.tags == tags
+        if not says_the_same or held.expires_at != body.ends(held.created_at):
+            raise IdTaken
+        return Written(value=held, is_new=False)
+    require_room(tx)
+    older = [tx[RefTable].get(ref, it) for it in dict.fromkeys(body.supersedes)]
+    replaced = [it.memory for it in older if it is not None]
+    if len(replaced) < len(older):
+        raise MemoryChanged
+    ends, conditions = body.ends(tx.now), conditions_of(tags, tx.now)
+    if ends is not None and ends <= tx.now:
+        raise BadFields([("expiresAt", "must lie in the future")])
+    origin = Origin(run=run_id, node=node, agent=body.agent_id)
+    draft = RefDraft(ref=ref, content=body.content, tags=tags, id=body.id, origin=origin)
+    entry = added(tx, draft, ends=ends)
+    if replaced:
+        last = tx[RunTable].newest()
+        for it in replaced:
+            tx[Sql].insert("ref_supersessions", newer_id=entry.memory, older_id=it, made_after=last)
+        cancel_of(tx, replaced)
+    if run is not None:
+        names = {"nodeId": node, "agentId": body.agent_id}
+        told = {name: it for name, it in names.items() if it is not None}
+        payload = {"memoryRef": ref, "memoryId": entry.id, **told, "tags": body.tags}  # RFC 0057
+        tx[RunTable].tell(run, RunEventType.WRITTEN, payload, node)
+        tx[RunTable].hear(run, ref)
+    fired = fire_met(tx, ref, entry)
+    arm(tx, entry.memory, conditions)
+    return Written(value=entry, is_new=True, fired=fired)
+
+
+def put_again(tx: Transaction, ids: Ids, body: RefEntryBody, _: Screened) -> Written[RefEntry]:
+    """The entry as it was answered; AnswerLost if it is not live any more."""
+    tx.caller.require_refs()
+    (entry,) = tx[RefTable].some([MemoryId(int(ids["memory"]))])
+    if tx[RefTable].get(body.memory_ref, entry.id) != entry:
+        raise AnswerLost
+    return Written(value=entry, is_new=bool(ids["is_new"]))
+
+
+def delete_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: RunId | None) -> None:
+    tx.caller.require_refs()
+    within = None if run is None else open_run(tx, run)
+    found = tx[RefTable].get(ref, entry)
+    if found is None:
+        raise no_entry()
+    removed(tx, found.memory)
+    if within is not None:
+        payload = {"memoryRef": ref, "memoryId": found.id}
+        tx[RunTable].tell(within, RunEventType.DELETED, payload)
+        tx[RunTable].hear(within)
+
+
+def deleted_again(
+    tx: Transaction, _: Ids, __: MemoryRef, ___: RefEntryId, ____: RunId | None
+) -> None:
+    tx.caller.require_refs()
+
+
+def removed(tx: Transaction, memory: MemoryId) -> None:
+    """Delete an entry that is there."""
+    tx[Sql].run(
+        "UPDATE ref_entries SET deleted_after = :after WHERE memory_id = :id",
+        id=memory,
+        after=tx[RunTable].newest(),
+    )
+    cancel_of(tx, [memory])
+    (held,) = tx[MemoryTable].loaded([memory])
+    gone = replace(held, deleted_at=tx.now)
+    revised(tx, held, gone, ChangeKind.DELETED, has_new_text=False)

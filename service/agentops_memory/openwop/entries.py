@@ -1,0 +1,419 @@
+"""Entries of refs: memories that never change, each with a row beside it."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import Field
+
+from ..engine.engine import Transaction
+from ..memory.model.memory import Lifecycle, Memory, MemoryId, Text
+from ..memory.model.space import MemoryRef, Space
+from ..memory.sql.memories import SpaceTable
+from ..memory.sql.rows import (
+    EARLIEST,
+    LAST,
+    count,
+    end_of,
+    instant,
+    member,
+    micros,
+    optional_micros,
+    tag_tuple,
+)
+from ..memory.sql.table import Sql, Table
+from ..memory.writes import created
+from ..record import CamelRecord, Milliseconds
+from .model.runs import RunId
+from .refs import (
+    JsonObject,
+    Offset,
+    RefEntryId,
+    Snapshot,
+    put_by,
+    ref_entry_id,
+    stable_id,
+    superseded,
+    there,
+    undeleted_at,
+    values,
+)
+
+T = TypeVar("T")
+
+ENTRY_TYPE = "memory"
+ALL = 1 << 62  # rows
+
+
+class Method(StrEnum):
+    """How the text of an entry came to be."""
+
+    PUT = "put"
+    EXTRACT = "extract-1"  # a rule has chosen from what others say
+    HOST = "host"  # a host has written it in place of others
+
+
+class Origin(CamelRecord):
+    """Who wrote an entry, and how."""
+
+    run: RunId | None = Field(default=None, serialization_alias="runId")
+    node: str | None = Field(default=None, serialization_alias="nodeId")
+    agent: str | None = Field(default=None, serialization_alias="agentId")
+    method: Method = Field(default=Method.PUT, exclude=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefDraft:
+    """An entry to be put."""
+
+    ref: MemoryRef
+    content: str
+    tags: tuple[str, ...] = ()
+    id: RefEntryId | None = None
+    origin: Origin = Origin()  # noqa: RUF009 - frozen
+
+
+class RefEntry(CamelRecord):
+    """An entry of a ref."""
+
+    id: RefEntryId
+    memory: MemoryId = Field(exclude=True)
+    uid: str = Field(exclude=True)
+    content: str
+    tags: tuple[str, ...]
+    created_at: Milliseconds
+    expires_at: Milliseconds | None = None
+
+    @property
+    def cursor(self) -> RefEntryId:
+        """An id that no other entry ever has: a name may be given again."""
+        return ref_entry_id(self.uid, None)
+
+
+class Provenance(CamelRecord):
+    """Where an entry comes from, and what replaces it."""
+
+    memory_ref: MemoryRef
+    memory_id: RefEntryId
+    origin: Origin = Field(serialization_alias="writtenBy")
+    method: Method
+    derived_from: tuple[RefEntryId, ...]
+    superseded_by: tuple[RefEntryId, ...] | None = None
+    seen: int
+    last_seen_at: Milliseconds
+
+
+class Recorded(NamedTuple):
+    """An event that no run of a host has caused, and the refs that it is about."""
+
+    payload: JsonObject
+    refs: Sequence[str] = ()
+
+
+class ListedRef(NamedTuple):
+    """What is known of a listed entry before its content is read."""
+
+    memory: MemoryId
+    size: int  # bytes of its content
+    length: int  # code points
+
+
+def added(
+    tx: Transaction,
+    draft: RefDraft,
+    *,
+    ends: datetime | None = None,
+    like: Memory | None = None,
+) -> RefEntry:
+    """A new entry; in place of another one, when it was put, and seen as often."""
+    memory = created(
+        tx,
+        Memory(
+            uid=tx.new_uid(tx.now),
+            session=None,
+            space=_space_of(tx, draft.ref),
+            key=None,
+            text=Text(type=ENTRY_TYPE, title="", content=draft.content, tags=draft.tags),
+            duplicates=like.duplicates if like else 1,
+            last_seen_at=like.last_seen_at if like else tx.now,
+            created_at=like.created_at if like else tx.now,
+            updated_at=tx.now,
+            lifecycle=Lifecycle(expires_at=ends),
+        ),
+    )
+    space, _ = tx[SpaceTable].placed(memory.space)
+    origin = draft.origin
+    tx[Sql].insert(
+        "ref_entries", memory_id=memory.id, space_id=space, name=draft.id,
+        created_at=micros(memory.created_at), ends_at=optional_micros(ends),
+        run=origin.run, node=origin.node, agent=origin.agent, method=origin.method.value,
+        **_measures(memory),
+    )  # fmt: skip
+    _tag(tx[Sql], memory, space)
+    return RefEntry(
+        id=ref_entry_id(memory.uid, draft.id), memory=memory.id, uid=memory.uid,
+        content=draft.content, tags=draft.tags, created_at=memory.created_at, expires_at=ends,
+    )  # fmt: skip
+
+
+def _space_of(tx: Transaction, ref: MemoryRef) -> Space:
+    """The ref's space, which is made where nothing was ever put there."""
+    row = tx[Sql].first(
+        tuple,
+        """SELECT s.scope, s.id, s.area, s.partition
+             FROM refs f
+             JOIN spaces s ON s.id = f.space_id
+            WHERE f.ref = :ref""",
+        ref=ref,
+    )
+    if row is None:
+        space = Space.of_ref(tx.new_uid(tx.now))
+        id_, _ = tx[SpaceTable].placed(space)
+        tx[Sql].insert("refs", space_id=id_, ref=ref)
+        return space
+    scope, *place = row
+    space = Space.of_ref(scope)
+    tx[SpaceTable].know(space, *place)
+    return space
+
+
+def measure(tx: Transaction, memory: Memory) -> None:
+    """Update what lies beside a memory whose text was redacted."""
+    tx[Sql].run(
+        "UPDATE ref_entries SET size = :size, length = :length WHERE memory_id = :id",
+        id=memory.id,
+        **_measures(memory),
+    )
+    tx[Sql].run("DELETE FROM ref_tags WHERE memory_id = :id", id=memory.id)
+    space, _ = tx[SpaceTable].placed(memory.space)
+    _tag(tx[Sql], memory, space)
+
+
+def _measures(memory: Memory) -> dict[str, int]:
+    content = memory.text.content
+    return {"size": len(content.encode()), "length": len(content)}
+
+
+def _tag(sql: Sql, memory: Memory, space: int) -> None:
+    at = micros(memory.created_at)
+    for tag in dict.fromkeys(memory.text.tags):
+        sql.insert("ref_tags", memory_id=memory.id, space_id=space, tag=tag, created_at=at)
+
+
+ENTRY = "e.name, m.uid, m.id, m.content, m.tags, m.created_at, l.expires_at"
+
+
+def entry_of(row: Any) -> RefEntry:
+    """The entry in a row of ENTRY."""
+    name, uid, id_, content, tags, created_at, expires_at = row
+    return RefEntry(
+        id=ref_entry_id(uid, name), memory=MemoryId(id_), uid=uid, content=content,
+        tags=tag_tuple(tags), created_at=instant(created_at), expires_at=end_of(id_, expires_at),
+    )  # fmt: skip
+
+
+_PROVENANCE = """e.name, m.uid, m.id, e.run, e.node, e.agent, e.method, m.duplicates,
+                 m.last_seen_at"""
+_SOURCES = """SELECT older_id
+                FROM ref_supersessions
+               WHERE newer_id = :memory AND ended_after IS NULL
+               UNION
+              SELECT source_id FROM derivations WHERE memory_id = :memory"""
+_NEWER = """SELECT newer_id
+              FROM ref_supersessions
+             WHERE older_id = :memory AND ended_after IS NULL"""
+_NEWEST_FIRST = "ORDER BY created_at DESC, memory_id DESC"
+_IS_NO_END = f"e.ends_at NOT BETWEEN {EARLIEST} AND {LAST}"  # damaged, so that it may be lost
+
+
+@dataclass(eq=False)
+class RefTable(Table):
+    """The entries of refs. With a snapshot, as they were then; without one, as they are.
+
+    What has expired is never there.
+    """
+
+    _now: datetime
+
+    def get(self, ref: MemoryRef, id_: RefEntryId, at: Snapshot | None = None) -> RefEntry | None:
+        """The entry, also one that others supersede."""
+        return self._one(entry_of, ENTRY, ref, id_, at)
+
+    def some(self, memories: Sequence[MemoryId]) -> list[RefEntry]:
+        """The entries that these memories are, in their order."""
+        rows = self._execute(
+            f"""SELECT {ENTRY}
+                  FROM {self._sql.ids("given")}
+                 {self._sql.leads} ref_entries e ON e.memory_id = given.value
+                  JOIN memories m ON m.id = e.memory_id
+                  LEFT JOIN lifecycles l ON l.memory_id = m.id
+              ORDER BY given.key""",
+            ids=json.dumps(list(memories)),
+        )
+        return list(self._intact(rows, entry_of))
+
+    def provenance(self, ref: MemoryRef, id_: RefEntryId) -> Provenance | None:
+        """Where the entry comes from."""
+        row = self._one(tuple, _PROVENANCE, ref, id_)
+        if row is None:
+            return None
+        name, uid, memory, run, node, agent, method_, seen, last_seen_at = row
+        method = member(Method, method_, Method.PUT)
+        return Provenance(
+            memory_ref=ref,
+            memory_id=ref_entry_id(uid, name),
+            origin=Origin(run=run, node=node, agent=agent, method=method),
+            method=method,
+            derived_from=self._linked(_SOURCES, memory),
+            superseded_by=self._linked(_NEWER, memory) or None,
+            seen=count(seen),
+            last_seen_at=instant(last_seen_at),
+        )
+
+    def listed(
+        self, ref: MemoryRef, at: Snapshot | None, *, tag: str | None, before: RefEntryId | None
+    ) -> Iterator[ListedRef] | None:
+        """Entries that no other one supersedes, newest first, read as far as they are needed.
+
+        `before` is the id of an entry, or its cursor, also of a deleted one: those older than
+        it; None if it is unknown.
+        """
+        given: dict[str, object] = {"ref": ref, "tag": tag, **self._at(at)}
+        condition = f"{there(at)} AND NOT {superseded(at)}"
+        if before is not None:
+            # Of those that had a name, the newest; in a snapshot the one that it has.
+            seen = "" if at is None else f"WHERE {put_by('e')} AND {undeleted_at('e')}"
+            row = self._first(
+                tuple,
+                f"""SELECT e.created_at, e.memory_id
+                      FROM {_named(before, has_no_name=False)} {seen}
+                  ORDER BY e.memory_id DESC
+                     LIMIT 1""",
+                **_names(ref, before),
+                **values(at),
+            )
+            if row is None:
+                return None
+            given["created_at"], given["before"] = row
+            condition += " AND (e.created_at, e.memory_id) < (:created_at, :before)"
+        rows = self._stream(self._listing(tag, at, condition), **given)
+        return (
+            ListedRef(MemoryId(id_), count(size), count(length)) for id_, size, length, *_ in rows
+        )
+
+    def has_lost(
+        self, ref: MemoryRef, at: Snapshot, until: datetime, since: Offset | None = None
+    ) -> bool:
+        """Whether something of a snapshot had expired by then, or was erased.
+
+        What was still there after the event `since`, and has expired by now, is no loss.
+        """
+        return self._exists(
+            f"""SELECT 1
+                  FROM refs f
+                 {self._sql.leads} ref_losses e ON e.space_id = f.space_id
+                 WHERE f.ref = :ref AND e.memory_id <= :high AND e.deleted_after >= :offset
+                       AND (e.ends_at IS NULL OR e.ends_at > :at OR {_IS_NO_END})
+                       AND NOT coalesce(e.deleted_after >= :since AND e.ends_at > :until
+                                        AND e.ends_at <= :now, FALSE)
+                 UNION ALL
+                SELECT 1
+                  FROM refs f
+                 {self._sql.leads} ref_entries e {self._sql.hint("ref_entries_by_end")}
+                       ON e.space_id = f.space_id
+                 WHERE f.ref = :ref AND {put_by("e")} AND {undeleted_at("e")}
+                       AND e.ends_at IS NOT NULL
+                       AND ((e.ends_at > :at AND e.ends_at <= :until) OR {_IS_NO_END})
+                 LIMIT 1""",
+            ref=ref, at=micros(at.at), until=micros(until), since=since, **self._at(at),
+        )  # fmt: skip
+
+    def _at(self, at: Snapshot | None = None) -> dict[str, object]:
+        """The instant of the conditions: a clock that went back brings nothing into a snapshot."""
+        return {"now": micros(max(self._now, at.at) if at else self._now), **values(at)}
+
+    def _one(
+        self,
+        made: Callable[[Any], T],
+        columns: str,
+        ref: MemoryRef,
+        id_: RefEntryId,
+        at: Snapshot | None = None,
+    ) -> T | None:
+        """What is made of an entry's row, in one statement whatever there is."""
+        return self._first(
+            made,
+            f"""SELECT {columns}
+                  FROM {_named(id_)}
+                  LEFT JOIN lifecycles l ON l.memory_id = m.id
+                 WHERE {there(at)}
+              ORDER BY m.id DESC
+                 LIMIT 1""",
+            **_names(ref, id_),
+            **self._at(at),
+        )
+
+    def _listing(self, tag: str | None, at: Snapshot | None, condition: str) -> str:
+        """The statement of a list."""
+        leads = self._sql.leads
+        if tag is not None:
+            return f"""SELECT e.memory_id, e.size, e.length
+                         FROM refs f
+                        {leads} ref_tags t ON t.space_id = f.space_id
+                        {leads} ref_entries e ON e.memory_id = t.memory_id
+                        WHERE f.ref = :ref AND t.tag = :tag AND {condition}
+                     ORDER BY t.created_at DESC, t.memory_id DESC"""
+        kept = self._leg("ref_entries_in_time", "e.deleted_after IS NULL")
+        if at is None:
+            return f"{kept} AND {condition} ORDER BY e.created_at DESC, e.memory_id DESC"
+        gone = self._leg("ref_entries_deleted", "e.deleted_after >= :offset")
+        # What was deleted since is put in order before more is asked of it.
+        return f"""SELECT e.memory_id, e.size, e.length
+                     FROM ({kept} AND {put_by("e")}
+                           UNION ALL
+                           {gone} AND {put_by("e")} {_NEWEST_FIRST} LIMIT {ALL}) e
+                    WHERE {condition}
+                          {self._sql.reordered("e.created_at DESC, e.memory_id DESC")}"""
+
+    def _leg(self, index: str, which: str) -> str:
+        return f"""SELECT e.memory_id, e.size, e.length, e.created_at, e.deleted_after,
+                          e.renews
+                     FROM refs f
+                    {self._sql.leads} ref_entries e {self._sql.hint(index)}
+                          ON e.space_id = f.space_id
+                    WHERE f.ref = :ref AND {which}"""
+
+    def _linked(self, linked: str, memory: MemoryId) -> tuple[RefEntryId, ...]:
+        rows = self._execute(
+            f"""SELECT m.uid, e.name
+                  FROM ref_entries e
+                  JOIN memories m ON m.id = e.memory_id
+                 WHERE e.memory_id IN ({linked}) AND {there(None)}
+              ORDER BY e.memory_id""",
+            memory=memory,
+            **self._at(),
+        )
+        return tuple(ref_entry_id(uid, name) for uid, name in rows)
+
+
+def _named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
+    """The entries of a ref that have had an id: a name is free again after a deletion.
+
+    A stable id is the id of those alone that have no name.
+    """
+    if stable_id(id_) is None:
+        return """refs f
+                  JOIN ref_entries e ON f.ref = :ref AND e.space_id = f.space_id AND e.name = :name
+                  JOIN memories m ON m.id = e.memory_id"""
+    nameless = "AND e.name IS NULL" if has_no_name else ""
+    return f"""memories m
+               JOIN ref_entries e ON m.uid = :uid AND e.memory_id = m.id {nameless}
+               JOIN refs f ON f.space_id = e.space_id AND f.ref = :ref"""
+
+
+def _names(ref: MemoryRef, id_: RefEntryId) -> dict[str, object]:
+    """The values that `_named` names."""
+    return {"ref": ref, "name": id_, "uid": stable_id(id_)}

@@ -1,0 +1,89 @@
+"""What the fields of OpenWOP's bodies may hold."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from ..http.bodies import GIVEN, Instant
+from ..http.faults import fault
+from ..http.paging import instant
+from ..memory.model.space import MemoryRef
+from ..recall.text.normalization import clean
+from ..recall.text.visible import has_controls
+from .refs import (
+    AGENT_LENGTHS,
+    LONGEST_ID,
+    LONGEST_NODE,
+    LONGEST_REF,
+    LONGEST_RUN,
+    LONGEST_TAG,
+    MAX_CONTENT,
+    MAX_TAGS,
+    RefEntryId,
+    is_malformed,
+    is_reserved,
+    reserved,
+)
+
+CAMEL = ConfigDict(**GIVEN, alias_generator=to_camel, populate_by_name=True)
+
+
+def _must(holds: Callable[[str], bool], problem: str) -> AfterValidator:
+    def checked(text: str) -> str:
+        if not holds(text):
+            raise fault(problem)
+        return text
+
+    return AfterValidator(checked)
+
+
+def _tags(tags: list[str]) -> list[str]:
+    kept = list(dict.fromkeys(filter(None, tags)))
+    if len(kept) > MAX_TAGS:
+        raise fault(f"has at most {MAX_TAGS} items")
+    if next(reserved(tuple(kept)), None) is not None:
+        raise fault("has a tag that only the service gives")
+    return kept
+
+
+Exact = _must(lambda text: clean(text) == text, "must have no NUL and no lone surrogate")
+Printable = _must(lambda text: not has_controls(text), "must have no control characters")
+ZonedText = _must(
+    lambda text: instant(text, needs_offset=True) is not None,
+    "must be an RFC 3339 time with an offset",
+)
+Zoned = Annotated[Instant, ZonedText]
+MemoryRefText = Annotated[
+    MemoryRef,
+    Exact,
+    _must(lambda text: not is_malformed(text), "is no memory ref"),
+    Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST_REF}, examples=["mem://notes"]),
+]
+EntryName = Annotated[RefEntryId, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
+OwnName = Annotated[
+    EntryName, _must(lambda name: not is_reserved(name), "has a form that only the service gives")
+]
+RunName = Annotated[
+    str,
+    Field(min_length=1, max_length=LONGEST_RUN),
+    Exact,
+    Printable,
+    _must(lambda name: "/" not in name, "must have no slash"),
+]
+Node = Annotated[str, Field(min_length=1, max_length=LONGEST_NODE), Exact, Printable]
+AgentName = Annotated[
+    str, Field(min_length=AGENT_LENGTHS[0], max_length=AGENT_LENGTHS[-1]), Exact, Printable
+]
+Workflow = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
+Tags = Annotated[list[Annotated[str, Field(max_length=LONGEST_TAG), Exact]], AfterValidator(_tags)]
+ContentText = Annotated[
+    str,
+    Exact,
+    _must(lambda text: text.strip() != "", "must not be blank"),
+    _must(
+        lambda text: len(text.encode()) <= MAX_CONTENT,
+        f"has at most {MAX_CONTENT:,} bytes of UTF-8",
+    ),
+]
