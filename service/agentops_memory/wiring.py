@@ -29,11 +29,11 @@ from .openintent.rules.search import AgentSearch
 from .openintent.rules.tasks import Tasks
 from .openwop.commitments import Commitments, Firing
 from .openwop.model.passes import PassKind
+from .openwop.proposals import Proposals
 from .openwop.routes import OpenWopServices
 from .openwop.rules.entries import RefEntries
 from .openwop.rules.forgetting import Forgetting
 from .openwop.rules.passes.passes import Passes
-from .openwop.rules.proposals.proposals import Proposals
 from .openwop.rules.runs import Runs
 from .operations.files.redaction import RedactionFile
 from .recall.recall import Recall

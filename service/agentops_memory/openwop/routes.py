@@ -23,21 +23,19 @@ from ..http.request_ids import Refused
 from ..memory.model.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too
-from . import adapter, commitments, host_runs
+from . import adapter, commitments, host_runs, proposals
 from .adapter import RefEntries
 from .api import BASE, LONGEST_BODY
+from .artifacts import ArtifactInvalid, ArtifactKind
 from .commitments import Commitments, ConditionKind
 from .host_runs import Runs
 from .model.passes import Trigger
-from .model.proposals import ArtifactKind
 from .passes import routes as passes
-from .proposals import routes as proposals
+from .proposals import ACTIVATION, Proposals
 from .refs import MAX_CONTENT, MemoryChanged, marked
 from .rules.forgetting import Forgetting
 from .rules.passes.passes import Passes
 from .rules.passes.rules import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded
-from .rules.proposals.proposals import Proposals
-from .rules.proposals.rules import ACTIVATION, ArtifactInvalid
 from .runs import SnapshotLost
 
 JsonObject = dict[str, Any]

@@ -21,16 +21,21 @@ from ..memory.sql.receipts import ReceiptTable
 from ..memory.sql.revisions import RevisionTable, VersionTable
 from ..memory.sql.sessions import SessionTable, TranscriptTable
 from ..memory.sql.stores import StoreTable
+from ..memory.sql.table import Sql
 from ..memory.writes import known
 from ..openintent.rules.changes import redact_entry
 from ..openintent.sql.entries import AgentTable
 from ..openwop.commitments import screen_tags, tags_of
 from ..openwop.entries import RefTable, measure
-from ..openwop.model.proposals import Proposal, ProposalId
-from ..openwop.rules.proposals.artifacts import artifact_of
-from ..openwop.rules.proposals.rules import known_proposal, redacted
+from ..openwop.proposals import (
+    Proposal,
+    find_proposal,
+    proposal_sizes,
+    proposals_of,
+    redact_proposal,
+    redacted,
+)
 from ..openwop.rules.screen import Screen, screened
-from ..openwop.sql.proposals import ProposalTable
 from ..recall.text.normalization import content_hash, sha256_of
 from ..recall.text.summary import Transcript
 from ..secrets.redaction import Rules
@@ -64,7 +69,7 @@ class SecretFinding:
     store: StoreId | None = None
     entry: EntryId | None = None
     numbers: tuple[int, ...] = ()
-    proposal: ProposalId | None = None
+    proposal: str | None = None
     kinds: Mapping[str, int] = field(default_factory=dict)
     in_names: Mapping[str, int] = field(default_factory=dict)
 
@@ -117,7 +122,7 @@ class Scan:
 def size(tx: Transaction) -> int:
     stores = tx[StoreTable].page(EVERY_STORE, Page(limit=MAX_STORES)).items
     rows = tx[MemoryTable].total() + tx[SessionTable].count(None) + len(stores)
-    return rows + tx[ProposalTable].total()
+    return rows + tx[Sql].number("SELECT count(*) FROM proposals")
 
 
 def memory_page(tx: Transaction, after: MemoryId, rules: Rules) -> tuple[MemoryId, ScanPage] | None:
@@ -163,19 +168,20 @@ def version_page(
 
 def proposal_page(tx: Transaction, after: int, rules: Rules) -> tuple[int, ScanPage] | None:
     room, numbers = MAX_PAGE_SIZE, []
-    for listed in tx[ProposalTable].every(after, PAGE):
-        numbers.append(listed.number)
-        room -= listed.size
+    for number, bytes_ in proposal_sizes(tx, after, PAGE):
+        numbers.append(number)
+        room -= bytes_
         if room < 0:
             break
-    findings = (find_in_proposal(each, rules) for each in tx[ProposalTable].some(numbers))
+    findings = (find_in_proposal(each, rules) for each in proposals_of(tx, numbers))
     return (numbers[-1], _page(len(numbers), findings)) if numbers else None
 
 
 def find_in_proposal(proposal: Proposal, rules: Rules) -> SecretFinding | None:
     redactor, names = Redactor(rules), Redactor(rules)
     redacted(Screen(redactor), proposal)
-    for name in (*proposal.source_runs, proposal.synthesizer or ""):
+    source = proposal.provenance
+    for name in (*source.source_run_ids, source.synthesizer_model or ""):
         Screen(names).text(name)
     return _finding(SecretFinding(proposal=proposal.id), redactor, names)
 
@@ -313,7 +319,7 @@ def redact(tx: Transaction, findings: Sequence[SecretFinding], rules: Rules) -> 
 def _current(tx: Transaction, finding: SecretFinding) -> SecretFinding | None:
     """The finding with its project's current name; None if its row was erased meanwhile."""
     if finding.proposal is not None:
-        return finding if tx[ProposalTable].get(finding.proposal) else None
+        return finding if find_proposal(tx, finding.proposal) else None
     if finding.store is not None:
         return finding if _is_stored(tx, finding.store, finding.entry) else None
     if finding.memory is not None:
@@ -351,7 +357,7 @@ def _redact_project(
 def _redact_one(tx: Transaction, finding: SecretFinding, rules: Rules) -> int:
     """Redact anything but a session; the number of revisions that were redacted."""
     if finding.proposal is not None:
-        _redact_proposal(tx, finding.proposal, rules)
+        redact_proposal(tx, finding.proposal, Screen(Redactor(rules)))
         return 0
     if finding.store is None:
         return 0 if finding.memory is None else _redact_memory(tx, finding.memory, rules)
@@ -395,13 +401,6 @@ def _redact_ref_entry(tx: Transaction, id_: MemoryId, redactor: Redactor) -> Non
     measure(tx, clean)
     screen_tags(tx, id_, Screen(redactor))
     tx[MemoryTable].must_scrub(id_)
-
-
-def _redact_proposal(tx: Transaction, id_: ProposalId, rules: Rules) -> None:
-    """Redact a proposal; what is applied of it is named by its new bytes from then on."""
-    proposal = known_proposal(tx, id_)
-    clean = redacted(Screen(Redactor(rules)), proposal)
-    tx[ProposalTable].redact(clean, artifact_of(clean.artifact) if proposal.is_intact else None)
 
 
 def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory:

@@ -8,39 +8,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentops_memory.errors import OverQuota
-from agentops_memory.http.bodies import written
 from agentops_memory.http.endpoint import current_caller
 from agentops_memory.http.protocol import Handler, Operation
 from agentops_memory.memory.model.access import Caller, Role
+from agentops_memory.openwop import proposals as of_proposals
 from agentops_memory.openwop.memory.discovery import BASE
-from agentops_memory.openwop.model.proposals import (
-    ArtifactKind,
-    ProposalDraft,
-    ProposalQuery,
-    ProposalState,
-)
-from agentops_memory.openwop.proposals import routes as proposal_routes
-from agentops_memory.openwop.proposals.routes import PROPOSALS
-from agentops_memory.openwop.rules.proposals.proposals import Proposals
+from agentops_memory.openwop.proposals import PROPOSALS, ProposalBody, Proposals, ProposalState
 from agentops_memory.openwop.rules.turns import Turns
 
 SAMPLE = "/v1/host/sample"
 
-DRAFT = ProposalDraft(
-    kind=ArtifactKind.PROMPT_TEMPLATE,
-    artifact=written(
-        {"templateId": "conformance", "version": "1", "text": "Say what has changed."}
-    ).decode(),
-    title="A template for tests",
-    source_runs=("conformance",),
-)
+DRAFT = ProposalBody.model_validate({
+    "kind": "prompt-template",
+    "artifact": {"templateId": "conformance", "version": "1", "text": "Say what has changed."},
+    "title": "A template for tests",
+    "provenance": {"sourceRunIds": ["conformance"]},
+})  # fmt: skip
 
 
 def operations(proposals: Proposals) -> Sequence[Operation]:
     """The operations on proposals, as the sample host has them."""
     return [
         _under_sample(each, proposals)
-        for each in proposal_routes.operations(proposals)
+        for each in of_proposals.operations(proposals)
         if each.path.startswith(PROPOSALS)
     ]
 
@@ -72,8 +62,7 @@ class WithDraft:
         return await self.handler(request)
 
     async def _provide(self, caller: Caller) -> None:
-        query = ProposalQuery(state=ProposalState.DRAFT, limit=1)
         async with self.turns.of(caller):  # one is enough
-            if not (await self.proposals.page(caller, query)).proposals:
+            if not (await self.proposals.list(caller, state=ProposalState.DRAFT, limit=1)).items:
                 with suppress(OverQuota):  # what is there can be read
-                    await self.proposals.create(caller, DRAFT)
+                    await self.proposals.create(caller, body=DRAFT)

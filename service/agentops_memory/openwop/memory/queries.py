@@ -1,8 +1,6 @@
 """What a request of OpenWOP says beside its body: refs, bounds, cursors."""
 
 import re
-from enum import StrEnum
-from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
@@ -11,7 +9,6 @@ from ...errors import BadFields
 from ...http.requests import exact_parameter
 from ...memory.model.space import MemoryRef
 from ...recall.text.normalization import REPLACEMENT
-from ..model.proposals import ArtifactKind, InstalledRef, ProposalId, ProposalQuery, ProposalState
 from ..model.runs import Offset, RunId
 
 SHOWN = 100  # rows of a page
@@ -19,9 +16,6 @@ MOST_LISTED = 1000  # refs, events
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _DIGITS = 18  # that are read: a larger number is as good as this one
-
-
-E = TypeVar("E", bound=StrEnum)
 
 
 class Asked:
@@ -68,24 +62,6 @@ class Asked:
     def after_event(self) -> Offset:
         return Offset(self.number("after") or 0)
 
-    def proposals(self) -> ProposalQuery:
-        """Which proposals are listed."""
-        after = self.text("after")
-        return ProposalQuery(
-            state=self.member("state", ProposalState),
-            kind=self.member("kind", ArtifactKind),
-            after=None if after is None else ProposalId(after),
-            limit=self.limit(SHOWN, MOST_LISTED),
-        )
-
-    def member(self, name: str, of: type[E]) -> E | None:
-        """One of a closed set."""
-        said = self.text(name)
-        if said is not None and said not in set(of):
-            self._faults.append((name, f"must be one of {', '.join(of)}"))
-            return None
-        return None if said is None else of(said)
-
     def done(self) -> None:
         """Refuse with BadFields if something is wrong."""
         if self._faults:
@@ -95,16 +71,6 @@ class Asked:
 def run_in_path(request: Request) -> RunId:
     """The id in the path, exactly; BadFields for what is no text."""
     return RunId(text_in_path(request, "runId"))
-
-
-def proposal_in_path(request: Request) -> ProposalId:
-    """The same, of a proposal."""
-    return ProposalId(text_in_path(request, "proposalId"))
-
-
-def artifact_in_path(request: Request) -> InstalledRef:
-    """The same, of what is installed."""
-    return InstalledRef(text_in_path(request, "artifactRef"))
 
 
 def text_in_path(request: Request, name: str) -> str:

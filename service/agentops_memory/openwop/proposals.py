@@ -1,0 +1,600 @@
+"""Proposals: artifacts that hosts hand in, inert until one of them is applied (RFC 0096).
+
+Nothing removes a proposal, and no other route, list or search shows one that is not applied.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from hashlib import sha256
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, Field, PlainSerializer
+
+from ..engine.callbacks import Audit
+from ..engine.engine import Engine, Ids, Transaction
+from ..errors import BadFields, Conflict, NotFound
+from ..http.bodies import WRITTEN
+from ..http.protocol import Operation
+from ..memory.idempotency import IdempotentRequest, idempotent, is_due
+from ..memory.limits import require_margin, require_room
+from ..memory.model.access import Caller, Role
+from ..memory.model.stores import Written
+from ..memory.redactor import Redaction
+from ..memory.sql.rows import StrictRow, count, instant, micros, tag_array, tag_tuple
+from ..memory.sql.table import Sql
+from ..recall.text.instants import EPOCH, MICROSECOND
+from ..recall.text.json_words import stored_object
+from ..record import CamelRecord, Milliseconds, Record
+from .api import BASE, Page, Param, choice, limit, op
+from .artifacts import (
+    MAX_ARTIFACT,
+    AppliedProposal,
+    ArtifactInvalid,
+    ArtifactKind,
+    ArtifactObject,
+    ArtifactText,
+    ListedArtifacts,
+    artifact_columns,
+    installed_ref,
+    list_artifacts,
+    missing,
+    number_of,
+    proposal_in,
+    screened,
+)
+from .entries import Recorded
+from .fields import CAMEL, Exact, Printable, RunName
+from .model.runs import RunEventType
+from .refs import IsCurrent, Screen, ScreenOutdated, Turns, fitting, require_plain, written
+from .sql.runs import RunTable
+
+PROPOSALS, ARTIFACTS = f"{BASE}/proposals", f"{BASE}/artifacts"
+ACTIVATION = "packs:publish"  # the scope that a proposal is applied with; here the role admin
+
+LONGEST_TITLE, LONGEST_RATIONALE, LONGEST_MODEL = 256, 10_000, 256  # code points
+MAX_SOURCES = 100  # runs
+
+
+class ProposalState(StrEnum):
+    """Where a proposal is. The last two are ends; an applied one can only be archived."""
+
+    DRAFT = "draft"
+    REVISED = "revised"
+    APPLIED = "applied"
+    REJECTED = "rejected"
+    ARCHIVED = "archived"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be revised, applied, rejected or archived."""
+        return self in (ProposalState.DRAFT, ProposalState.REVISED)
+
+
+class ProposalStateConflict(Conflict):
+    """The state of a proposal does not allow this move."""
+
+    code = "proposal_state_conflict"
+
+    def __init__(self, sentence: str = "The proposal's state does not allow this.") -> None:
+        super().__init__(sentence)
+
+
+class ProvenanceOfProposal(CamelRecord):
+    """Where a proposal comes from."""
+
+    source_run_ids: tuple[str, ...]
+    synthesizer_model: str | None = None
+
+
+class ProposalOwner(Record):
+    """Whose a proposal is; the principal is the key that made it."""
+
+    tenant: str
+    principal: str | None = None
+
+
+class Proposal(CamelRecord):
+    """A proposal, as it is stored and answered."""
+
+    id: str  # `prop_` and the digits of a stable id
+    kind: ArtifactKind
+    state: ProposalState
+    title: str | None = None
+    rationale: str | None = None
+    # The stored text of a JSON object, for which `json_bytes` leaves room.
+    artifact: Annotated[str, PlainSerializer(lambda _: {}, return_type=dict[str, Any])]
+    provenance: ProvenanceOfProposal
+    # An earlier proposal, or what is installed of it; empty for none, which is answered as null.
+    duplicate_of: Annotated[str, PlainSerializer(lambda it: it or None, return_type=str | None)]
+    owner: ProposalOwner
+    activation: AppliedProposal | None = None
+    created_at: Milliseconds
+    updated_at: Milliseconds
+    number: int = Field(exclude=True)
+    checksum: bytes = Field(exclude=True)  # SHA-256 of the artifact when it was stored
+    revision: int = Field(exclude=True)  # 0 for a new one
+
+    @property
+    def installed(self) -> str:
+        """The name of the artifact once it is applied."""
+        return installed_ref(self.kind, self.id, self.checksum)
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the artifact is byte for byte what was stored."""
+        return sha256(self.artifact.encode()).digest() == self.checksum
+
+    def in_state(self, state: ProposalState, **changes: object) -> "Proposal":
+        is_applied = state is ProposalState.APPLIED
+        applied = AppliedProposal(installed_artifact_ref=self.installed) if is_applied else None
+        return self.model_copy(update={"state": state, "activation": applied, **changes})
+
+    def json_bytes(self) -> bytes:
+        """As it is sent: the artifact as it is stored, or without members if that is damaged."""
+        sent, name = super().json_bytes(), b'"artifact":'  # in a text its quotes are escaped
+        if not (self.is_intact or stored_object(self.artifact)):
+            return sent
+        return sent.replace(name + b"{}", name + self.artifact.encode(), 1)
+
+
+class ListedProposals(Record):
+    """Proposals, the oldest first; `next` is the id to go on with."""
+
+    proposals: list[Proposal]
+    next: str | None = None
+
+
+Title = Annotated[str, Field(max_length=LONGEST_TITLE), Exact]
+Rationale = Annotated[str, Field(max_length=LONGEST_RATIONALE), Exact]
+ModelName = Annotated[str, Field(min_length=1, max_length=LONGEST_MODEL), Exact, Printable]
+
+
+class ProposalSources(BaseModel):
+    """Where a proposal comes from: runs, and what made it of them."""
+
+    model_config = CAMEL
+    source_run_ids: Annotated[list[RunName], Field(max_length=MAX_SOURCES)]
+    synthesizer_model: ModelName | None = None
+
+
+class ProposalBody(BaseModel):
+    """A proposal to be made."""
+
+    model_config = CAMEL
+    kind: Literal["agent-pack", "workflow-chain-pack", "prompt-template", "automation"]
+    artifact: ArtifactObject
+    title: Title | None = None
+    rationale: Rationale | None = None
+    provenance: ProposalSources
+
+
+class ProposalChangeBody(BaseModel):
+    """What a revision replaces; the rest stays."""
+
+    model_config = CAMEL
+    title: Title | None = None
+    rationale: Rationale | None = None
+    artifact: ArtifactObject | None = None
+
+
+class ProposalMoveBody(BaseModel):
+    """Nothing is asked beside the move."""
+
+
+Body = TypeVar("Body", ProposalBody, ProposalChangeBody)
+Texts = TypeVar("Texts", ProposalBody, ProposalChangeBody, Proposal)
+
+
+def operations(proposals: "Proposals") -> Sequence[Operation]:
+    """Every operation on proposals, and on what is applied of them."""
+    it, one = proposals, f"{PROPOSALS}/{{proposalId}}"
+    kind = choice("kind", ArtifactKind, "Of this kind alone.")
+    return (
+        op("POST", PROPOSALS, "create_proposal", "Hand in an artifact for review; it is inert.",
+           it.create, role=Role.WRITER, body=ProposalBody, answer=Proposal, status=201,
+           headers=WRITTEN, refusals=(409,)),
+        op("GET", PROPOSALS, "list_proposals", "Proposals, the oldest first.",
+           it.list, role=Role.READER, answer=ListedProposals,
+           query=(
+               choice("state", ProposalState, "In this state alone."), kind, limit(),
+               Param(name="after", help="A proposal's id: those after it."),
+           )),
+        op("GET", one, "get_proposal", "One proposal.",
+           it.get, role=Role.READER, answer=Proposal, refusals=(404,)),
+        op("PATCH", one, "revise_proposal", "Replace texts of a proposal; nothing is installed.",
+           it.revise, role=Role.WRITER, body=ProposalChangeBody, answer=Proposal, headers=WRITTEN,
+           refusals=(404, 409)),
+        op("POST", f"{one}/apply", "apply_proposal", "Install the stored artifact, byte for byte.",
+           it.apply, role=Role.ADMIN, scope=ACTIVATION, body=ProposalMoveBody,
+           body_required=False, answer=AppliedProposal, refusals=(404, 409, 422)),
+        op("POST", f"{one}/reject", "reject_proposal", "Decline a proposal.",
+           partial(it.move, to=ProposalState.REJECTED), role=Role.WRITER, body=ProposalMoveBody,
+           body_required=False, answer=Proposal, refusals=(404, 409)),
+        op("DELETE", one, "archive_proposal",
+           "Put away a proposal; one that is applied is withdrawn.",
+           partial(it.move, to=ProposalState.ARCHIVED), role=Role.WRITER, answer=Proposal,
+           refusals=(404, 409)),
+        op("GET", ARTIFACTS, "list_artifacts", "What is installed.",
+           it.artifacts, role=Role.READER, answer=ListedArtifacts,
+           query=(kind, limit(), Param(name="after", help="A ref: those after it."))),
+        op("GET", f"{ARTIFACTS}/{{artifactRef}}", "get_artifact",
+           "What is installed under a ref, byte for byte.",
+           it.artifact, role=Role.READER, answer=ArtifactText, refusals=(404,)),
+    )  # fmt: skip
+
+
+class Unrecorded(Exception):
+    """The proposal is not as it was when the move was audited; it is to be read again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposals:
+    """The proposals of one service, for callers with access to every project.
+
+    NotFound for what is not there; ProposalStateConflict for a move that a state does not allow.
+    """
+
+    engine: Engine
+    redaction: Redaction
+    audit: Audit
+    _turns: Turns = field(default_factory=Turns)  # of each: what is audited is what is done
+
+    async def create(
+        self, caller: Caller, *, body: ProposalBody, idempotency: IdempotentRequest | None = None
+    ) -> Written[Proposal]:
+        """Make a proposal; BadFields for names that hold a secret, OverQuota."""
+        caller.require(Role.WRITER)
+        caller.require_refs()
+        work = idempotent(create_proposal, idempotency, again=_again, ids=_ids)
+        return await self._screened(caller, body, partial(self.engine.write, caller, work))
+
+    async def list(
+        self, caller: Caller, *, limit: int, after: str | None = None, **where: str | None
+    ) -> Page:
+        """Proposals in a state, of a kind, the oldest first; BadFields for an unknown `after`."""
+        found, has_more = await self.engine.read(caller, list_proposals, after, limit, **where)
+
+        def beside(shown: int) -> Mapping[str, object]:
+            goes_on = shown and (has_more or shown < len(found))
+            return {"next": found[shown - 1].id if goes_on else None}
+
+        return Page("proposals", found, beside)
+
+    async def get(self, caller: Caller, *, proposal_id: str) -> Proposal:
+        return await self.engine.read(caller, known_proposal, proposal_id)
+
+    async def revise(
+        self,
+        caller: Caller,
+        *,
+        proposal_id: str,
+        body: ProposalChangeBody,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Written[Proposal]:
+        """Replace texts of a proposal that is open; nothing is installed. OverQuota."""
+        caller.require(Role.WRITER)
+        caller.require_refs()
+        work = idempotent(revise_proposal, idempotency, again=_again, ids=_ids)
+        async with self._turns.of(caller, proposal_id):
+            write = partial(self.engine.write, caller, work, proposal_id)
+            return await self._screened(caller, body, write)
+
+    async def apply(self, caller: Caller, **request: Any) -> AppliedProposal:
+        """Install the stored artifact; ArtifactInvalid for one that lacks something."""
+        moved = await self.move(caller, to=ProposalState.APPLIED, **request)
+        return AppliedProposal(installed_artifact_ref=moved.installed)
+
+    async def move(
+        self,
+        caller: Caller,
+        *,
+        proposal_id: str,
+        to: ProposalState,
+        body: ProposalMoveBody | None = None,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Proposal:
+        """Apply, reject or archive a proposal that is open; one that is applied can be archived.
+
+        What is installed, or withdrawn, is audited before.
+        """
+        if to is ProposalState.APPLIED:
+            caller.require(Role.ADMIN, ACTIVATION)
+        caller.require(Role.WRITER)
+        caller.require_refs()
+        work = idempotent(move_proposal, idempotency, again=_again, ids=_ids)
+        async with self._turns.of(caller, proposal_id):
+            while True:
+                seen = await self.engine.read(caller, planned, proposal_id, to, idempotency)
+                if seen and ProposalState.APPLIED in (to, seen.state):
+                    action = "applied" if to is ProposalState.APPLIED else "withdrawn"
+                    await asyncio.to_thread(
+                        self.audit, caller, f"proposal.{action}", tenant=caller.tenant,
+                        proposal=seen.id, kind=seen.kind.value, artifact=seen.installed,
+                    )  # fmt: skip
+                try:
+                    return await self.engine.write(caller, work, proposal_id, to, seen)
+                except Unrecorded:  # another process has changed it
+                    continue
+
+    async def artifacts(
+        self, caller: Caller, *, limit: int, kind: str | None = None, after: str | None = None
+    ) -> Page:
+        """What is applied, in order of its proposals."""
+        found = await self.engine.read(caller, list_artifacts, kind, after, limit + 1)
+        last = found[limit - 1].installed_artifact_ref if len(found) > limit else None
+        return Page("artifacts", found[:limit], lambda _: {"next": last})
+
+    async def artifact(self, caller: Caller, *, artifact_ref: str) -> ArtifactText:
+        """The JSON text of what is applied, as it was stored."""
+        return await self.engine.read(caller, get_artifact, artifact_ref)
+
+    async def _screened(
+        self, caller: Caller, body: Body, write: Callable[..., Awaitable[Proposal]]
+    ) -> Written[Proposal]:
+        async def screened_write(screen: Screen, is_current: IsCurrent) -> Proposal:
+            return await write(await asyncio.to_thread(_without, screen, body), is_current)
+
+        return await written(self.redaction, caller, screened_write)
+
+
+# What is done in a transaction, with the event that tells of it.
+
+
+def create_proposal(tx: Transaction, body: ProposalBody, is_current: IsCurrent) -> Proposal:
+    if not is_current():
+        raise ScreenOutdated
+    tx.caller.require_refs()
+    require_room(tx)
+    id_, runs = f"prop_{tx.new_uid(tx.now).replace('-', '')}", body.provenance.source_run_ids
+    tx[Sql].insert(
+        "proposals", name=id_, kind=body.kind, state=ProposalState.DRAFT.value, title=body.title,
+        rationale=body.rationale, **artifact_columns(body.artifact), place=_next_place(tx),
+        size=_size(body.title, body.rationale, body.artifact, runs), source_runs=tag_array(runs),
+        synthesizer=body.provenance.synthesizer_model, principal=tx.caller.key, revision=0,
+        created_at=micros(tx.now), updated_at=micros(tx.now),
+    )  # fmt: skip
+    made = known_proposal(tx, id_)
+    event = {"sourceRunIds": runs, "duplicateOf": made.duplicate_of or None}  # RFC 0096 §D
+    _record(tx, RunEventType.PROPOSED, made, event)
+    return made
+
+
+def revise_proposal(
+    tx: Transaction, id_: str, body: ProposalChangeBody, is_current: IsCurrent
+) -> Proposal:
+    """Replace texts; a new artifact comes after all that there are."""
+    if not is_current():
+        raise ScreenOutdated
+    found = known_proposal(tx, id_)
+    if not found.state.is_open:
+        raise ProposalStateConflict
+    require_room(tx)
+    placed = {**artifact_columns(body.artifact), "place": _next_place(tx)} if body.artifact else {}
+    _rewrite(
+        tx, found.model_copy(update=body.model_dump(exclude_none=True)),
+        state=ProposalState.REVISED.value, updated_at=micros(tx.now), **placed,
+    )  # fmt: skip
+    return known_proposal(tx, id_)
+
+
+def planned(
+    tx: Transaction, id_: str, to: ProposalState, idempotency: IdempotentRequest | None
+) -> Proposal | None:
+    """The proposal that is to be moved, or the refusal; None if there is nothing to do."""
+    found = known_proposal(tx, id_)
+    if not is_due(tx, idempotency) or found.state is to:
+        return None
+    is_withdrawn = to is ProposalState.ARCHIVED and found.state is ProposalState.APPLIED
+    if not (found.state.is_open or is_withdrawn):
+        raise ProposalStateConflict
+    if to is ProposalState.APPLIED:
+        lacks = missing(found.kind, found.artifact)
+        if lacks or not found.is_intact:
+            raise ArtifactInvalid(lacks)
+        require_margin(tx)
+    return found
+
+
+def move_proposal(tx: Transaction, id_: str, to: ProposalState, seen: Proposal | None) -> Proposal:
+    """Move a proposal that is as it was seen; one that is there already is left as it is."""
+    found = planned(tx, id_, to, None)
+    if found is None:
+        return known_proposal(tx, id_)
+    if seen is None or (seen.state, seen.checksum) != (found.state, found.checksum):
+        raise Unrecorded
+    _update(tx, found, state=to.value, updated_at=micros(tx.now))
+    moved = known_proposal(tx, id_)
+    if to is ProposalState.APPLIED:
+        _record(tx, RunEventType.ACTIVATED, moved, {"installedArtifactRef": moved.installed})
+    return moved
+
+
+def list_proposals(
+    tx: Transaction, /, after: str | None, limit: int, **where: str | None
+) -> tuple[Sequence[Proposal], bool]:
+    """Proposals, and whether there are more to go on with."""
+    tx.caller.require_refs()
+    sizes = proposal_sizes(tx, number_of(tx, after), limit + 1, **where)
+    chosen, has_more = fitting(
+        sizes, limit=limit, budget=None, size=lambda it: it[1], length=lambda _: 0
+    )
+    return proposals_of(tx, [number for number, _ in chosen]), has_more
+
+
+def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
+    """The text of what is applied under this name; NotFound also for what is damaged."""
+    tx.caller.require_refs()
+    found = find_proposal(tx, proposal_in(ref))
+    if not (found and found.activation and found.installed == ref and found.is_intact):
+        raise NotFound("artifact not found")
+    return ArtifactText(text=found.artifact)
+
+
+def known_proposal(tx: Transaction, id_: str) -> Proposal:
+    """The proposal; NotFound."""
+    tx.caller.require_refs()
+    found = find_proposal(tx, id_)
+    if found is None:
+        raise NotFound("proposal not found")
+    return found
+
+
+def redact_proposal(tx: Transaction, id_: str, screen: Screen) -> None:
+    """Redact a proposal; what is applied of it is named by its new bytes from then on.
+
+    The sums of a damaged artifact stay, and tell that it is damaged.
+    """
+    found = known_proposal(tx, id_)
+    clean = redacted(screen, found)
+    sums = artifact_columns(clean.artifact) if found.is_intact else {"artifact": clean.artifact}
+    _rewrite(tx, clean, **sums)
+
+
+def _record(tx: Transaction, type_: RunEventType, of: Proposal, more: Mapping[str, object]) -> None:
+    payload = {"proposalId": of.id, "kind": of.kind.value, **more}
+    tx[RunTable].record(type_, [Recorded(payload)])
+
+
+def _ids(proposal: Proposal) -> Ids:
+    """What is kept of an answer: ids and numbers, of which the duplicate is one."""
+    return {
+        "proposal": proposal.id, "revision": proposal.revision, "state": proposal.state.value,
+        "duplicate": proposal.duplicate_of, "updated": micros(proposal.updated_at),
+    }  # fmt: skip
+
+
+def _again(tx: Transaction, ids: Ids, *_: Any) -> Proposal:
+    """The proposal as it was answered; ProposalStateConflict if its texts have changed since."""
+    found = known_proposal(tx, str(ids["proposal"]))
+    if found.revision != ids["revision"]:
+        raise ProposalStateConflict("This was done, and the proposal was changed since.")
+    state, at = ProposalState(str(ids["state"])), EPOCH + int(ids["updated"]) * MICROSECOND
+    return found.in_state(state, duplicate_of=str(ids["duplicate"]), updated_at=at)
+
+
+# What is screened. An artifact may be longer without its secrets.
+
+
+def redacted(screen: Screen, of: Texts) -> Texts:
+    """A body, or a stored proposal, without secrets, however long its artifact becomes."""
+    clean: dict[str, object] = {"artifact": of.artifact and screened(screen, of.artifact)}
+    for name, most in (("title", LONGEST_TITLE), ("rationale", LONGEST_RATIONALE)):
+        text = getattr(of, name)
+        if text and (without := screen.text(text)) != text:
+            clean[name] = without[:most]
+    return of.model_copy(update=clean)
+
+
+def _without(screen: Screen, body: Body) -> Body:
+    """The body without secrets; BadFields for names that hold one, and for what grew too long."""
+    if isinstance(body, ProposalBody):
+        runs = enumerate(body.provenance.source_run_ids)
+        require_plain(
+            screen,
+            **{f"provenance.sourceRunIds[{at}]": run for at, run in runs},
+            **{"provenance.synthesizerModel": body.provenance.synthesizer_model},
+        )
+    without = redacted(screen, body)
+    if len((without.artifact or "").encode()) > MAX_ARTIFACT:
+        raise BadFields([("artifact", f"has at most {MAX_ARTIFACT:,} bytes without its secrets")])
+    return without
+
+
+# The rows. Of equal artifacts the first that is open or applied is what later ones repeat.
+
+_SELECT = """SELECT p.id, p.name, p.kind, p.state, p.title, p.rationale, p.artifact, p.checksum,
+                    p.source_runs, p.synthesizer, p.principal, p.revision, p.created_at,
+                    p.updated_at, d.id, d.name, d.kind, d.state, d.checksum"""
+_FIRST_EQUAL = """LEFT JOIN proposals d
+                         ON d.id = (SELECT o.id
+                                      FROM proposals o
+                                     WHERE o.kind = p.kind AND o.digest = p.digest
+                                           AND o.place < p.place
+                                           AND o.state IN ('draft', 'revised', 'applied')
+                                  ORDER BY o.place
+                                     LIMIT 1)"""
+
+
+def find_proposal(tx: Transaction, id_: str) -> Proposal | None:
+    statement = f"{_SELECT} FROM proposals p {_FIRST_EQUAL} WHERE p.name = :name"
+    return tx[Sql].first(lambda row: _proposal(tx, row), statement, name=id_)
+
+
+def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
+    """The proposals with these numbers, in their order."""
+    sql = tx[Sql]
+    rows = sql.run(
+        f"""{_SELECT}
+              FROM {sql.dialect.ids("given")}
+             {sql.dialect.leads} proposals p ON p.id = given.value
+             {_FIRST_EQUAL}
+          ORDER BY given.key""",
+        ids=json.dumps(list(numbers)),
+    )
+    return list(sql.intact(rows, lambda row: _proposal(tx, row)))
+
+
+def proposal_sizes(
+    tx: Transaction, after: int, most: int, **where: str | None
+) -> Sequence[tuple[int, int]]:
+    """The numbers of proposals after one, in order, each with the bytes of its texts."""
+    conditions = [f"AND {column} = :{column}" for column, it in where.items() if it is not None]
+    rows = tx[Sql].run(
+        f"""SELECT id, size
+              FROM proposals
+             WHERE id > :after {" ".join(conditions)}
+          ORDER BY id
+             LIMIT :most""",
+        after=after, most=most, **where,
+    )  # fmt: skip
+    return [(number, count(size)) for number, size in rows]
+
+
+def _next_place(tx: Transaction) -> int:
+    """The place of an artifact that comes after all that there are."""
+    return 1 + tx[Sql].number("SELECT coalesce(max(place), 0) FROM proposals")
+
+
+def _size(title: str | None, rationale: str | None, artifact: str, runs: Sequence[str]) -> int:
+    return sum(len(it.encode()) for it in (title or "", rationale or "", artifact, *runs))
+
+
+def _rewrite(tx: Transaction, of: Proposal, **columns: object) -> None:
+    """Replace the texts in the next revision."""
+    size = _size(of.title, of.rationale, of.artifact, of.provenance.source_run_ids)
+    texts = {"title": of.title, "rationale": of.rationale, "size": size}
+    _update(tx, of, **texts, revision=of.revision + 1, **columns)
+
+
+def _update(tx: Transaction, of: Proposal, **columns: object) -> None:
+    changes = ", ".join(f"{column} = :{column}" for column in columns)
+    tx[Sql].run(f"UPDATE proposals SET {changes} WHERE id = :number", number=of.number, **columns)
+
+
+def _proposal(tx: Transaction, row: Any) -> Proposal:
+    (number, name, kind, state, title, rationale, artifact, checksum, runs, synthesizer, principal,
+     revision, created_at, updated_at, *equal) = row  # fmt: skip
+    of_kind, in_state = _kind_and_state(number, kind, state)
+    duplicate_of = ""
+    if equal[0] is not None:
+        at, duplicate_of, *kind_and_state, sums = equal
+        equal_kind, equal_state = _kind_and_state(at, *kind_and_state)
+        if equal_state is ProposalState.APPLIED:
+            duplicate_of = installed_ref(equal_kind, duplicate_of, sums)
+    source = ProvenanceOfProposal(source_run_ids=tag_tuple(runs), synthesizer_model=synthesizer)
+    return Proposal(
+        number=number, id=name, kind=of_kind, state=in_state, title=title, rationale=rationale,
+        artifact=artifact, checksum=checksum, revision=count(revision), duplicate_of=duplicate_of,
+        provenance=source, owner=ProposalOwner(tenant=tx.caller.tenant, principal=principal),
+        created_at=instant(created_at), updated_at=instant(updated_at),
+    ).in_state(in_state)  # fmt: skip
+
+
+def _kind_and_state(number: int, kind: str, state: str) -> tuple[ArtifactKind, ProposalState]:
+    """Those of a row: in another state, what was rejected could be applied."""
+    row = StrictRow("proposals", number)
+    return row.member("kind", ArtifactKind, kind), row.member("state", ProposalState, state)

@@ -1,1 +1,0 @@
-"""Proposals: their bodies, answers and routes."""
