@@ -19,15 +19,15 @@ from opentelemetry.trace import (
 )
 
 from .. import __version__
+from ..engine.callbacks import noop
 from ..errors import Refusal
 from ..memory.idempotency import IdempotentRequest
-from ..memory.model.memory import Amended, Entered, Imported, Saved
+from ..memory.model.memory import Saved
 from ..memory.model.search import Context, Method
 from ..memory.model.stores import Written
 from ..openintent.rules.binding import OverCapacity
 from ..openintent.rules.rules import AtItem
-from ..openwop.model.commitments import ConditionKind
-from ..openwop.model.passes import Distilled, PassDone
+from ..recall.text.summary import Transcript
 from . import measures as m
 from .measures import MEASURES, Kind, Measure
 
@@ -77,9 +77,9 @@ class Metrics:
         self.observe(m.COMMIT_BATCH_SIZE, changes)
         self.observe(m.COMMIT_SECONDS, seconds)
 
-    def fired(self, condition: ConditionKind, commitments: int) -> None:
+    def fired(self, condition: str, commitments: int) -> None:
         """Add commitments that have fired after the request that made them due."""
-        self.count(m.COMMITMENTS_FIRED, condition.value, by=commitments)
+        self.count(m.COMMITMENTS_FIRED, condition, by=commitments)
 
     def show(self, measure: Measure, value: float, *labels: str) -> None:
         """Let this be a gauge's value from now on."""
@@ -197,9 +197,6 @@ def trace_ids(span: Span) -> dict[str, str]:
     }
 
 
-Redacts = Saved | Amended | Entered | Imported | Written[object] | PassDone
-
-
 def counted(service: Service, metrics: Metrics) -> Service:
     """The domain service, with what its operations answer counted, by the kind of answer."""
     return cast("Service", _Counted(service, metrics))
@@ -230,9 +227,8 @@ def _counted(
             _refused(metrics, refusal)
             raise
         asked: IdempotentRequest | None = kwargs.get("idempotency")
-        count = COUNTS.get(type(outcome))
-        if count and not (asked and asked.is_replay):  # that was counted when it was done
-            count(metrics, outcome)
+        if not (asked and asked.is_replay):  # that was counted when it was done
+            COUNTS.get(type(outcome), _redacted)(metrics, outcome)
         return outcome
 
     return counting
@@ -258,14 +254,14 @@ def _written(metrics: Metrics, written: Written[object]) -> None:
     if written.archived:
         metrics.count(m.AGENT_ARCHIVED, by=written.archived, span=get_current_span())
     if written.fired:
-        kind, span = ConditionKind.PREDICATE.value, get_current_span()
-        metrics.count(m.COMMITMENTS_FIRED, kind, by=written.fired, span=span)
+        span = get_current_span()
+        metrics.count(m.COMMITMENTS_FIRED, "predicate", by=written.fired, span=span)
     _redacted(metrics, written)
 
 
-def _redacted(metrics: Metrics, of: Redacts) -> None:
-    if of.redacted:
-        metrics.count(m.REDACTIONS, by=of.redacted, span=get_current_span())
+def _redacted(metrics: Metrics, outcome: object) -> None:
+    if redacted := getattr(outcome, "redacted", 0):  # secrets removed, of whatever writes text
+        metrics.count(m.REDACTIONS, by=redacted, span=get_current_span())
 
 
 def _context(metrics: Metrics, context: Context) -> None:
@@ -285,11 +281,7 @@ def _outcome(context: Context, methods: list[Method]) -> str:
 
 COUNTS: Mapping[type, Callable[[Metrics, Any], None]] = {
     Saved: _saved,
-    Amended: _redacted,
-    Entered: _redacted,
-    Imported: _redacted,
     Written: _written,
-    PassDone: _redacted,
-    Distilled: _redacted,
     Context: _context,
+    Transcript: noop,  # its secrets are counted with the session that it is appended to
 }

@@ -1,6 +1,6 @@
 """By what a value is known to be none of what its column holds, on either engine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 
 from ...memory.model.agent_memory import Access, Binding, Sensitivity, Tier
@@ -9,17 +9,14 @@ from ...memory.model.kinds import NUMBERS, ErasureKind, SpaceKind
 from ...memory.model.memory import ChangeKind
 from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA
-from ...memory.sql.rows import EARLIEST, LAST, MOST, is_texts
+from ...memory.sql.rows import EARLIEST, LAST, MOST, counts_of, is_texts
 from ...memory.sql.table import GLOBAL
 from ...openintent.sql.intents import guardrails_of
 from ...openintent.sql.tasks import policy_of
-from ...openwop.model.commitments import CommitmentState
-from ...openwop.model.proposals import ArtifactKind, ProposalState
-from ...openwop.model.runs import RunKind, RunStatus
-from ...openwop.sql.rows import counts_of
 from .columns import Kind
 
-_MEMBERS: Mapping[Kind, type[Enum]] = {
+# What OpenWOP has is spelled out, as an engine knows no protocol; a test compares the two.
+MEMBERS: Mapping[Kind, type[Enum] | tuple[str, ...]] = {
     Kind.DEED: ChangeKind,
     Kind.ERASURE: ErasureKind,
     Kind.SPACE: SpaceKind,
@@ -29,23 +26,23 @@ _MEMBERS: Mapping[Kind, type[Enum]] = {
     Kind.ACCESS: Access,
     Kind.BINDING: Binding,
     Kind.SENSITIVITY: Sensitivity,
-    Kind.RUN: RunKind,
-    Kind.RUN_STATUS: RunStatus,
-    Kind.COMMITMENT: CommitmentState,
-    Kind.PROPOSAL: ProposalState,
-    Kind.ARTIFACT: ArtifactKind,
+    Kind.RUN: ("host", "pass", "replay", "branch"),
+    Kind.RUN_STATUS: ("running", "completed", "failed", "cancelled"),
+    Kind.COMMITMENT: ("armed", "fired", "cancelled"),
+    Kind.PROPOSAL: ("draft", "revised", "applied", "rejected", "archived"),
+    Kind.ARTIFACT: ("agent-pack", "workflow-chain-pack", "prompt-template", "automation"),
 }
 
 
-def members(of: type[Enum]) -> str:
-    return ", ".join(repr(member.value) for member in of)
+def members(of: Iterable[Enum | str]) -> str:
+    return ", ".join(repr(it.value if isinstance(it, Enum) else it) for it in of)
 
 
 _NUMBERED = " OR ".join(
     f"{{0}} BETWEEN {numbers[0]} AND {numbers[-1]}" for numbers in NUMBERS.values()
 )
 IS_NONE: Mapping[Kind, str] = {
-    **{kind: f"{{0}} NOT IN ({members(of)})" for kind, of in _MEMBERS.items()},
+    **{kind: f"{{0}} NOT IN ({members(of)})" for kind, of in MEMBERS.items()},
     Kind.INSTANT: f"{{0}} NOT BETWEEN {EARLIEST} AND {LAST}",
     Kind.COUNT: f"{{0}} NOT BETWEEN 0 AND {2 * MOST}",  # one at the limit may be counted further
     Kind.ATTEMPT: f"""coalesce({{0}} NOT BETWEEN 0 AND {2 * MOST},

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ...engine.engine import Ids
 from ...errors import DamagedRow
 from ...recall.text.instants import EPOCH, LATEST, MICROSECOND
+from ...recall.text.json_words import stored_object
 from ...recall.text.normalization import clean, fingerprint
 from ..model.memory import NO_LIFECYCLE, Lifecycle, Memory, MemoryId, SessionId, Shown, Text
 from ..model.space import NO_PROJECT, Project, Space
@@ -247,6 +248,14 @@ def is_texts(array: object) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(found, list) and all(isinstance(it, str) and clean(it) == it for it in found)
+
+
+def counts_of(text: str) -> Mapping[str, int] | None:
+    """The positive counts in a JSON object; None if it is damaged."""
+    found = stored_object(text)
+    if found is None or not all(type(it) is int and it > 0 for it in found.values()):
+        return None
+    return found
 
 
 _tags = lru_cache(CACHED)(_parsed_tags)  # memories of a project share them

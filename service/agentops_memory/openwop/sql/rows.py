@@ -1,7 +1,6 @@
 """Rows of entries, of runs and of their events, as the domain has them."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from ...memory.model.memory import Memory, MemoryId
@@ -9,6 +8,7 @@ from ...memory.model.space import MemoryRef
 from ...memory.sql.rows import (
     StrictRow,
     count,
+    counts_of,
     end_of,
     instant,
     member,
@@ -91,14 +91,6 @@ def event_of(row: Any) -> RunEvent:
 
 LOST = {"": 1}
 """The secrets of a run of which it is not known how many there are: no put in it is safe."""
-
-
-def counts_of(text: str) -> Mapping[str, int] | None:
-    """How many values each id has; None if that is damaged."""
-    found = stored_object(text)
-    if found is None or not all(type(it) is int and it > 0 for it in found.values()):
-        return None
-    return found
 
 
 def named(id_: RefEntryId, *, has_no_name: bool = True) -> str:

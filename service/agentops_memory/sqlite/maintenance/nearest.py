@@ -11,8 +11,6 @@ from ...memory.sql.kinds import GLOBAL_AREA, HAS_NO_PROJECT, LAST_AREA, UNINDEXE
 from ...memory.sql.liveness import undeleted
 from ...memory.sql.rows import EARLIEST, LAST, MOST
 from ...memory.sql.table import GLOBAL
-from ...openwop.model.commitments import CommitmentState
-from ...openwop.model.runs import ENDS, RunStatus
 
 _OF_REVISIONS = "(SELECT {0}(at) FROM revisions WHERE memory_id = memories.id{1})"
 _BESIDE = """(SELECT at
@@ -97,9 +95,8 @@ _ATTEMPT = f"""coalesce((SELECT {{0}}
                           WHERE {{2}} AND attempt BETWEEN 0 AND {MOST}),
                         1)"""
 
-_STATUS_OF_RUN = f"""(SELECT CASE type {
-    " ".join(f"WHEN '{type_}' THEN '{status}'" for status, type_ in ENDS.items())
-} END
+_STATUS_OF_RUN = """(SELECT CASE WHEN type IN ('run.completed', 'run.failed', 'run.cancelled')
+                                 THEN substr(type, 5) END
                          FROM run_events
                         WHERE run = runs.id
                      ORDER BY sequence DESC
@@ -157,8 +154,8 @@ OWN: Mapping[tuple[str, str], str] = {
     ("ref_entries", "ends_at"): """(SELECT expires_at
                                       FROM lifecycles l
                                      WHERE l.memory_id = ref_entries.memory_id)""",
-    ("runs", "status"): f"coalesce({_STATUS_OF_RUN}, '{RunStatus.RUNNING}')",
-    ("commitments", "state"): f"'{CommitmentState.FIRED}'",
+    ("runs", "status"): f"coalesce({_STATUS_OF_RUN}, 'running')",
+    ("commitments", "state"): "'fired'",
     ("spaces", "area"): f"""CASE WHEN {GLOBAL.replace("s.", "")} THEN {GLOBAL_AREA}
                                  WHEN kind = '{SpaceKind.WORKING}' THEN {UNINDEXED_AREA}
                                  ELSE coalesce({_SIBLING.format("area")}, (
