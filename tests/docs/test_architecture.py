@@ -37,7 +37,6 @@ CROSSINGS: Mapping[tuple[str, str], int] = {
     ("agentops", "stores"): 1,
     ("engine", "memory"): 31,
     ("engine", "openintent"): 3,
-    ("engine", "openwop"): 4,
     ("engine", "recall"): 7,
     ("http", "agentops"): 1,
     ("http", "stores"): 1,
@@ -47,10 +46,8 @@ CROSSINGS: Mapping[tuple[str, str], int] = {
     ("recall", "openintent"): 1,
     ("recall", "stores"): 1,
     ("sqlite", "openintent"): 1,
-    ("sqlite", "openwop"): 2,
     ("sqlite", "operations"): 5,
     ("telemetry", "openintent"): 5,
-    ("telemetry", "openwop"): 2,
 }
 
 POSSESSIVE = re.compile(r"(?<!\\)\)(?:[*+?]|\{[0-9]*,?[0-9]*\})\+")  # of a group

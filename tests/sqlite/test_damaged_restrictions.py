@@ -9,19 +9,26 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 
 import httpx
 import pytest
 
 from agentops_memory.engine.shared.columns import RESTRICTING, TABLES, Kind
+from agentops_memory.engine.shared.value_checks import MEMBERS
 from agentops_memory.http.edge import health
 from agentops_memory.memory.model.access import DEFAULT_TENANT
 from agentops_memory.memory.model.findings import Finding, Status, has_failed
 from agentops_memory.memory.sql.rows import micros
+from agentops_memory.openwop.artifacts import ArtifactKind
+from agentops_memory.openwop.commitments import CommitmentState
+from agentops_memory.openwop.model.runs import ENDS, RunKind, RunStatus
+from agentops_memory.openwop.proposals import ProposalState
 from agentops_memory.operations.doctor.doctor import findings_of, fixed
 from agentops_memory.postgresql.examination import check_schema
 from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.maintenance.value_repair import OWN
 
 from ..support import engines
 from ..support.damaged_values import BAD, NO_TEXT, is_of_a_restriction
@@ -642,3 +649,24 @@ def _of_values(path: Path) -> list[Finding]:
 def _detail(service: Service) -> str:
     checks = service.http.get("/health/ready").json()["checks"]
     return str(checks["database"].get("detail", ""))
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [
+        (Kind.RUN, RunKind),
+        (Kind.RUN_STATUS, RunStatus),
+        (Kind.COMMITMENT, CommitmentState),
+        (Kind.PROPOSAL, ProposalState),
+        (Kind.ARTIFACT, ArtifactKind),
+    ],
+)
+def test_the_engines_know_every_value_that_hosts_have(kind: Kind, of: type[StrEnum]) -> None:
+    assert MEMBERS[kind] == tuple(of)
+
+
+def test_the_status_of_a_run_is_told_by_its_last_event() -> None:
+    assert all(f"'{type_}'" in OWN["runs", "status"] for type_ in ENDS.values())
+    assert {type_: type_.removeprefix("run.") for type_ in ENDS.values()} == {
+        type_: status for status, type_ in ENDS.items()
+    }

@@ -46,10 +46,10 @@ from .artifacts import (
     proposal_in,
     screened,
 )
-from .entries import Recorded
 from .fields import CAMEL, Exact, Printable, RunName
 from .model.runs import RunEventType
 from .refs import IsCurrent, Screen, ScreenOutdated, Turns, fitting, require_plain, written
+from .runs import Recorded
 from .sql.runs import RunTable
 
 PROPOSALS, ARTIFACTS = f"{BASE}/proposals", f"{BASE}/artifacts"

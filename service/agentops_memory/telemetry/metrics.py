@@ -19,6 +19,7 @@ from opentelemetry.trace import (
 )
 
 from .. import __version__
+from ..engine.callbacks import noop
 from ..errors import Refusal
 from ..memory.idempotency import IdempotentRequest
 from ..memory.model.memory import Saved
@@ -26,6 +27,7 @@ from ..memory.model.search import Context, Method
 from ..memory.model.stores import Written
 from ..openintent.rules.binding import OverCapacity
 from ..openintent.rules.rules import AtItem
+from ..recall.text.summary import Transcript
 from . import measures as m
 from .measures import MEASURES, Kind, Measure
 
@@ -281,4 +283,5 @@ COUNTS: Mapping[type, Callable[[Metrics, Any], None]] = {
     Saved: _saved,
     Written: _written,
     Context: _context,
+    Transcript: noop,  # its secrets are counted with the session that it is appended to
 }
