@@ -7,7 +7,7 @@ import pytest
 
 from agentops_memory_client import Message
 from agentops_memory_client.runtime import ChatMessage, ToolCall
-from agentops_memory_client.runtime.conversation.messages import line, tokens, unanswered
+from agentops_memory_client.runtime.conversation import line, tokens, unanswered
 
 from ..support.conversations import call, calls, result
 

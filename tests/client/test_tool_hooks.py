@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agentops_memory_client import MemoryClient
 from agentops_memory_client.runtime import InjectRule, Pattern, SaveRule, ToolHooks
-from agentops_memory_client.runtime.conversation.messages import ToolCall
+from agentops_memory_client.runtime.conversation import ToolCall
 from agentops_memory_client.runtime.hooks import Capture, Question
 from agentops_memory_client.runtime.hooks.patterns import WrongPattern
 

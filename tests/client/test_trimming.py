@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory_client.runtime.conversation.messages import ChatMessage, tokens
-from agentops_memory_client.runtime.conversation.trimming import trimmed
+from agentops_memory_client.runtime.conversation import ChatMessage, tokens, trimmed
 
 from ..support.conversations import calls, conversations, result
 

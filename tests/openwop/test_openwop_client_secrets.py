@@ -15,7 +15,7 @@ from agentops_memory_client import (
     MemoryServiceError,
     Unreachable,
 )
-from agentops_memory_client.openwop.calls import register_secret
+from agentops_memory_client.openwop import register_secret
 
 from ..support.asking import KINDS, Happening, Road, answering, asking, over
 from ..support.openwop_hosts import REF, Host

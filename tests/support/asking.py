@@ -13,13 +13,12 @@ from typing import Any, cast
 import httpx
 
 from agentops_memory_client import AsyncMemoryClient, MemoryClient
-from agentops_memory_client.openwop import AsyncRun
-from agentops_memory_client.openwop.part import AsyncPart
+from agentops_memory_client.contract.method import Awaited
 from agentops_memory_client.transport.retries import Timing
 
 from .service import Service
 
-PARTS = (AsyncPart, AsyncRun)  # of a client, which are awaited as well
+PARTS = Awaited  # parts of a client, which are awaited as well
 KINDS = ("blocking", "awaiting")
 
 Answering = Callable[[httpx.Request], httpx.Response]

@@ -6,8 +6,8 @@ from typing import Any
 
 from agentops_memory_client import AsyncMemoryClient
 from agentops_memory_client.contract.call import Call, given
+from agentops_memory_client.contract.method import asking
 from agentops_memory_client.contract.reading import Headers
-from agentops_memory_client.contract.service import awaiting
 
 LONGEST = timedelta(hours=1)  # until the answer to an erasure; a repeated one goes on
 
@@ -37,8 +37,8 @@ def erase(project: str) -> Call[dict[str, Any]]:
 class ProjectRoutes(AsyncMemoryClient):
     """A client that also lists and erases projects."""
 
-    plan_erasure = awaiting(plan_erasure)
-    erase = awaiting(erase)
+    plan_erasure = asking(plan_erasure)
+    erase = asking(erase)
 
     async def list_projects(self) -> list[dict[str, object]]:
         """The projects, as `projects list` shows them but for when they changed."""

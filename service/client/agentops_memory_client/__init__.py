@@ -28,16 +28,14 @@ from .contract.models import Context, Found, Message, Progress, SessionEnd
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .async_client import AsyncMemoryClient
-    from .blocking_client import MemoryClient
+    from .client import AsyncMemoryClient, MemoryClient
 else:
-    _CLIENTS = {"AsyncMemoryClient": ".async_client", "MemoryClient": ".blocking_client"}
 
     def __getattr__(name):
         """Import a client, and httpx, on first use: a server needs neither."""
-        if name not in _CLIENTS:
+        if name not in ("AsyncMemoryClient", "MemoryClient"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_CLIENTS[name], __name__), name)
+        return getattr(import_module(".client", __name__), name)
 
 
 __all__ = [

@@ -1,14 +1,28 @@
-"""What both clients share: their parameters, and the headers of every request."""
+"""`MemoryClient`, whose methods block, and `AsyncMemoryClient`, whose methods are coroutines.
 
+Both run the same coroutines. Over the backend that blocks they never suspend: each finishes in
+one step.
+"""
+
+import asyncio
 import os
 import re
 import ssl
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, Self, TypeVar
 
 import httpx
 
+from .contract import calls
+from .contract.call import Call, T
 from .contract.errors import Misconfigured
+from .contract.method import Blocking, Method, P, asking, finished, shown_as
+from .contract.models import Progress
+from .contract.service import MemoryService, Questions
+from .openwop import AsyncOpenWopMemory, OpenWopMemory
+from .transport import transfers
 from .transport.address import base_and_key, tls_context
 from .transport.exchange import Backend, Exchange
 from .transport.retries import RETRIES, TIMEOUT, RetryPolicy, Timing
@@ -21,7 +35,18 @@ Transport = TypeVar("Transport")
 _KEY = re.compile(r"[!-~]+")
 
 
-class Client(Generic[Transport]):
+def _transferring(
+    work: Callable[Concatenate[Exchange, P], Coroutine[Any, Any, T]],
+) -> Method[P, T]:
+    """The method that does the work."""
+
+    async def do(self: "Client[Any]", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await work(self._exchange, *args, **kwargs)
+
+    return Method(shown_as(work, do, beside=1))
+
+
+class Client(Questions, Generic[Transport]):
     """A client of the service at `url`, which may have a path; Misconfigured if it is invalid.
 
     `timeout` is the connect timeout, and the read timeout between two pieces of
@@ -75,6 +100,15 @@ class Client(Generic[Transport]):
     def _backend(self, transport: Transport | None, verify: ssl.SSLContext | bool) -> Backend:
         raise NotImplementedError
 
+    async def _ask(self, call: Call[T], /) -> T:
+        """The service's answer; the call is sent again as often as the retry policy permits."""
+        return await self._exchange.send(call)
+
+    health = asking(calls.health)
+    export_to = _transferring(transfers.export_to)
+    import_from = _transferring(transfers.import_from)
+    plan_import = _transferring(transfers.plan_import)
+
 
 def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
     """The headers of every request. Misconfigured for what cannot be a key."""
@@ -91,3 +125,144 @@ def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
     if key:
         headers["Authorization"] = f"Bearer {key}"
     return headers
+
+
+class _BlockingBackend:
+    """httpx on the calling thread."""
+
+    def __init__(self, http: httpx.Client, sleep: Callable[[float], None]) -> None:
+        self._http = http
+        self._sleep = sleep
+
+    async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:  # noqa: ARG002
+        return self._http.send(request, stream=True)
+
+    async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+        for chunk in response.iter_bytes():
+            yield chunk
+
+    async def close(self, response: httpx.Response) -> None:
+        response.close()
+
+    async def sleep(self, seconds: float) -> None:
+        self._sleep(seconds)
+
+    async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(*args, **kwargs)
+
+
+class _AsyncBackend:
+    """httpx on the running event loop."""
+
+    def __init__(self, http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]]) -> None:
+        self._http = http
+        self._sleep = sleep
+
+    async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._http.send(request, stream=True)
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("", request=request) from error
+
+    async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+        async for chunk in response.aiter_bytes():
+            yield chunk
+
+    async def close(self, response: httpx.Response) -> None:
+        await response.aclose()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._sleep(seconds)
+
+    async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(work, *args, **kwargs)
+
+
+class MemoryClient(Blocking, Client[httpx.BaseTransport]):
+    """A client of a running service that blocks; many threads may share it.
+
+    Use it in `with`, or call `close` at the end. `Client` documents its parameters.
+    """
+
+    _timing: ClassVar[Timing[None]] = Timing(sleep=time.sleep)
+
+    def _backend(
+        self, transport: httpx.BaseTransport | None, verify: ssl.SSLContext | bool
+    ) -> Backend:
+        self._http = httpx.Client(transport=transport, verify=verify, trust_env=False)
+        return _BlockingBackend(self._http, self._timing.sleep)
+
+    @property
+    def openwop(self) -> OpenWopMemory:
+        """Memory of workflow runs, after OpenWOP."""
+        return OpenWopMemory(self._exchange)
+
+    def export(
+        self, project: str | None = None, progress: Progress | None = None
+    ) -> Generator[bytes, None, None]:
+        """Every session and observation of the project, or of all, as chunks of a JSON document.
+
+        Unreachable if the answer is incomplete, UnexpectedAnswer if it is no export;
+        the chunks until then are to be discarded.
+        """
+        chunks = transfers.export(self._exchange, project, progress)
+        try:
+            while True:
+                try:
+                    chunk = finished(chunks.__anext__())
+                except StopAsyncIteration:
+                    return
+                yield chunk
+        finally:
+            finished(chunks.aclose())
+
+    def close(self) -> None:
+        """Close the connections; the client cannot be used afterwards."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+
+class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
+    """A client of a running service for asyncio; many tasks may share it.
+
+    Use it in `async with`, or call `aclose` at the end. `Client` documents its parameters.
+    """
+
+    _timing: ClassVar[Timing[Awaitable[None]]] = Timing(sleep=asyncio.sleep)
+
+    def _backend(
+        self, transport: httpx.AsyncBaseTransport | None, verify: ssl.SSLContext | bool
+    ) -> Backend:
+        self._http = httpx.AsyncClient(transport=transport, verify=verify, trust_env=False)
+        return _AsyncBackend(self._http, self._timing.sleep)
+
+    @property
+    def openwop(self) -> AsyncOpenWopMemory:
+        """Memory of workflow runs, after OpenWOP."""
+        return AsyncOpenWopMemory(self._exchange)
+
+    def export(
+        self, project: str | None = None, progress: Progress | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Every session and observation of the project, or of all, as chunks of a JSON document.
+
+        Unreachable if the answer is incomplete, UnexpectedAnswer if it is no export;
+        the chunks until then are to be discarded.
+        """
+        return transfers.export(self._exchange, project, progress)
+
+    async def aclose(self) -> None:
+        """Close the connections; the client cannot be used afterwards."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.aclose()

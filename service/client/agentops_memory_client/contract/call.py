@@ -1,14 +1,12 @@
 """A question to the service as a noun: what is sent, and how its answer is read."""
 
-import functools
-import inspect
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeVar
 
 from .errors import Invalid
 from .models import Message
@@ -16,11 +14,9 @@ from .reading import Headers
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 Query = Mapping[str, Sequence[str]]  # the values of each parameter, in their order
-_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VISIBLE = re.compile(r"[!-~]{1,255}")
 
 
@@ -86,25 +82,6 @@ def present(fields: Mapping[str, object]) -> dict[str, object]:
 def listed(items: Sequence[object]) -> object:
     """The items as a list; a text is none, and is left for the service to refuse."""
     return items if isinstance(items, str) else list(items)
-
-
-def shown_as(question: Callable[..., object], method: Method, *, beside: int = 0) -> Method:
-    """The method, as `help` and `inspect` see the question with `self` before its parameters.
-
-    It answers what a call reads. The first parameters that stand beside the
-    question are not shown.
-    """
-    signature = inspect.signature(question)
-    answer = signature.return_annotation
-    if get_origin(answer) is Call:
-        (answer,) = get_args(answer)
-    parameters = list(signature.parameters.values())[beside:]
-    functools.update_wrapper(method, question, ("__name__", "__qualname__", "__doc__"), ())
-    method.__dict__["__signature__"] = inspect.Signature(
-        [_SELF, *parameters], return_annotation=answer
-    )
-    method.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": answer}
-    return method
 
 
 def instant(at: datetime | None) -> str | None:

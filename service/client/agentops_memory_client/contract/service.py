@@ -2,29 +2,37 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import AsyncGenerator
 
-from . import calls, session_calls
-from .call import Call, shown_as
+from . import calls
+from .call import Call, T
+from .method import Asks, Awaited, asking
 from .models import Imported, ImportPlan, Progress
 
-T = TypeVar("T")
-P = ParamSpec("P")
+
+class Questions(Asks):
+    """The questions of `calls`, as methods."""
+
+    save = asking(calls.save)
+    get = asking(calls.get)
+    recent = asking(calls.recent)
+    history = asking(calls.history)
+    restore = asking(calls.restore)
+    update = asking(calls.update)
+    confirm = asking(calls.confirm)
+    review = asking(calls.review)
+    delete = asking(calls.delete)
+    search = asking(calls.search)
+    context = asking(calls.context)
+    timeline = asking(calls.timeline)
+    stats = asking(calls.stats)
+    sessions = asking(calls.sessions)
+    start_session = asking(calls.start_session)
+    append_messages = asking(calls.append_messages)
+    end_session = asking(calls.end_session)
 
 
-def awaiting(
-    question: Callable[P, Call[T]],
-) -> Callable[Concatenate["MemoryService", P], Coroutine[Any, Any, T]]:
-    """The method that asks the question."""
-
-    async def ask(self: "MemoryService", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._ask(question(*args, **kwargs))
-
-    return shown_as(question, ask)
-
-
-class MemoryService(ABC):
+class MemoryService(Awaited, Questions, ABC):
     """The memories of one caller. Every method refuses with a MemoryServiceError."""
 
     @abstractmethod
@@ -51,21 +59,3 @@ class MemoryService(ABC):
         self, path: str | os.PathLike[str], *, progress: Progress | None = None
     ) -> ImportPlan:
         """What an import of the file would do; nothing is stored. OSError as for an import."""
-
-    save = awaiting(calls.save)
-    get = awaiting(calls.get)
-    recent = awaiting(calls.recent)
-    history = awaiting(calls.history)
-    restore = awaiting(calls.restore)
-    update = awaiting(calls.update)
-    confirm = awaiting(calls.confirm)
-    review = awaiting(calls.review)
-    delete = awaiting(calls.delete)
-    search = awaiting(calls.search)
-    context = awaiting(calls.context)
-    timeline = awaiting(calls.timeline)
-    stats = awaiting(calls.stats)
-    sessions = awaiting(session_calls.sessions)
-    start_session = awaiting(session_calls.start_session)
-    append_messages = awaiting(session_calls.append_messages)
-    end_session = awaiting(session_calls.end_session)

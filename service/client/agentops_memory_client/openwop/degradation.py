@@ -1,9 +1,15 @@
 """What a host lacks of the memory that an agent asks for (RFC 0080): pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 BACKEND = "long-term"  # a value of memoryBackends; the dimension has another name
+# What a shape can ask for, of the eight dimensions.
+ASKED: Mapping[str, tuple[str, ...]] = {
+    "scratchpad": ("read", "write"),
+    "conversation": ("read", "write"),
+    "longTerm": ("read", "write", "long-term-durability"),
+}
 
 
 def memory_degradation(
@@ -16,40 +22,21 @@ def memory_degradation(
     Empty if all is satisfied; else `memoryDegraded`, which is true, and
     `degradedMemoryDimensions` in the order in which they are published.
     """
+    memory = _family(advertisement, "memory")
+    backends = _family(advertisement, "agents").get("memoryBackends")
+    reads = memory.get("supported") is True
+    has = {
+        "read": reads,
+        "write": reads and memory.get("writable") is not False,
+        "long-term-durability": isinstance(backends, list | tuple) and BACKEND in backends,
+    }
     asked = {it for name, asks in ASKED.items() if shape.get(name) is True for it in asks}
-    lacking = [name for name, has in DIMENSIONS.items() if name in asked and not has(advertisement)]
+    lacking = [name for name, is_there in has.items() if name in asked and not is_there]
     return {"memoryDegraded": True, "degradedMemoryDimensions": lacking} if lacking else {}
-
-
-def _reads(host: Mapping[str, Any]) -> bool:
-    return _family(host, "memory").get("supported") is True
-
-
-def _writes(host: Mapping[str, Any]) -> bool:
-    return _reads(host) and _family(host, "memory").get("writable") is not False
-
-
-def _lasts(host: Mapping[str, Any]) -> bool:
-    backends = _family(host, "agents").get("memoryBackends")
-    return isinstance(backends, list | tuple) and BACKEND in backends
 
 
 def _family(host: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A family of capabilities, at the root or, as older hosts have it, below `capabilities`."""
     wrapper = host.get("capabilities")
     places = (host, wrapper if isinstance(wrapper, Mapping) else {})
-    found = (place[name] for place in places if isinstance(place.get(name), Mapping))
-    return next(found, {})
-
-
-# Those of the eight that a shape can ask for, in the published order.
-DIMENSIONS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
-    "read": _reads,
-    "write": _writes,
-    "long-term-durability": _lasts,
-}
-ASKED: Mapping[str, tuple[str, ...]] = {
-    "scratchpad": ("read", "write"),
-    "conversation": ("read", "write"),
-    "longTerm": ("read", "write", "long-term-durability"),
-}
+    return next((it[name] for it in places if isinstance(it.get(name), Mapping)), {})

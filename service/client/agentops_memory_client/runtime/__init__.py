@@ -5,7 +5,7 @@ It asks the service through the client alone.
 
 from .backlog import Lost, Report
 from .checkpoint import CheckpointError
-from .conversation.messages import ChatMessage, ToolCall
+from .conversation import ChatMessage, ToolCall
 from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
 from .session import MemorySession
 from .unsent import Unsent

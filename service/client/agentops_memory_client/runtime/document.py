@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .. import Message
-from .conversation.messages import ChatMessage, ToolCall
+from .conversation import ChatMessage, ToolCall
 from .unsent import Unsent
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from .. import AsyncMemoryClient, Context, MemoryServiceError
 from ..contract.ages import age_suffix
 from ..contract.models import Line
 from . import spans
-from .conversation.messages import ToolCall, require
+from .conversation import ToolCall, require
 from .hooks import Question
 
 MOST_MEMORIES = 50  # in a turn

@@ -17,7 +17,7 @@ from .. import AsyncMemoryClient
 from . import checkpoint, spans
 from .backlog import Backlog, Report
 from .checkpoint import CheckpointError
-from .conversation.messages import ChatMessage, ToolCall, require
+from .conversation import ChatMessage, ToolCall, require
 from .hooks import ToolHooks
 from .reminder import Reminder
 from .unsent import Operation, Unsent

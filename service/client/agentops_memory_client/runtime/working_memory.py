@@ -8,8 +8,7 @@ from typing import Any, Self
 from .. import Message
 from . import checkpoint, document
 from .checkpoint import CheckpointError
-from .conversation.messages import ChatMessage, ToolCall, line, require, tokens, unanswered
-from .conversation.trimming import trimmed
+from .conversation import ChatMessage, ToolCall, line, require, tokens, trimmed, unanswered
 from .unsent import Unsent
 
 FilePath = str | os.PathLike[str]

@@ -3,19 +3,27 @@
 import inspect
 import json
 import logging
+import re
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Protocol
+from datetime import timedelta
+from typing import ParamSpec, Protocol
 
 import httpx
 
+from ..contract import reading
 from ..contract.call import Call, T
-from ..contract.errors import MemoryServiceError, MemoryServiceWarning, UnexpectedAnswer
-from ..contract.reading import WARNING
+from ..contract.errors import (
+    MemoryServiceError,
+    MemoryServiceWarning,
+    Refused,
+    UnexpectedAnswer,
+    Unreachable,
+    refused,
+)
 from .address import call_url
-from .errors import is_retryable, refusal, timed_out, translated
 from .retries import Attempts, RetryPolicy
 from .trace_context import inject
 from .upload import Upload
@@ -28,6 +36,10 @@ log = logging.getLogger("agentops_memory.client")
 log.addHandler(logging.NullHandler())  # a program without logging has the warning on stderr once
 
 MAX_ANSWER = 16 * 1024 * 1024  # bytes; eight times what the service answers
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+START = "Does it run? Start it with `agentops-memory serve`."
+_CUT = ("disconnected", "closed connection")  # as httpcore words it
+_SECONDS = re.compile(r"[0-9]{1,9}")
 
 
 class Backend(Protocol):
@@ -55,16 +67,6 @@ class Backend(Protocol):
         """Do work that may block on a disk, without blocking an event loop."""
 
 
-def finished(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine over a backend that blocks: it never suspends."""
-    try:
-        work.send(None)
-    except StopIteration as returned:
-        result: T = returned.value
-        return result
-    raise AssertionError("The backend of a blocking client has suspended.")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """The service at one address, for the owner of one key."""
@@ -84,7 +86,7 @@ class Exchange:
         async def attempt(attempts: Attempts) -> tuple[T, str | None]:
             response = await self._opened(call, attempts, upload)
             answer = call.read(await self._body(response, attempts), response.headers)
-            return answer, response.headers.get(WARNING)
+            return answer, response.headers.get(reading.WARNING)
 
         answer, warning = await self._with_retries(call, attempt)
         if warning:
@@ -171,3 +173,75 @@ def _warn(text: str) -> None:
     while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
         level, frame = level + 1, frame.f_back
     warnings.warn(text, MemoryServiceWarning, stacklevel=level)
+
+
+@contextmanager
+def translated(url: str) -> Iterator[None]:
+    """Inside, an error of httpx becomes Unreachable or UnexpectedAnswer."""
+    try:
+        yield
+    except httpx.HTTPError as error:
+        raise _failure(error, url) from error
+
+
+def timed_out(url: str) -> Unreachable:
+    return _may_be_done(f"{url} does not answer in time.")
+
+
+def refusal(
+    url: str, status: int, headers: Mapping[str, str], body: bytes
+) -> Refused | UnexpectedAnswer:
+    """The error for an unsuccessful response."""
+    if 300 <= status < 400:
+        return _unexpected(status, f"{url} redirects ({status}), which is not followed.")
+    try:
+        problem = reading.problem(body)
+    except UnexpectedAnswer:
+        failure = _unexpected(status, f"{url} answers {status}, but not as the service does.")
+        failure.retry_after = _retry_after(headers)
+        return failure
+    request_id, retry_after = headers.get("x-request-id"), _retry_after(headers)
+    return refused(
+        status, problem.sentence, code=problem.code, details=problem.details,
+        request_id=request_id, retry_after=retry_after,
+    )  # fmt: skip
+
+
+def is_retryable(failure: MemoryServiceError, *, is_idempotent: bool) -> bool:
+    """Whether the same call may succeed if sent again, without being executed twice."""
+    if isinstance(failure, Unreachable):
+        return is_idempotent or not failure.may_be_done
+    return getattr(failure, "status", 0) in (429, 503)
+
+
+def _failure(error: httpx.HTTPError, url: str) -> Unreachable | UnexpectedAnswer:
+    if isinstance(error, NOT_SENT):
+        return Unreachable(f"{url} cannot be reached ({_reason(error)}). {START}")
+    if isinstance(error, httpx.TimeoutException):
+        return timed_out(url)
+    if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
+        return _may_be_done(f"{url} broke off.")
+    return UnexpectedAnswer(f"{url} answers, but not as the service does.")
+
+
+def _reason(error: httpx.HTTPError) -> str:
+    if isinstance(error, httpx.PoolTimeout):
+        return "every connection is in use"
+    return str(error) or "no connection in time"
+
+
+def _may_be_done(sentence: str) -> Unreachable:
+    failure = Unreachable(sentence)
+    failure.may_be_done = True
+    return failure
+
+
+def _unexpected(status: int, sentence: str) -> UnexpectedAnswer:
+    failure = UnexpectedAnswer(sentence)
+    failure.status = status
+    return failure
+
+
+def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
+    seconds = headers.get("retry-after", "")
+    return timedelta(seconds=int(seconds)) if _SECONDS.fullmatch(seconds) else None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..conversation.messages import ToolCall
+from ..conversation import ToolCall
 from .patterns import Pattern
 
 # Code points, as the service takes them.

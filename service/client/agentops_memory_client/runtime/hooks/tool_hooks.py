@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from ...contract.extras import CLIENT, install_command
-from ..conversation.messages import ToolCall, require
+from ..conversation import ToolCall, require
 from .rules import Capture, InjectRule, Question, SaveRule
 
 Rule = TypeVar("Rule", SaveRule, InjectRule)
