@@ -14,8 +14,6 @@ from ..memory.model.memory import Lifecycle, Memory, MemoryId, Text
 from ..memory.model.space import MemoryRef, Space
 from ..memory.sql.memories import SpaceTable
 from ..memory.sql.rows import (
-    EARLIEST,
-    LAST,
     count,
     end_of,
     instant,
@@ -27,9 +25,7 @@ from ..memory.sql.rows import (
 from ..memory.sql.table import Sql, Table
 from ..memory.writes import created
 from ..record import CamelRecord, Milliseconds
-from .model.runs import RunId
 from .refs import (
-    Offset,
     RefEntryId,
     Snapshot,
     put_by,
@@ -40,6 +36,7 @@ from .refs import (
     undeleted_at,
     values,
 )
+from .runs import RunId
 
 T = TypeVar("T")
 
@@ -218,7 +215,6 @@ _NEWER = """SELECT newer_id
               FROM ref_supersessions
              WHERE older_id = :memory AND ended_after IS NULL"""
 _NEWEST_FIRST = "ORDER BY created_at DESC, memory_id DESC"
-_IS_NO_END = f"e.ends_at NOT BETWEEN {EARLIEST} AND {LAST}"  # damaged, so that it may be lost
 
 
 @dataclass(eq=False)
@@ -295,33 +291,6 @@ class RefTable(Table):
         return (
             ListedRef(MemoryId(id_), count(size), count(length)) for id_, size, length, *_ in rows
         )
-
-    def has_lost(
-        self, ref: MemoryRef, at: Snapshot, until: datetime, since: Offset | None = None
-    ) -> bool:
-        """Whether something of a snapshot had expired by then, or was erased.
-
-        What was still there after the event `since`, and has expired by now, is no loss.
-        """
-        return self._exists(
-            f"""SELECT 1
-                  FROM refs f
-                 {self._sql.leads} ref_losses e ON e.space_id = f.space_id
-                 WHERE f.ref = :ref AND e.memory_id <= :high AND e.deleted_after >= :offset
-                       AND (e.ends_at IS NULL OR e.ends_at > :at OR {_IS_NO_END})
-                       AND NOT coalesce(e.deleted_after >= :since AND e.ends_at > :until
-                                        AND e.ends_at <= :now, FALSE)
-                 UNION ALL
-                SELECT 1
-                  FROM refs f
-                 {self._sql.leads} ref_entries e {self._sql.hint("ref_entries_by_end")}
-                       ON e.space_id = f.space_id
-                 WHERE f.ref = :ref AND {put_by("e")} AND {undeleted_at("e")}
-                       AND e.ends_at IS NOT NULL
-                       AND ((e.ends_at > :at AND e.ends_at <= :until) OR {_IS_NO_END})
-                 LIMIT 1""",
-            ref=ref, at=micros(at.at), until=micros(until), since=since, **self._at(at),
-        )  # fmt: skip
 
     def _at(self, at: Snapshot | None = None) -> dict[str, object]:
         """The instant of the conditions: a clock that went back brings nothing into a snapshot."""

@@ -29,13 +29,7 @@ from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate
 from .api import BASE, LONGEST_IN_SPAN, Page, Param, Query, limit, op
 from .fields import CAMEL, AgentName, Exact, MemoryRefText, RunName, Workflow
-from .refs import (
-    Offset,
-    Snapshot,
-    require_plain,
-    require_ref,
-    screen_of,
-)
+from .refs import Offset, Snapshot, require_plain, require_ref, screen_of
 from .runs import (
     Run,
     RunEnded,
@@ -327,12 +321,9 @@ class Runs:
         )
         run = await self.engine.write(caller, work, source, from_sequence)
         return ForkedRun(
-            run_id=run.id,
-            source_run_id=source,
-            from_seq=run.from_sequence,
-            mode=body.mode,
+            run_id=run.id, source_run_id=source, from_seq=run.from_sequence, mode=body.mode,
             status=run.status,
-        )
+        )  # fmt: skip
 
     async def drop_idle(self, caller: Caller, idle: timedelta) -> None:
         """Forget the values of runs in which nothing was done for so long, or that have ended."""
@@ -425,11 +416,8 @@ def replay_run(tx: Transaction, run: RunId, from_sequence: int) -> Run:
                   high, at, '{}', '[]', :now, :now, CASE WHEN status <> 'running' THEN :now END
              FROM runs
             WHERE id = :source""",
-        name=id_,
-        from_sequence=from_sequence,
-        now=micros(tx.now),
-        source=source.number,
-    )
+        name=id_, from_sequence=from_sequence, now=micros(tx.now), source=source.number,
+    )  # fmt: skip
     copied = known_run(tx, id_)
     sql.run(
         f"""INSERT INTO run_events (uid, run, sequence, type, payload, node, at, copied, high)
@@ -438,10 +426,9 @@ def replay_run(tx: Transaction, run: RunId, from_sequence: int) -> Run:
               FROM {sql.dialect.texts("given")}
              {sql.dialect.leads} run_events v ON v.run = :source AND v.sequence = given.key
           ORDER BY v.sequence""",
-        texts=json.dumps([tx.new_uid(tx.now) for _ in range(last.sequence + 1)]),
-        run=copied.number,
+        texts=json.dumps([tx.new_uid(tx.now) for _ in range(last.sequence + 1)]), run=copied.number,
         source=source.number,
-    )
+    )  # fmt: skip
     # Of one that goes on there is a copy up to now.
     return tx[RunTable].end(copied, RunStatus.CANCELLED) if copied.is_open else copied
 

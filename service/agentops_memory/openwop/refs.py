@@ -229,9 +229,6 @@ def require_plain(screen: Screen, **names: str | None) -> None:
         raise BadFields(faults)
 
 
-# What bodies may hold.
-
-
 # Writes of what was screened: a value that is registered meanwhile holds for them, too.
 
 IsCurrent = Callable[[], bool]

@@ -326,23 +326,12 @@ class RunTable(Table):
         id_, now = id_ or new_run_id(self._uids.make(self._now)), micros(self._now)
         number = self._inserted(
             "runs",
-            name=id_,
-            kind=kind.value,
-            status=RunStatus.RUNNING.value,
-            agent=agent,
-            workflow=workflow,
-            refs=tag_array(refs),
-            source=of and of.id,
-            from_sequence=of.from_sequence if of else 0,
-            log_offset=of.snapshot.offset if of else 0,
-            high=of.snapshot.high if of else 0,
-            at=micros(of.snapshot.at) if of else now,
-            secrets="{}",
-            wrote="[]",
-            started_at=now,
-            heard_at=now,
-            ended_at=None,
-        )
+            name=id_, kind=kind.value, status=RunStatus.RUNNING.value, agent=agent,
+            workflow=workflow, refs=tag_array(refs), source=of and of.id,
+            from_sequence=of.from_sequence if of else 0, log_offset=of.snapshot.offset if of else 0,
+            high=of.snapshot.high if of else 0, at=micros(of.snapshot.at) if of else now,
+            secrets="{}", wrote="[]", started_at=now, heard_at=now, ended_at=None,
+        )  # fmt: skip
         offset = self._tell(number, 0, RunEventType.STARTED, {"workflowId": workflow or kind.value})
         if of is None:
             self._execute(
@@ -350,9 +339,8 @@ class RunTable(Table):
                       SET log_offset = :offset,
                           high = (SELECT high FROM run_events WHERE id = :offset)
                     WHERE id = :number""",
-                number=number,
-                offset=offset,
-            )
+                number=number, offset=offset,
+            )  # fmt: skip
         return self._known(id_)
 
     def tell(
@@ -465,9 +453,8 @@ class RunTable(Table):
                  WHERE ended_at IS NULL AND heard_at <= :until
               ORDER BY high, log_offset, id
                  LIMIT :most""",
-            until=micros(until),
-            most=most,
-        )
+            until=micros(until), most=most,
+        )  # fmt: skip
         return [run.id for run in self._intact(rows, run_of)]
 
     def past(self, until: datetime, most: int, *, with_events: bool) -> list[int]:
@@ -488,9 +475,8 @@ class RunTable(Table):
                                 JOIN run_events v ON v.run = given.value
                             ORDER BY v.run, v.sequence DESC
                                LIMIT :most)""",
-            ids=json.dumps(list(runs)),
-            most=most,
-        ).rowcount
+            ids=json.dumps(list(runs)), most=most,
+        ).rowcount  # fmt: skip
 
     def forget(self, runs: Sequence[int]) -> int:
         """Remove runs, with what events they have left; how many were removed."""
@@ -524,15 +510,10 @@ class RunTable(Table):
     ) -> int:
         return self._inserted(
             "run_events",
-            uid=self._uids.make(self._now),
-            run=number,
-            sequence=sequence,
-            type=type_.value,
-            payload=payload_text(payload),
-            node=node,
-            at=micros(self._now),
+            uid=self._uids.make(self._now), run=number, sequence=sequence, type=type_.value,
+            payload=payload_text(payload), node=node, at=micros(self._now),
             high=self._number("SELECT coalesce(max(id), 0) FROM memories"),
-        )
+        )  # fmt: skip
 
 
 def new_run_id(uid: str) -> RunId:
@@ -545,22 +526,15 @@ def run_of(row: Any) -> Run:
      wrote, started_at, heard_at, ended_at) = row  # fmt: skip
     strict = StrictRow("runs", number)
     return Run(
-        number=number,
-        id=RunId(id_),
-        kind=strict.member("kind", RunKind, kind),
-        status=strict.member("status", RunStatus, status),
-        agent=agent,
-        workflow=workflow,
-        refs=strict.texts("refs", refs),
-        source=None if source is None else RunId(source),
+        number=number, id=RunId(id_), kind=strict.member("kind", RunKind, kind),
+        status=strict.member("status", RunStatus, status), agent=agent, workflow=workflow,
+        refs=strict.texts("refs", refs), source=None if source is None else RunId(source),
         from_sequence=count(sequence),
         snapshot=Snapshot(offset=Offset(offset), high=MemoryId(high), at=instant(at)),
         secrets=LOST if (counts := counts_of(secrets)) is None else counts,
-        wrote=strict.texts("wrote", wrote),
-        started_at=instant(started_at),
-        heard_at=instant(heard_at),
-        ended_at=optional_instant(ended_at),
-    )
+        wrote=strict.texts("wrote", wrote), started_at=instant(started_at),
+        heard_at=instant(heard_at), ended_at=optional_instant(ended_at),
+    )  # fmt: skip
 
 
 def payload_text(payload: JsonObject) -> str:
@@ -580,16 +554,10 @@ def _event_of(row: Any) -> RunEvent:
     if type_ is RunEventType.FAILED:
         told = {"error": dict(RUN_FAILED), **told}
     return RunEvent(
-        offset=Offset(offset),
-        id=f"evt_{uid.replace('-', '')}",
-        run=RunId(run),
-        sequence=count(sequence),
-        type=type_,
-        payload=told,
-        node=node,
-        at=then,
+        offset=Offset(offset), id=f"evt_{uid.replace('-', '')}", run=RunId(run),
+        sequence=count(sequence), type=type_, payload=told, node=node, at=then,
         snapshot=Snapshot(offset=Offset(of), high=MemoryId(high), at=then),
-    )
+    )  # fmt: skip
 
 
 def _rows(rows: Iterable[Sequence[object]]) -> str:
