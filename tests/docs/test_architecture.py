@@ -18,7 +18,7 @@ APP = {"__main__", "server", "compose", "wiring", "backend", "local", "jobs", "o
 PROTOCOLS = {"agentops", "stores", "openintent", "openwop", "mcp"}
 ENGINES = {"sqlite", "postgresql"}
 CORE = {"memory", "recall", "secrets"}
-BASE = {"engine", "errors", "client", ""}
+BASE = {"engine", "errors", "record", "client", ""}
 SIDE = {"http", "telemetry", "settings"}
 
 # Rooms: the rooms that they may import. Protocols and engines know none of their own kind.
@@ -37,7 +37,7 @@ CROSSINGS: Mapping[tuple[str, str], int] = {
     ("agentops", "stores"): 1,
     ("engine", "memory"): 31,
     ("engine", "openintent"): 3,
-    ("engine", "recall"): 7,
+    ("engine", "recall"): 6,
     ("http", "agentops"): 1,
     ("http", "stores"): 1,
     ("memory", "agentops"): 1,

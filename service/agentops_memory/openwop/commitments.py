@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field, model_validator
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Ids, Transaction
 from ..errors import AnswerLost, Conflict, NotFound, Unavailable
+from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant as parsed
 from ..http.protocol import Operation
@@ -153,7 +154,7 @@ def operations(commitments: "Commitments") -> Sequence[Operation]:
         op("POST", every, "create_commitment",
            "Arm a condition for an entry; an equal one that is armed is answered again.",
            commitments.arm, role=Role.WRITER, body=CommitmentBody, answer=Commitment, status=201,
-           status_if_new=200, refusals=(404,)),
+           status_if_new=200, headers=WRITTEN, refusals=(404,)),
         op("GET", every, "list_commitments", "Commitments in the order of their ids.",
            commitments.list, role=Role.READER, answer=ListedCommitments,
            query=(
@@ -207,9 +208,9 @@ class Firing:
         """The same, and cancel what has lost its source, as that has expired."""
         await self.step(caller)
         operator = Caller(tenant=caller.tenant)
-        has_more: object = await self.engine.read(operator, _orphans, 1)
+        has_more = await self.engine.read(operator, has_orphans)
         while has_more:
-            has_more = await self.engine.write(operator, _cancel_orphans)
+            has_more = await self.engine.write(operator, cancel_orphans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +235,7 @@ class Commitments:
         caller.require(Role.WRITER)
         caller.require_refs()
         work = idempotent(
-            _arm_entry, idempotency, again=_armed_again,
+            arm_entry, idempotency, again=_armed_again,
             ids=lambda it: {"commitment": it.value.id, "is_new": int(it.is_new)},
             status=lambda it: 201 if it.is_new else 200,
         )  # fmt: skip
@@ -265,7 +266,8 @@ class Commitments:
         await self.fire_due(caller)
         found, screen = list[Commitment](), screen_of(self.redaction, caller)
         if memory_ref is None or is_readable(MemoryRef(memory_ref), caller.tenant, screen):
-            found = await self.engine.read(caller, _listed, memory_ref, state, after, limit + 1)
+            page = (memory_ref, state, after, limit + 1)
+            found = await self.engine.read(caller, list_commitments, *page)
 
         def beside(shown: int) -> dict[str, object]:
             return {"next": found[shown - 1].id} if 0 < shown < len(found) else {}
@@ -285,7 +287,7 @@ class Commitments:
         """Cancel a commitment; one that has fired, or was cancelled, stays as it is."""
         caller.require(Role.WRITER)
         caller.require_refs()
-        work = idempotent(_cancel, idempotency, again=lambda tx, _, id_: known(tx, id_))
+        work = idempotent(cancel_commitment, idempotency, again=lambda tx, _, id_: known(tx, id_))
         return await self.engine.write(caller, work, commitment_id)
 
     async def fire_due(self, caller: Caller) -> None:
@@ -298,10 +300,7 @@ class Commitments:
             await self.firing.step(caller)
 
 
-# What is done in a transaction.
-
-
-def _arm_entry(tx: Transaction, body: CommitmentBody, is_current: IsCurrent) -> Written[Commitment]:
+def arm_entry(tx: Transaction, body: CommitmentBody, is_current: IsCurrent) -> Written[Commitment]:
     if not is_current():
         raise ScreenOutdated
     tx.caller.require_refs()
@@ -342,7 +341,7 @@ def known(tx: Transaction, id_: str) -> Commitment:
     raise NotFound("commitment not found")
 
 
-def _cancel(tx: Transaction, id_: str) -> Commitment:
+def cancel_commitment(tx: Transaction, id_: str) -> Commitment:
     _settle(tx, [known(tx, id_)], "state = 'cancelled'")
     return known(tx, id_)
 
@@ -395,12 +394,12 @@ def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]
 def fire_met(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int:
     """Note what an entry that was put has met, and fire at most a step of it; how many."""
     first = meet(tx, ref, entry)
-    return 0 if first is None else _fire(tx, _met(tx, STEP, first)).total()
+    return 0 if first is None else _fire(tx, _picked(tx, take_met(tx, STEP, first))).total()
 
 
 def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
     """Fire what is due, at most so many; how many of each kind, and whether there is more."""
-    due = _met(tx, most)
+    due = _picked(tx, take_met(tx, most))
     if len(due) < most:
         ids = tx[Sql].column(
             f"""SELECT id
@@ -460,11 +459,16 @@ def cancel_of(tx: Transaction, sources: Sequence[MemoryId]) -> int:
     )
 
 
-def _cancel_orphans(tx: Transaction) -> bool:
+def cancel_orphans(tx: Transaction) -> bool:
     """Cancel those whose sources are gone, at most a step of them; whether more may be."""
     orphans = _orphans(tx, STEP)
     cancel_of(tx, orphans)
     return len(orphans) == STEP
+
+
+def has_orphans(tx: Transaction) -> bool:
+    """Whether the source of an armed one is gone."""
+    return bool(_orphans(tx, 1))
 
 
 def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
@@ -486,11 +490,6 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: Screen) -> None:
             source=source, tag=tag, clean=clean,
         )  # fmt: skip
         rename_met(tx, source, tag, clean)
-
-
-def _met(tx: Transaction, most: int, first: int = 0) -> list[Commitment]:
-    """Armed ones that are met, from that note on; they are to be fired or cancelled."""
-    return _picked(tx, take_met(tx, most, first))
 
 
 # The rows. One whose source is not live and current is shown as cancelled.
@@ -545,7 +544,7 @@ def _picked(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
     )
 
 
-def _listed(
+def list_commitments(
     tx: Transaction, ref: str | None, state: CommitmentState | None, after: str, limit: int
 ) -> list[Commitment]:
     of_ref = "" if ref is None else f"AND c.space_id = {SPACE}"

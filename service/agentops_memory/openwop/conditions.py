@@ -105,7 +105,7 @@ def _others(tx: Transaction, ref: MemoryRef, new: MemoryId, tag: str) -> list[Me
     )  # fmt: skip
 
 
-def take_met(tx: Transaction, most: int, first: int) -> list[int]:
+def take_met(tx: Transaction, most: int, first: int = 0) -> list[int]:
     """Armed commitments that notes tell of, from the first note on; notes used up go."""
     sql, ids = tx[Sql], list[int]()
     for note in sql.column(
