@@ -27,14 +27,14 @@ from .openintent.rules.intents import Intents, Participants
 from .openintent.rules.namespaces import Namespaces
 from .openintent.rules.search import AgentSearch
 from .openintent.rules.tasks import Tasks
+from .openwop.adapter import RefEntries
 from .openwop.commitments import Commitments, Firing
+from .openwop.host_runs import Runs
 from .openwop.model.passes import PassKind
 from .openwop.proposals import Proposals
 from .openwop.routes import OpenWopServices
-from .openwop.rules.entries import RefEntries
 from .openwop.rules.forgetting import Forgetting
 from .openwop.rules.passes.passes import Passes
-from .openwop.rules.runs import Runs
 from .operations.files.redaction import RedactionFile
 from .recall.recall import Recall
 from .settings.settings import Settings

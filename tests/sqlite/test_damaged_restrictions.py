@@ -23,8 +23,8 @@ from agentops_memory.memory.model.findings import Finding, Status, has_failed
 from agentops_memory.memory.sql.rows import micros
 from agentops_memory.openwop.artifacts import ArtifactKind
 from agentops_memory.openwop.commitments import CommitmentState
-from agentops_memory.openwop.model.runs import ENDS, RunKind, RunStatus
 from agentops_memory.openwop.proposals import ProposalState
+from agentops_memory.openwop.runs import ENDS, RunKind, RunStatus
 from agentops_memory.operations.doctor.doctor import findings_of, fixed
 from agentops_memory.postgresql.examination import check_schema
 from agentops_memory.sqlite.base.connection import connect

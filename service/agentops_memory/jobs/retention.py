@@ -33,8 +33,7 @@ from ..openintent.sql.agents import AgentDirectory
 from ..openintent.sql.entries import AgentTable
 from ..openintent.sql.events import AgentEventTable
 from ..openintent.sql.tasks import TaskTable
-from ..openwop.model.runs import RunId, RunStatus
-from ..openwop.sql.runs import RunTable
+from ..openwop.runs import RunId, RunStatus, RunTable
 from ..telemetry import Metrics
 from ..telemetry.measures import EXPIRED, SWEPT_ROWS
 from .runner import Callers, Job, WorkSignal, attempted, background, repeating

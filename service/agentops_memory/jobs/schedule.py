@@ -19,8 +19,8 @@ from ..memory.model.access import Caller, TenantId
 from ..memory.sessions import Sessions
 from ..openintent.rules.archive import settle_all
 from ..openwop.commitments import Firing
+from ..openwop.host_runs import Runs
 from ..openwop.rules.passes.passes import Passes
-from ..openwop.rules.runs import Runs
 from ..operations.files.atomic import require_local
 from ..recall.index_cache.cache import IndexCache
 from ..settings.settings import Settings

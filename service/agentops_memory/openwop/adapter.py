@@ -51,7 +51,6 @@ from .fields import (
     Tags,
     Zoned,
 )
-from .model.runs import RunEventType, RunId
 from .refs import (
     LONGEST_TAG,
     IdTaken,
@@ -70,9 +69,7 @@ from .refs import (
     unknown_before,
     written,
 )
-from .rules.run_rules import known_run, open_run, require_secrets
-from .rules.snapshots import snapshot_of
-from .sql.runs import RunTable
+from .runs import RunEventType, RunId, RunTable, known_run, open_run, require_secrets, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
 MOST_SHOWN = 500  # entries of a page

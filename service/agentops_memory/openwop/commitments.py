@@ -43,25 +43,25 @@ from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
 from .api import BASE, Page, Param, Query, choice, limit, op
 from .conditions import SPACE, Condition, meet, rename_met, take_met, time_to_come
+from .entries import RefEntry, RefTable
 from .fields import CAMEL, EntryName, Exact, MemoryRefText, Zoned
-from .model.entries import Recorded, RefEntry, RefEntryId, ref_entry_id
-from .model.runs import RunEventType
 from .refs import (
     LONGEST_TAG,
     IsCurrent,
+    RefEntryId,
     Screen,
     ScreenOutdated,
     Turns,
     is_readable,
     no_entry,
+    ref_entry_id,
     require_ref,
     screen_of,
     superseded,
     there,
     written,
 )
-from .sql.entries import RefTable
-from .sql.runs import RunTable
+from .runs import Recorded, RunEventType, RunTable
 
 # What one transaction fires or cancels. The writers of a tenant wait for it: 10 ms on SQLite, and
 # 40 ms on PostgreSQL.

@@ -16,7 +16,7 @@ from ..memory.model.space import MemoryRef
 from ..memory.sql.rows import micros
 from ..memory.sql.table import Sql
 from ..recall.text.instants import exact, whole_milliseconds
-from .model.entries import RefEntry
+from .entries import RefEntry
 from .refs import there
 
 DUE, WHEN = "due:", "when:"  # tags that arm a time, and a tag that is waited for

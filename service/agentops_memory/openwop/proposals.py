@@ -47,10 +47,8 @@ from .artifacts import (
     screened,
 )
 from .fields import CAMEL, Exact, Printable, RunName
-from .model.runs import RunEventType
 from .refs import IsCurrent, Screen, ScreenOutdated, Turns, fitting, require_plain, written
-from .runs import Recorded
-from .sql.runs import RunTable
+from .runs import Recorded, RunEventType, RunTable
 
 PROPOSALS, ARTIFACTS = f"{BASE}/proposals", f"{BASE}/artifacts"
 ACTIVATION = "packs:publish"  # the scope that a proposal is applied with; here the role admin

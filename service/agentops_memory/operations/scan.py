@@ -35,7 +35,7 @@ from ..openwop.proposals import (
     redact_proposal,
     redacted,
 )
-from ..openwop.rules.screen import Screen, screened
+from ..openwop.refs import Screen, screened
 from ..recall.text.normalization import content_hash, sha256_of
 from ..recall.text.summary import Transcript
 from ..secrets.redaction import Rules

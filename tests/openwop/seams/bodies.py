@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from agentops_memory.http.faults import fault_of
-from agentops_memory.openwop.host_runs import RunForkBody
-from agentops_memory.openwop.memory.bodies import (
+from agentops_memory.openwop.fields import (
     CAMEL,
     ContentText,
     Exact,
@@ -15,6 +14,7 @@ from agentops_memory.openwop.memory.bodies import (
     Tags,
     Zoned,
 )
+from agentops_memory.openwop.host_runs import RunForkBody
 
 MOST_SEEDS = 500
 MOST_SOURCES = 100

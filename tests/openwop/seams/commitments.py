@@ -14,6 +14,7 @@ from agentops_memory.http.endpoint import current_caller
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.adapter import RefEntryBody
+from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.commitments import (
     Commitment,
     CommitmentBody,
@@ -22,7 +23,6 @@ from agentops_memory.openwop.commitments import (
 from agentops_memory.openwop.conditions import Condition
 from agentops_memory.openwop.entries import RefEntry
 from agentops_memory.openwop.memory import wire
-from agentops_memory.openwop.memory.bodies import BODIES
 from agentops_memory.openwop.memory.handlers import noted
 from agentops_memory.openwop.memory.queries import MOST_LISTED
 from agentops_memory.openwop.routes import OpenWopServices

@@ -11,9 +11,8 @@ from agentops_memory.http.paging import instant
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.adapter import RefEntries
-from agentops_memory.openwop.api import Page
+from agentops_memory.openwop.api import BODIES, Page
 from agentops_memory.openwop.entries import RefDraft
-from agentops_memory.openwop.memory.bodies import BODIES
 from agentops_memory.openwop.memory.handlers import asked_once, noted
 from agentops_memory.openwop.refs import RefEntryId
 

@@ -17,9 +17,9 @@ from agentops_memory.http.endpoint import current_caller
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.adapter import MOST_SHOWN
+from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
-from agentops_memory.openwop.memory.bodies import BODIES
 from agentops_memory.openwop.memory.handlers import asked_once, noted
 from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.routes import OpenWopServices

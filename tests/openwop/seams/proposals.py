@@ -12,9 +12,9 @@ from agentops_memory.http.endpoint import current_caller
 from agentops_memory.http.protocol import Handler, Operation
 from agentops_memory.memory.model.access import Caller, Role
 from agentops_memory.openwop import proposals as of_proposals
-from agentops_memory.openwop.memory.discovery import BASE
+from agentops_memory.openwop.api import BASE
 from agentops_memory.openwop.proposals import PROPOSALS, ProposalBody, Proposals, ProposalState
-from agentops_memory.openwop.rules.turns import Turns
+from agentops_memory.openwop.refs import Turns
 
 SAMPLE = "/v1/host/sample"
 

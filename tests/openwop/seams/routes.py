@@ -13,9 +13,8 @@ from agentops_memory.http.endpoint import admission
 from agentops_memory.http.protocol import Handler, Operation, Parameter
 from agentops_memory.memory.model.access import Role, TenantId
 from agentops_memory.openwop.adapter import LISTED
-from agentops_memory.openwop.api import op
+from agentops_memory.openwop.api import limit, op
 from agentops_memory.openwop.host_runs import RunEvents
-from agentops_memory.openwop.memory.parameters import limit
 from agentops_memory.openwop.routes import Discovery, OpenWopServices
 from agentops_memory.openwop.routes import operations as openwop_operations
 

@@ -17,15 +17,19 @@ from agentops_memory.memory.limits import require_room
 from agentops_memory.memory.model.access import Caller, Role
 from agentops_memory.memory.model.stores import Written
 from agentops_memory.memory.redactor import Redaction
+from agentops_memory.openwop.adapter import removed
 from agentops_memory.openwop.commitments import arm
 from agentops_memory.openwop.conditions import conditions_of, meet
-from agentops_memory.openwop.model.entries import RefDraft, RefEntry
-from agentops_memory.openwop.refs import ScreenOutdated
-from agentops_memory.openwop.rules.changes import added, removed
-from agentops_memory.openwop.rules.rules import require_plain, require_ref
-from agentops_memory.openwop.rules.screen import Screen
-from agentops_memory.openwop.rules.screened_writes import IsCurrent, screen_of, written
-from agentops_memory.openwop.sql.entries import RefTable
+from agentops_memory.openwop.entries import RefDraft, RefEntry, RefTable, added
+from agentops_memory.openwop.refs import (
+    IsCurrent,
+    Screen,
+    ScreenOutdated,
+    require_plain,
+    require_ref,
+    screen_of,
+    written,
+)
 from agentops_memory.recall.text.instants import whole_milliseconds
 
 

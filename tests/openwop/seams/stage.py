@@ -10,11 +10,10 @@ from agentops_memory.memory.model.access import Caller, TenantId
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntries, RefEntryBody
 from agentops_memory.openwop.entries import RefDraft, RefEntry
-from agentops_memory.openwop.host_runs import RunSecretBody
+from agentops_memory.openwop.host_runs import Runs, RunSecretBody
 from agentops_memory.openwop.memory.wire import JsonObject
 from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.rules.forgetting import Forgetting
-from agentops_memory.openwop.rules.runs import Runs
 from agentops_memory.openwop.runs import RunId
 
 from .seeding import Seed, Seeding

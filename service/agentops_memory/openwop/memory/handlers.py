@@ -5,8 +5,8 @@ from starlette.requests import Request
 from ...memory.idempotency import IdempotentRequest
 from ...memory.model.access import Caller
 from ...telemetry import Cut, annotate
+from ..api import BODIES
 from ..runs import RunId
-from .bodies import BODIES
 from .queries import run_in_path
 
 SHOWN_NAME = 100  # code points of a ref, or of an id, in a span

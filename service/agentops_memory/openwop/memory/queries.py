@@ -9,7 +9,8 @@ from ...errors import BadFields
 from ...http.requests import exact_parameter
 from ...memory.model.space import MemoryRef
 from ...recall.text.normalization import REPLACEMENT
-from ..model.runs import Offset, RunId
+from ..refs import Offset
+from ..runs import RunId
 
 SHOWN = 100  # rows of a page
 MOST_LISTED = 1000  # refs, events

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from ...memory.model.erasure import ErasureId
 from ...memory.model.memory import MemoryId
 from ...memory.model.space import MemoryRef
-from .entries import Method, RefEntry, RefEntryId
-from .runs import JsonObject, Run, RunEventType, RunId
+from ..entries import Method, RefEntry
+from ..refs import JsonObject, RefEntryId
+from ..runs import Run, RunEventType, RunId
 
 
 class PassKind(StrEnum):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from .runs import JsonObject
+from ..refs import JsonObject
 
 SUBJECT = "subject:"  # and whom an entry is about
 

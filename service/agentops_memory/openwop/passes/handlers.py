@@ -13,7 +13,7 @@ from ...memory.model.erasure import ErasureId
 from ...memory.model.space import MemoryRef
 from ...memory.redactor import Redaction
 from ...telemetry import Cut, annotate
-from ..memory.bodies import BODIES
+from ..api import BODIES
 from ..memory.handlers import SHOWN_NAME, asked_once, noted, run_of
 from ..memory.queries import Asked, text_in_path
 from ..memory.wire import JsonObject

@@ -6,7 +6,7 @@ from ...http.bodies import WRITTEN
 from ...http.protocol import Operation, Parameter
 from ...memory.model.access import Role
 from ...memory.redactor import Redaction
-from ..memory.discovery import BASE
+from ..api import BASE
 from ..rules.forgetting import Forgetting
 from ..rules.passes.passes import Passes
 from . import bodies as b

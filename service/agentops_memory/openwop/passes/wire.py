@@ -4,8 +4,8 @@ from ...memory.model.erasure import Receipt
 from ...memory.model.space import MemoryRef
 from ...recall.text.normalization import sha256_of
 from ..memory.wire import JsonObject, present, rendered
-from ..model.entries import RefEntryId
 from ..model.passes import Archive, ArchiveIndex, Distilled, Forgotten, Merge, PassDone, Undone
+from ..refs import RefEntryId
 from .bodies import MergeBody
 
 INDEX_VERSION = 1

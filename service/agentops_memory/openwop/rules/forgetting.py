@@ -15,12 +15,10 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.space import NO_PROJECT
 from ...memory.sql.memories import MemoryTable
 from ...memory.sql.receipts import ReceiptTable
-from ..model.entries import Recorded
 from ..model.passes import Forgotten, Found
-from ..model.runs import Offset, RunEventType
-from ..sql.runs import RunTable
+from ..refs import Offset, Turns
+from ..runs import Recorded, RunEventType, RunTable
 from ..sql.subjects import SubjectTable
-from .turns import Turns
 
 STEP = 200  # entries, or events, of one transaction; puts wait for it
 LOGS = "the event logs of hosts"

@@ -9,10 +9,10 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.space import MemoryRef
 from ...memory.sql.rows import MOST, micros
 from ...memory.sql.table import Table
-from ..model.entries import RefEntry
+from ..entries import RefEntry
 from ..model.passes import Link
-from ..model.runs import Run
-from .visible import there
+from ..refs import there
+from ..runs import Run
 
 
 @dataclass(eq=False)

@@ -9,12 +9,11 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.space import MemoryRef
 from ...memory.sql.rows import count, instant, tag_array, tag_tuple
 from ...memory.sql.table import Dialect
-from ..model.entries import ListedRef
+from ..entries import ENTRY, ListedRef, entry_of
 from ..model.passes import Archive, ArchiveIndex, Inputs, Pass
-from ..model.runs import Run, RunKind
+from ..refs import superseded, there
+from ..runs import RUN, Run, RunKind, run_of
 from .links import Links
-from .rows import ENTRY, RUN, entry_of, run_of
-from .visible import superseded, there
 
 PINNED = "pinned"  # a tag
 _CURRENT = f"{there(None)} AND NOT {superseded(None)}"

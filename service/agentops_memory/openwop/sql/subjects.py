@@ -12,13 +12,11 @@ from ...memory.sql.rows import micros, tag_array, tag_tuple
 from ...memory.sql.table import Table
 from ...recall.text.ids import Uids
 from ...recall.text.json_words import stored_object
-from ..model.entries import Method
+from ..entries import ALL, Method
 from ..model.passes import Found
-from ..model.runs import Offset, Snapshot
 from ..model.subjects import SUBJECT, without
-from .entries import ALL
-from .rows import payload_text
-from .visible import put_by, there, undeleted_at
+from ..refs import Offset, Snapshot, put_by, there, undeleted_at
+from ..runs import payload_text
 
 # What was put by then, and what was made of that meanwhile: once its source is erased, nothing else
 # tells that it goes, too.

@@ -8,15 +8,20 @@ from ....memory.limits import require_room
 from ....memory.model.memory import MemoryId
 from ....memory.model.space import MemoryRef
 from ....recall.text.normalization import sha256_of
-from ...model.entries import Origin, RefDraft, RefEntry
+from ...adapter import removed
+from ...entries import Origin, RefDraft, RefEntry, RefTable, added
 from ...model.passes import ArchiveDraft, Distilled, Inputs, Link, Pass, PassDone, PassKind, Trigger
-from ...model.runs import JsonObject, Run, RunEventType, RunId, RunKind, RunStatus
-from ...sql.entries import RefTable
+from ...refs import (
+    ARCHIVE,
+    COMPACTED,
+    DISTILLED,
+    IsCurrent,
+    JsonObject,
+    MemoryChanged,
+    ScreenOutdated,
+)
+from ...runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 from ...sql.passes import PassTable
-from ...sql.runs import RunTable
-from ..changes import ScreenOutdated, added, removed
-from ..rules import ARCHIVE, COMPACTED, DISTILLED, MemoryChanged
-from ..screened_writes import IsCurrent
 from .rules import MOST_COMPACTED, MOST_COMPACTED_BYTES, MOST_NAMED, distillation_cap, tokens
 
 REPLACEABLE = Inputs(replaceable=True)

@@ -8,17 +8,12 @@ from ....engine.engine import Ids, Transaction
 from ....memory.limits import require_room
 from ....memory.model.memory import UNSAVED, MemoryId
 from ....memory.model.space import MemoryRef
-from ...model.entries import RefEntry, RefEntryId
+from ...entries import RefEntry, RefTable
 from ...model.passes import Link, Merge, Pass, PassDone, Trigger
-from ...model.runs import Run, RunEventType, RunId, RunKind, RunStatus
-from ...sql.entries import RefTable
+from ...refs import IsCurrent, MemoryChanged, RefEntryId, Screen, ScreenOutdated
+from ...runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 from ...sql.passes import PassTable
-from ...sql.runs import RunTable
 from ...sql.subjects import SubjectTable
-from ..changes import ScreenOutdated
-from ..rules import MemoryChanged
-from ..screen import Screen
-from ..screened_writes import IsCurrent
 from .archives import REPLACEABLE, done_again
 from .merges import merge_entries, merge_sources, screened_entry
 from .merging import plan

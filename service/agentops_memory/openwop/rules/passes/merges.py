@@ -9,15 +9,12 @@ from ....memory.model.memory import MemoryId
 from ....memory.model.space import MemoryRef
 from ...commitments import arm
 from ...conditions import conditions_of, meet
-from ...model.entries import Method, Origin, RefDraft, RefEntry
+from ...entries import Method, Origin, RefDraft, RefEntry, RefTable, added
 from ...model.passes import Inputs, Link, Merge
-from ...model.runs import Run
 from ...model.subjects import subjects
-from ...sql.entries import RefTable
+from ...refs import MemoryChanged, Screen
+from ...runs import Run
 from ...sql.passes import PassTable
-from ..changes import added
-from ..rules import MemoryChanged
-from ..screen import Screen
 from .archives import REPLACEABLE
 from .rules import first_end
 

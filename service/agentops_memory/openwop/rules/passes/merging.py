@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ....engine.callbacks import noop
 from ....memory.model.memory import MemoryId
-from ...model.entries import RefEntry
+from ...entries import RefEntry
 from ...model.passes import Link
 from ...model.subjects import subjects
 from .rest import Resting

@@ -16,7 +16,7 @@ from ....memory.model.access import Caller, Role
 from ....memory.model.space import MemoryRef
 from ....memory.redactor import Redaction
 from ....recall.text.instants import whole_milliseconds
-from ...model.entries import RefEntry
+from ...entries import RefEntry
 from ...model.passes import (
     ArchiveDraft,
     ArchiveIndex,
@@ -28,13 +28,20 @@ from ...model.passes import (
     Trigger,
     Undone,
 )
-from ...model.runs import RunId
+from ...refs import (
+    IsCurrent,
+    MemoryChanged,
+    Screen,
+    ScreenOutdated,
+    Turns,
+    currency,
+    is_readable,
+    require_ref,
+    screen_of,
+    written,
+)
+from ...runs import RunId
 from ...sql.passes import PassTable
-from ..changes import ScreenOutdated
-from ..rules import MemoryChanged, is_readable, require_ref
-from ..screen import Screen
-from ..screened_writes import IsCurrent, currency, screen_of, written
-from ..turns import Turns
 from .archives import (
     REPLACEABLE,
     archive_again,

@@ -9,10 +9,9 @@ from ....memory.model.memory import MemoryId
 from ....memory.model.space import NO_PROJECT, MemoryRef
 from ....memory.sql.memories import MemoryTable
 from ....memory.sql.receipts import ReceiptTable
-from ...model.entries import Origin, RefDraft, RefEntry, stable_id
-from ...sql.entries import RefTable
+from ...entries import Origin, RefDraft, RefEntry, RefTable, added
+from ...refs import stable_id
 from ...sql.passes import PassTable
-from ..changes import added
 
 
 def renewed(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> MemoryId:

@@ -6,11 +6,10 @@ from hashlib import sha256
 
 from ....errors import Conflict, Refusal
 from ....memory.model.space import MemoryRef
-from ...model.entries import Method, RefEntry, RefEntryId
+from ...entries import Method, RefEntry
 from ...model.passes import ArchiveDraft, PassKind
 from ...model.subjects import subjects
-from ..rules import ARCHIVE
-from ..screen import MAX_CONTENT, Screen
+from ...refs import ARCHIVE, MAX_CONTENT, RefEntryId, Screen
 from .extraction import Source, extract, has_words
 from .rest import Rest
 

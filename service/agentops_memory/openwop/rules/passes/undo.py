@@ -2,13 +2,10 @@
 
 from ....engine.engine import Ids, Transaction
 from ....memory.idempotency import IdempotentRequest, is_due
-from ...model.entries import Recorded
+from ...adapter import removed
 from ...model.passes import Pass, Undone
-from ...model.runs import RunEventType, RunId
+from ...runs import Recorded, RunEventType, RunId, RunTable, known_run
 from ...sql.passes import PassTable
-from ...sql.runs import RunTable
-from ..changes import removed
-from ..run_rules import known_run
 from .rules import PassNotUndoable
 
 

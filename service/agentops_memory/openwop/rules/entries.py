@@ -1,4 +1,0 @@
-"""Moved."""
-# ruff: noqa: PLC0414
-
-from ..adapter import RefEntries as RefEntries

@@ -1,4 +1,0 @@
-"""Moved."""
-# ruff: noqa: PLC0414
-
-from ..host_runs import Runs as Runs

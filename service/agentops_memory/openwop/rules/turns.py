@@ -1,4 +1,0 @@
-"""Moved."""
-# ruff: noqa: PLC0414
-
-from ..refs import Turns as Turns
