@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.openwop.consolidation import plan
 from agentops_memory.openwop.model.entries import RefEntry, RefEntryId
 from agentops_memory.openwop.model.passes import Link
-from agentops_memory.openwop.rules.passes.merging import plan
 from agentops_memory.openwop.rules.passes.units import units
 
 from ..support.requirements import requirement
