@@ -380,15 +380,20 @@ def put_archive(
     told: dict[str, object] = {"memoryRef": draft.ref, "outputId": draft.id}  # RFC 0012, RFC 0062
     if len(sources) <= MOST_NAMED:
         told["sourceIds"] = [it.id for it in draft.sources]
-    trigger, size = Trigger.HOST_MANAGED.value, draft.size
-    told |= {"sourceCount": len(sources), "trigger": trigger, "byteSize": size}
+    told |= {"sourceCount": len(sources), "trigger": Trigger.HOST_MANAGED.value}
+    told["byteSize"] = draft.size
     if draft.budget is not None:
-        used = {"tokenBudget": draft.budget, "tokensUsed": _used(draft), "indexUpdated": False}
-        told["distillation"] = used
-    tx[RunTable].tell(run, type_ := RunEventType.COMPACTED, told)
+        spent = {"tokenBudget": draft.budget, "tokensUsed": _used(draft), "indexUpdated": False}
+        told["distillation"] = spent
+    tx[RunTable].tell(run, RunEventType.COMPACTED, told)
     tx[RunTable].end(run, RunStatus.COMPLETED)
-    checksum, is_new = sha256_of(entry.content), held is None
-    return Distilled(run=run.id, type=type_, payload=told, checksum=checksum, is_new=is_new)
+    return Distilled(
+        run=run.id,
+        type=RunEventType.COMPACTED,
+        payload=told,
+        checksum=sha256_of(entry.content),
+        is_new=held is None,
+    )
 
 
 def _put(tx: Transaction, draft: ArchiveDraft, run: RunId) -> RefEntry:

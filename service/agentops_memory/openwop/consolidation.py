@@ -1,10 +1,10 @@
 """Consolidation: which entries others make superfluous, and how these take their place."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Self
 
 from ..engine.callbacks import noop
 from ..engine.engine import Ids, Transaction
@@ -128,13 +128,6 @@ def _stale(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[MemoryI
             yield entries[at].memory, entries[max(holders)].memory
 
 
-class _Text(NamedTuple):
-    """What some entries say, by the numbers of their units; the last of them is the newest."""
-
-    units: frozenset[int]
-    entries: list[MemoryId]
-
-
 def _covered(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[MemoryId, MemoryId]]:
     """The entries whose units a larger text has, or a newer entry of the same text.
 
@@ -142,33 +135,26 @@ def _covered(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[Memor
     among the holders of the rarest unit: texts come largest first, and of those that stay alone
     it is noted which units they have.
     """
-    holders = defaultdict[int, list[_Text]](list)
-    for text in _largest_first(entries, rest):
-        rest()
-        rarest = min((holders.get(unit, []) for unit in text.units), key=len)
-        survivor = next((other for other in rarest if text.units < other.units), text)
-        if survivor is text:
-            for unit in text.units:
-                holders[unit].append(text)
-        newest = survivor.entries[-1]
-        yield from ((entry, newest) for entry in text.entries if entry != newest)
-
-
-def _largest_first(entries: Iterable[RefEntry], rest: Resting) -> list[_Text]:
-    """The different texts, the newer ones of equal size first; without those that say nothing.
-
-    Nothing tells that what has no unit is said elsewhere.
-    """
-    numbers = dict[tuple[str, ...], int]()
-    texts = dict[frozenset[int], list[tuple[int, MemoryId]]]()
+    numbers = dict[tuple[str, ...], int]()  # of units
+    places = dict[frozenset[int], list[int]]()  # of the entries of each text; the last is newest
     for at, entry in enumerate(entries):
         rest()
         said = {unit.words for unit in units(entry.content)}
-        numbered = frozenset([numbers.setdefault(words, len(numbers)) for words in said])
-        if numbered:
-            texts.setdefault(numbered, []).append((at, entry.memory))
-    ordered = sorted(texts.items(), key=lambda text: (len(text[0]), text[1][-1]), reverse=True)
-    return [_Text(said, [memory for _, memory in those]) for said, those in ordered]
+        text = frozenset([numbers.setdefault(words, len(numbers)) for words in said])
+        if text:  # nothing tells that what has no unit is said elsewhere
+            places.setdefault(text, []).append(at)
+    holders = defaultdict[int, list[frozenset[int]]](list)
+    for text in sorted(places, key=lambda it: (len(it), places[it][-1]), reverse=True):
+        rest()
+        rarest = min((holders.get(unit, []) for unit in text), key=len)
+        survivor = next((other for other in rarest if text < other), text)
+        if survivor is text:
+            for unit in text:
+                holders[unit].append(text)
+        stays = places[survivor][-1]
+        yield from (
+            (entries[at].memory, entries[stays].memory) for at in places[text] if at != stays
+        )
 
 
 # What a pass reads, and what it plans.
@@ -194,20 +180,18 @@ def some_entries(tx: Transaction, memories: Sequence[MemoryId]) -> Sequence[RefE
 def planned(inputs: Sequence[RefEntry], screen: Screen, rest: Resting) -> Sequence[Step]:
     """The steps of a pass. What takes part is screened again, and judged as it is then."""
     held = {it.memory: it for it in inputs}
-    entries, seen = dict(held), set[MemoryId]()
+    changed, seen = dict[MemoryId, RefEntry](), set[MemoryId]()
     while True:
-        links = sorted(plan(list(entries.values()), rest))  # those of an entry side by side
-        due = {id_ for link in links for id_ in link} - seen
+        entries = [changed.get(id_, it) for id_, it in held.items()]
+        links = sorted(plan(entries, rest))  # those of an entry side by side
+        due, known = {id_ for link in links for id_ in link} - seen, len(changed)
         seen |= due
-        is_clean = True
         for id_ in due:
-            clean = _screened(entries[id_], screen)
-            if clean != entries[id_]:
-                is_clean, entries[id_] = False, clean
+            if (clean := _screened(held[id_], screen)) != held[id_]:
+                changed[id_] = clean
             rest()
-        if is_clean:
+        if len(changed) == known:
             break
-    changed = {id_: it for id_, it in entries.items() if it != held[id_]}
     last = {link.newer: at for at, link in enumerate(links)}  # an entry is renewed with that
     steps = []
     for at in range(0, len(links), STEP):
@@ -268,7 +252,7 @@ def begin_pass(
     sources = [_sources(tx, ref, place, merge) for place, merge in enumerate(merges)]
     run = tx[RunTable].open(refs=(ref,), kind=RunKind.PASS)
     pairs = zip(merges, sources, strict=True)
-    written = tuple(_merged(tx, run, ref, merge, those, screen) for merge, those in pairs)
+    written = tuple(_merged(tx, run, merge, those, screen) for merge, those in pairs)
     replaced = [it for those in sources for it in those]
     if gone := [it.memory for it in replaced if it.memory in with_secrets]:
         tx[PassTable].inherit(gone)
@@ -363,16 +347,11 @@ def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: Merge) -> Seque
 
 
 def _merged(
-    tx: Transaction,
-    run: Run,
-    ref: MemoryRef,
-    merge: Merge,
-    sources: Sequence[RefEntry],
-    screen: Screen,
+    tx: Transaction, run: Run, merge: Merge, sources: Sequence[RefEntry], screen: Screen
 ) -> MemoryId:
     """Put the entry that stands for its sources from now on; it is about whom they are about."""
     tags = tuple(dict.fromkeys((*merge.tags, *screen.tags(subjects(sources[0].tags)))))
-    origin = Origin(run=run.id, method=Method.HOST)
+    origin, ref = Origin(run=run.id, method=Method.HOST), MemoryRef(run.refs[0])
     draft = RefDraft(ref=ref, content=merge.content, tags=tags, origin=origin)
     conditions = conditions_of(tags, tx.now)
     entry = added(tx, draft, ends=first_end(sources))
