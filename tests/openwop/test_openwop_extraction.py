@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.openwop.rules.passes.extraction import Source, extract, has_words
+from agentops_memory.openwop.archives import Source, extract, has_words
 from agentops_memory.openwop.rules.passes.units import Unit, units
 from agentops_memory.recall.text.query import STOPWORDS
 
@@ -197,7 +197,7 @@ def test_an_extract_of_an_extract_has_no_line_of_its_own_and_then_stays(
 def test_the_order_of_sets_decides_nothing() -> None:
     program = (
         "from datetime import date\n"
-        "from agentops_memory.openwop.rules.passes.extraction import Source, extract\n"
+        "from agentops_memory.openwop.archives import Source, extract\n"
         "said = [' '.join(f'w{(at * step) % 37}' for step in range(9)) for at in range(60)]\n"
         "print(extract([Source(content=it, day=date(2026, 5, 1)) for it in said], 300))\n"
     )

@@ -26,6 +26,7 @@ from ..telemetry import hide_too
 from . import adapter, commitments, host_runs, proposals
 from .adapter import RefEntries
 from .api import BASE, LONGEST_BODY
+from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded
 from .artifacts import ArtifactInvalid, ArtifactKind
 from .commitments import Commitments, ConditionKind
 from .host_runs import Runs
@@ -35,7 +36,6 @@ from .proposals import ACTIVATION, Proposals
 from .refs import MAX_CONTENT, MemoryChanged, marked
 from .rules.forgetting import Forgetting
 from .rules.passes.passes import Passes
-from .rules.passes.rules import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded
 from .runs import SnapshotLost
 
 JsonObject = dict[str, Any]

@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from ...http.faults import fault, fault_of
+from ..consolidation import MOST_MERGED
 from ..fields import CAMEL, ContentText, EntryName, Exact, MemoryRefText, Tags, Zoned
 from ..refs import LONGEST_ID
-from ..rules.passes.rules import MOST_MERGED
 
 MOST_MERGES = 100
 

@@ -16,6 +16,36 @@ from ....memory.model.access import Caller, Role
 from ....memory.model.space import MemoryRef
 from ....memory.redactor import Redaction
 from ....recall.text.instants import whole_milliseconds
+from ...archives import (
+    MOST_TOKENS,
+    REPLACEABLE,
+    archive_again,
+    compacted,
+    compaction_inputs,
+    distillation_inputs,
+    distilled,
+    ids_of_archive,
+    ids_of_undone,
+    is_undo_due,
+    put_archive,
+    undo_pass,
+    undone_again,
+)
+from ...consolidation import (
+    STEP,
+    Begun,
+    begin_pass,
+    consolidation_inputs,
+    finish_pass,
+    finished_again,
+    give_up,
+    merged_entries,
+    planned,
+    screened_merge,
+    some_entries,
+    take_step,
+    with_secrets,
+)
 from ...entries import RefEntry
 from ...model.passes import (
     ArchiveDraft,
@@ -42,30 +72,7 @@ from ...refs import (
 )
 from ...runs import RunId
 from ...sql.passes import PassTable
-from .archives import (
-    REPLACEABLE,
-    archive_again,
-    compaction_inputs,
-    distillation_inputs,
-    ids_of_archive,
-    put_archive,
-)
-from .consolidation import (
-    STEP,
-    Begun,
-    begin_pass,
-    consolidation_inputs,
-    finish_pass,
-    finished_again,
-    give_up,
-    planned,
-    some_entries,
-    take_step,
-)
-from .merges import merged_entries, screened_merge, with_secrets
 from .rest import Rest
-from .rules import MOST_TOKENS, compacted, distilled
-from .undo import ids_of_undone, is_undo_due, undo_pass, undone_again
 
 TRIES = 3  # of a pass whose sources change meanwhile
 MOST_INDEXED = 200  # archives of an index

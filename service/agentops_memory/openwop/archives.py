@@ -1,0 +1,467 @@
+"""Archives of a ref: what they say, how they are put; and how a pass is undone.
+
+The rule `extract-1` chooses what a few sources say within a number of bytes. Integers alone
+decide, and nothing depends on the order of a set: the same sources and cap give the same bytes
+everywhere.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from hashlib import sha256
+from heapq import heapify, heappop, heappush
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from ..engine.callbacks import noop
+from ..engine.engine import Ids, Transaction
+from ..errors import AnswerLost, Conflict, Refusal
+from ..memory.idempotency import IdempotentRequest, is_due
+from ..memory.limits import require_room
+from ..memory.model.memory import MemoryId
+from ..memory.model.space import MemoryRef
+from ..recall.text.normalization import sha256_of
+from ..recall.text.query import STOPWORDS
+from .adapter import removed
+from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
+from .model.passes import (
+    ArchiveDraft,
+    Distilled,
+    Inputs,
+    Link,
+    Pass,
+    PassDone,
+    PassKind,
+    Trigger,
+    Undone,
+)
+from .model.subjects import subjects
+from .refs import (
+    ARCHIVE,
+    COMPACTED,
+    DISTILLED,
+    MAX_CONTENT,
+    IsCurrent,
+    MemoryChanged,
+    RefEntryId,
+    Screen,
+    ScreenOutdated,
+)
+from .rules.passes.rest import Rest, Resting
+from .rules.passes.units import Unit, units
+from .runs import Recorded, RunEventType, RunId, RunKind, RunStatus, RunTable, known_run
+from .sql.passes import PassTable
+
+MOST_COMPACTED = 500  # entries of a compaction
+MOST_COMPACTED_BYTES = 4 * 1024 * 1024
+SMALLEST_CAP = 1024  # bytes of an extract
+MOST_TOKENS = 100_000  # of a distillation: of its sources and its archive together
+SMALLEST_OUTPUT = 256  # tokens of an archive that a distillation may always have, if they are left
+SMALLEST_ROOM = 16  # tokens that must be left of a budget
+MOST_NAMED = 100  # entries that an event names
+ARCHIVE_ID = "archive_"
+ELLIPSIS = "..."
+REPLACEABLE = Inputs(replaceable=True)
+
+_PREFIX = len("- YYYY-MM-DD: ")
+_DATED = re.compile(r"- ([0-9]{4}-[0-9]{2}-[0-9]{2}): ")
+
+
+class NothingToCompact(Conflict):
+    """Fewer than two entries, or no word in them."""
+
+    code = "nothing_to_compact"
+
+
+class NothingToDistill(Conflict):
+    """No entry, or no word in it."""
+
+    code = "nothing_to_distill"
+
+
+class PassNotUndoable(Conflict):
+    """Undone already, or something that the pass wrote or replaced is gone."""
+
+    code = "pass_not_undoable"
+
+
+class BudgetExceeded(Refusal):
+    """The sources and their archive do not fit into the budget."""
+
+    code = "token_budget_exceeded"
+
+    def __init__(self, budget: int, required: int) -> None:
+        super().__init__("The budget is too small for what is to be distilled.")
+        self.budget = budget
+        self.required = required
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A text and the day it was written; an archive has a day of its own on each line."""
+
+    content: str
+    day: date
+    is_archive: bool = False
+
+
+class _Line(NamedTuple):
+    """A unit, the place of its source among the others, and its day."""
+
+    unit: Unit
+    source: int
+    day: date
+
+    @property
+    def text(self) -> str:
+        return f"- {self.day.isoformat()}: {self.unit.text}"
+
+
+def extract(sources: Sequence[Source], cap: int, rest: Resting = noop) -> str:
+    """The lines of the sources, oldest first, that say the most within `cap` bytes.
+
+    Every line's end counts, the last one's too. Where no line fits, or all words are stop words,
+    it is the best line, cut if it is longer than the cap. Empty if the sources have no word, or
+    the cap has no place for the first character of that line's unit.
+    """
+    weights = Counter[str]()  # in how many sources each word stands
+    distinct = dict[tuple[str, ...], _Line]()  # of those with equal words the last one
+    for at, source in enumerate(sources):
+        said = _lines(at, source)
+        weights.update(set(chain.from_iterable(line.unit.words for line in said)))
+        for line in said:
+            distinct.pop(line.unit.words, None)
+            distinct[line.unit.words] = line
+        rest()
+    if not distinct:
+        return ""
+    lines = list(distinct.values())
+    best, taken = _chosen(lines, weights, cap, rest)
+    return "\n".join(lines[at].text for at in sorted(taken)) if taken else _cut(lines[best], cap)
+
+
+def has_words(sources: Iterable[Source]) -> bool:
+    """Whether there is anything to extract."""
+    return any(_lines(0, source) for source in sources)
+
+
+def _lines(at: int, source: Source) -> list[_Line]:
+    """The units of a source, in order."""
+    if not source.is_archive:
+        return [_Line(unit, at, source.day) for unit in units(source.content)]
+    dated = (_undated(line, source.day) for line in source.content.splitlines())
+    return [
+        _Line(unit, at, day)
+        for day, lines in groupby(dated, key=itemgetter(1))
+        for unit in units("\n".join(line for line, _ in lines))
+    ]
+
+
+def _undated(line: str, day: date) -> tuple[str, date]:
+    """An archive's line without its own date, and that date; else the day of the archive."""
+    prefix = _DATED.match(line)
+    if prefix is None:
+        return line, day
+    try:
+        return line[prefix.end() :], date.fromisoformat(prefix[1])
+    except ValueError:
+        return line, day
+
+
+def _chosen(
+    lines: Sequence[_Line], weights: Mapping[str, int], cap: int, rest: Resting
+) -> tuple[int, list[int]]:
+    """The line that is best without a cap, and those that are taken: by what each adds a byte.
+
+    What a line adds only ever falls, so a heap of what each once added has the best on top as
+    soon as the topmost one's figure is still true.
+    """
+    sizes = [_PREFIX + len(line.unit.text.encode()) + len("\n") for line in lines]
+    gains = list[int]()
+    holders = defaultdict[str, list[int]](list)
+    for at, line in enumerate(lines):
+        rest()
+        words = set(line.unit.words) - STOPWORDS
+        gains.append(sum(map(weights.__getitem__, words)))
+        for word in words:
+            holders[word].append(at)
+    # Two different fractions of such denominators lie at least 1 / scale apart, so their
+    # order is that of these whole numbers, and equal ones are equal.
+    scale = max(sizes) ** 2
+
+    def ranked(at: int) -> tuple[int, int, int]:
+        """Smaller is better: what it adds for its bytes, the newer source, the earlier place."""
+        return -(gains[at] * scale // sizes[at]), -lines[at].source, at
+
+    heap = list(map(ranked, range(len(lines))))
+    heapify(heap)
+    best, taken, smallest = heap[0][-1], list[int](), min(sizes)
+    while heap and cap >= smallest:
+        rest()
+        known = heappop(heap)
+        at = known[-1]
+        if not gains[at] or sizes[at] > cap:
+            continue
+        if (now := ranked(at)) != known:
+            heappush(heap, now)
+            continue
+        taken.append(at)
+        cap -= sizes[at]
+        for word in lines[at].unit.words:
+            for holder in holders.pop(word, ()):
+                gains[holder] -= weights[word]
+    return best, taken
+
+
+def _cut(line: _Line, cap: int) -> str:
+    """The line within the cap, cut at a code point; empty if nothing of its unit has place."""
+    text = line.text.encode()
+    if len(text) <= cap:
+        return line.text
+    kept = text[: max(cap - len(ELLIPSIS), 0)].decode(errors="ignore")
+    return kept + ELLIPSIS if len(kept) > _PREFIX else ""
+
+
+# What becomes of entries: the archives of a compaction and of a distillation.
+
+
+def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
+    """The oldest entries that an archive may take the place of."""
+    chosen: list[MemoryId] = []
+    room = MOST_COMPACTED_BYTES
+    for each in tx[PassTable].inputs(ref, REPLACEABLE):
+        room -= each.size
+        if len(chosen) == MOST_COMPACTED or room < 0:
+            break
+        chosen.append(each.memory)
+    return tx[RefTable].some(chosen)
+
+
+def compacted(
+    ref: MemoryRef,
+    sources: Sequence[RefEntry],
+    screen: Screen,
+    content: str | None,
+    *,
+    keep_sources: bool,
+) -> ArchiveDraft:
+    """The archive that takes the place of entries; NothingToCompact."""
+    cap = min(max(SMALLEST_CAP, -(-sum(map(_size, sources)) // 3)), MAX_CONTENT)
+    draft = _draft(ref, sources, screen, content, cap) if len(sources) > 1 else None
+    if draft is None:
+        sentence = "There are not two entries with words that a compaction may replace."
+        raise NothingToCompact(sentence)
+    return replace(draft, supersedes=not keep_sources)
+
+
+def distillation_inputs(
+    tx: Transaction, ref: MemoryRef, which: Inputs, budget: int
+) -> Sequence[RefEntry]:
+    """All entries, if they fit into the budget; BudgetExceeded."""
+    listed = list(tx[PassTable].inputs(ref, which))
+    if listed:
+        _distillation_cap(budget, sum(_tokens(each.size) for each in listed))
+    return tx[RefTable].some([each.memory for each in listed])
+
+
+def distilled(
+    ref: MemoryRef,
+    sources: Sequence[RefEntry],
+    screen: Screen,
+    content: str | None,
+    budget: int,
+    ends: datetime | None,
+) -> ArchiveDraft:
+    """The archive of entries within a budget; NothingToDistill, BudgetExceeded."""
+    cap = _distillation_cap(budget, sum(_tokens(_size(it)) for it in sources))
+    draft = _draft(ref, sources, screen, content, cap, budget=budget, ends=ends)
+    if draft is None:
+        raise NothingToDistill("There is no entry with words to distill.")
+    if (used := _used(draft)) > budget:
+        raise BudgetExceeded(budget, used)
+    return draft
+
+
+def first_end(sources: Iterable[RefEntry]) -> datetime | None:
+    """When the first of the entries ends: what was made of them says no longer what they say."""
+    return min((it.expires_at for it in sources if it.expires_at is not None), default=None)
+
+
+def _size(entry: RefEntry) -> int:
+    return len(entry.content.encode())
+
+
+def _tokens(size: int) -> int:
+    """How many tokens a text of so many bytes has."""
+    return (size + 3) // 4
+
+
+def _used(draft: ArchiveDraft) -> int:
+    """The tokens of an archive and its sources."""
+    return sum(_tokens(_size(it)) for it in draft.sources) + _tokens(draft.size)
+
+
+def _distillation_cap(budget: int, taken: int) -> int:
+    """The most bytes of an archive within a budget; BudgetExceeded if that leaves too little."""
+    required = taken + max(SMALLEST_ROOM, -(-taken // 10))
+    if budget < required:
+        raise BudgetExceeded(budget, required)
+    return min(4 * min(budget - taken, max(SMALLEST_OUTPUT, -(-taken // 3))), MAX_CONTENT)
+
+
+def _draft(
+    ref: MemoryRef,
+    sources: Sequence[RefEntry],
+    screen: Screen,
+    content: str | None,
+    cap: int,
+    *,
+    budget: int | None = None,
+    ends: datetime | None = None,
+) -> ArchiveDraft | None:
+    """The archive of entries, with a budget that of a distillation; None without a word."""
+    if content is not None:
+        said = screen.content(content) if has_words(map(_source, sources)) else None
+    else:
+        # A value is compared with texts as they were put: an extract may say it in pieces.
+        clean = [it.model_copy(update={"content": screen.text(it.content)}) for it in sources]
+        extracted = screen.text(extract(list(map(_source, clean)), cap, Rest()))
+        said = extracted.encode()[:cap].decode(errors="ignore") or None
+    if said is None:
+        return None
+    method = Method.EXTRACT if content is None else Method.HOST
+    digest = sha256()
+    for part in (ref, method.value, str(budget or cap), *(it.id for it in sources), said):
+        digest.update(b"%d:%b" % (len(part.encode()), part.encode()))
+    about = dict.fromkeys(tag for it in sources for tag in subjects(it.tags))
+    return ArchiveDraft(
+        id=RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]),
+        ref=ref,
+        kind=PassKind.DISTILLATION if budget else PassKind.COMPACTION,
+        method=method,
+        content=said,
+        subjects=screen.tags(about),
+        sources=sources,
+        ends=min(filter(None, (ends, first_end(sources))), default=None),
+        budget=budget,
+        supersedes=False,
+    )
+
+
+def _source(entry: RefEntry) -> Source:
+    day, is_archive = entry.created_at.date(), ARCHIVE in entry.tags
+    return Source(content=entry.content, day=day, is_archive=is_archive)
+
+
+def put_archive(
+    tx: Transaction, draft: ArchiveDraft | None, which: Inputs, is_current: IsCurrent
+) -> Distilled:
+    """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
+    tx.caller.require_refs()
+    if draft is None or not is_current():
+        raise ScreenOutdated  # or the answer under the idempotency key is over its time
+    sources = [it.memory for it in draft.sources]
+    if not tx[PassTable].are_inputs(sources, which):
+        raise MemoryChanged
+    held = tx[RefTable].get(draft.ref, draft.id)
+    if held is not None and not tx[PassTable].is_archive_of(held.memory, sources):
+        removed(tx, held.memory)  # of others that had the ids of these: it may say too much
+        held = None
+    require_room(tx)
+    run = tx[RunTable].open(refs=(draft.ref,), kind=RunKind.PASS)
+    entry = held or _put(tx, draft, run.id)
+    if draft.supersedes:
+        tx[PassTable].link(run, [Link(entry.memory, it) for it in sources], counts=False)
+    written, replaced = () if held else (entry.memory,), len(sources) if draft.supersedes else 0
+    tx[PassTable].put(Pass(run=run, ref=draft.ref, written=written, replaced=replaced))
+    told: dict[str, object] = {"memoryRef": draft.ref, "outputId": draft.id}  # RFC 0012, RFC 0062
+    if len(sources) <= MOST_NAMED:
+        told["sourceIds"] = [it.id for it in draft.sources]
+    told |= {"sourceCount": len(sources), "trigger": Trigger.HOST_MANAGED.value}
+    told["byteSize"] = draft.size
+    if draft.budget is not None:
+        spent = {"tokenBudget": draft.budget, "tokensUsed": _used(draft), "indexUpdated": False}
+        told["distillation"] = spent
+    tx[RunTable].tell(run, RunEventType.COMPACTED, told)
+    tx[RunTable].end(run, RunStatus.COMPLETED)
+    return Distilled(
+        run=run.id,
+        type=RunEventType.COMPACTED,
+        payload=told,
+        checksum=sha256_of(entry.content),
+        is_new=held is None,
+    )
+
+
+def _put(tx: Transaction, draft: ArchiveDraft, run: RunId) -> RefEntry:
+    kind = (DISTILLED,) if draft.kind is PassKind.DISTILLATION else ()
+    tags = (ARCHIVE, COMPACTED + run, *kind, *draft.subjects)
+    origin = Origin(run=run, method=draft.method)
+    new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
+    entry = added(tx, new, ends=draft.ends)
+    tx[PassTable].add_archive(entry.memory, draft.ref, draft.sources)
+    return entry
+
+
+def ids_of_archive(done: Distilled) -> Ids:
+    return {"run": done.run, "checksum": done.checksum, "is_new": int(done.is_new)}
+
+
+def archive_again(
+    tx: Transaction, ids: Ids, _: ArchiveDraft | None, __: Inputs, ___: IsCurrent
+) -> Distilled:
+    """What was answered, as the log has it."""
+    done = done_again(tx, RunId(str(ids["run"])))
+    checksum, is_new = str(ids["checksum"]), bool(ids["is_new"])
+    return Distilled(
+        run=done.run, type=done.type, payload=done.payload, checksum=checksum, is_new=is_new
+    )
+
+
+def done_again(tx: Transaction, run: RunId) -> PassDone:
+    """What the log has of a pass; AnswerLost if that is gone."""
+    tx.caller.require_refs()
+    known = tx[RunTable].get(run)
+    event = None if known is None else tx[RunTable].event(known, 1)
+    if event is None:
+        raise AnswerLost
+    return PassDone(run=run, type=event.type, payload=event.payload)
+
+
+# The undo of a pass: all of it, or nothing.
+
+
+def undo_pass(tx: Transaction, run: RunId) -> Undone:
+    """Bring back what a pass has replaced, and take away what it has written."""
+    tx.caller.require_refs()
+    done = _undoable(tx, run)
+    tx[PassTable].undo(done)
+    for memory in done.written:
+        removed(tx, memory)
+    tx[RunTable].record(RunEventType.UNDONE, [Recorded({"runId": run}, (done.ref,))])
+    return Undone(run=run, restored=tx[PassTable].restored(done), removed=len(done.written))
+
+
+def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | None) -> bool:
+    """Whether it was not undone under the idempotency key; PassNotUndoable."""
+    return is_due(tx, idempotency) and bool(_undoable(tx, run))
+
+
+def _undoable(tx: Transaction, run: RunId) -> Pass:
+    known = known_run(tx, run)
+    done = None if known.is_open else tx[PassTable].get(known)
+    if done is None or done.is_undone or not tx[PassTable].is_whole(done):
+        raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
+    return done
+
+
+def ids_of_undone(undone: Undone) -> Ids:
+    return {"restored": undone.restored, "removed": undone.removed}
+
+
+def undone_again(tx: Transaction, ids: Ids, run: RunId) -> Undone:
+    tx.caller.require_refs()
+    return Undone(run=run, restored=int(ids["restored"]), removed=int(ids["removed"]))

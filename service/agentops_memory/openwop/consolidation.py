@@ -1,0 +1,388 @@
+"""Consolidation: which entries others make superfluous, and how these take their place."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Self
+
+from ..engine.callbacks import noop
+from ..engine.engine import Ids, Transaction
+from ..errors import BadFields, Refusal
+from ..memory.limits import require_room
+from ..memory.model.erasure import Erasure, ErasureId
+from ..memory.model.kinds import ErasureKind
+from ..memory.model.memory import UNSAVED, MemoryId
+from ..memory.model.space import NO_PROJECT, MemoryRef
+from ..memory.sql.memories import MemoryTable
+from ..memory.sql.receipts import ReceiptTable
+from .archives import MOST_NAMED, REPLACEABLE, done_again, first_end
+from .commitments import arm
+from .conditions import conditions_of, meet
+from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
+from .model.passes import Inputs, Link, Merge, Pass, PassDone, Trigger
+from .model.subjects import subjects
+from .refs import IsCurrent, MemoryChanged, RefEntryId, Screen, ScreenOutdated, stable_id
+from .rules.passes.rest import Resting
+from .rules.passes.units import units
+from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
+from .sql.passes import PassTable
+from .sql.subjects import SubjectTable
+
+STEP = 200  # links of one transaction; puts wait for it
+MOST_CONSOLIDATED = 10_000  # entries of a consolidation
+MOST_CONSOLIDATED_BYTES = 16 * 1024 * 1024
+MOST_MERGED = range(2, 101)  # entries that a host makes one
+KEY = "key:"  # and which fact an entry states
+INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
+"""How tags begin that tell where an entry comes from, not what it says."""
+
+Tags = frozenset[str]
+
+
+class MemoryTooLarge(Refusal):
+    """The ref holds more than one pass can look at, and a part would not do."""
+
+    code = "memory_too_large"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """The entries that a consolidation looks at, and the newest memory then."""
+
+    memories: Sequence[MemoryId]
+    newest: MemoryId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Links that are made at once, and entries whose secrets go with them.
+
+    `renewed` stay, as they are without their secrets; `erased` are replaced and go.
+    """
+
+    links: Sequence[Link]
+    ids: Sequence[RefEntryId]  # of those that are replaced
+    renewed: Sequence[RefEntry]
+    erased: Sequence[MemoryId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A consolidation that goes on: what it has done so far."""
+
+    run: RunId
+    ref: MemoryRef
+    inputs: int = 0  # entries that it has looked at
+    newest: MemoryId = UNSAVED  # at its last look
+    written: tuple[MemoryId, ...] = ()
+    replaced: tuple[RefEntryId, ...] = ()
+    merges: int = 0  # entries that hosts have written in place of others
+    renewed: int = 0  # entries that are gone for good, but for their secrets
+    redacted: int = 0  # secrets
+
+    def looked_at(self, corpus: Corpus) -> Self:
+        """The pass after a look, which does not find what was replaced before."""
+        seen = len(corpus.memories) + len(self.replaced) - self.merges
+        return replace(self, inputs=seen, newest=corpus.newest, redacted=0)
+
+
+# Which entries of a ref others make superfluous: older facts, and what another says too. Pure.
+
+
+def plan(entries: Sequence[RefEntry], rest: Resting = noop) -> list[Link]:
+    """What a consolidation supersedes, in the order of the entries, which come oldest first.
+
+    An entry is superseded at most once, and by one that is not. So whatever part of the plan is
+    done, a plan for the rest has the other links, and none is left at the end.
+    """
+    survivors = dict(_stale(entries, rest))
+    alike = defaultdict[Tags, list[RefEntry]](list)
+    for entry in entries:
+        rest()
+        if entry.memory not in survivors:
+            tags = frozenset(tag for tag in entry.tags if not tag.startswith(INCIDENTAL))
+            alike[tags].append(entry)
+    for those in alike.values():
+        if len(those) > 1:
+            survivors.update(_covered(those, rest))
+    return [Link(survivors[it.memory], it.memory) for it in entries if it.memory in survivors]
+
+
+def _stale(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[MemoryId, MemoryId]]:
+    """The entries of whose keys each has a newer holder of the same subjects, and the newest.
+
+    What supersedes them is the newest holder of one of its keys, so it is not stale. A key
+    without a name is none.
+    """
+    facts = list[list[tuple[Tags, str]]]()
+    for entry in entries:
+        rest()
+        about = frozenset(subjects(entry.tags))
+        facts.append([(about, tag) for tag in entry.tags if tag.startswith(KEY) and tag != KEY])
+    newest = {fact: at for at, those in enumerate(facts) for fact in those}
+    for at, those in enumerate(facts):
+        rest()
+        holders = [newest[fact] for fact in those]
+        if holders and at not in holders:
+            yield entries[at].memory, entries[max(holders)].memory
+
+
+def _covered(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[MemoryId, MemoryId]]:
+    """The entries whose units a larger text has, or a newer entry of the same text.
+
+    Of the larger ones it is the largest, of equal ones the newest. It is one that stays, and
+    among the holders of the rarest unit: texts come largest first, and of those that stay alone
+    it is noted which units they have.
+    """
+    numbers = dict[tuple[str, ...], int]()  # of units
+    places = dict[frozenset[int], list[int]]()  # of the entries of each text; the last is newest
+    for at, entry in enumerate(entries):
+        rest()
+        said = {unit.words for unit in units(entry.content)}
+        text = frozenset([numbers.setdefault(words, len(numbers)) for words in said])
+        if text:  # nothing tells that what has no unit is said elsewhere
+            places.setdefault(text, []).append(at)
+    holders = defaultdict[int, list[frozenset[int]]](list)
+    for text in sorted(places, key=lambda it: (len(it), places[it][-1]), reverse=True):
+        rest()
+        rarest = min((holders.get(unit, []) for unit in text), key=len)
+        survivor = next((other for other in rarest if text < other), text)
+        if survivor is text:
+            for unit in text:
+                holders[unit].append(text)
+        stays = places[survivor][-1]
+        yield from (
+            (entries[at].memory, entries[stays].memory) for at in places[text] if at != stays
+        )
+
+
+# What a pass reads, and what it plans.
+
+
+def consolidation_inputs(tx: Transaction, ref: MemoryRef) -> Corpus:
+    """All entries that may be replaced, oldest first; MemoryTooLarge."""
+    listed = []
+    size = 0
+    for each in tx[PassTable].inputs(ref, REPLACEABLE):
+        listed.append(each.memory)
+        size += each.size
+        if len(listed) > MOST_CONSOLIDATED or size > MOST_CONSOLIDATED_BYTES:
+            raise MemoryTooLarge("The ref holds more than a consolidation can look at.")
+    return Corpus(memories=listed, newest=tx[SubjectTable].newest())
+
+
+def some_entries(tx: Transaction, memories: Sequence[MemoryId]) -> Sequence[RefEntry]:
+    """What these say, as far as they are there: an entry never changes."""
+    return tx[RefTable].some(memories)
+
+
+def planned(inputs: Sequence[RefEntry], screen: Screen, rest: Resting) -> Sequence[Step]:
+    """The steps of a pass. What takes part is screened again, and judged as it is then."""
+    held = {it.memory: it for it in inputs}
+    changed, seen = dict[MemoryId, RefEntry](), set[MemoryId]()
+    while True:
+        entries = [changed.get(id_, it) for id_, it in held.items()]
+        links = sorted(plan(entries, rest))  # those of an entry side by side
+        due, known = {id_ for link in links for id_ in link} - seen, len(changed)
+        seen |= due
+        for id_ in due:
+            if (clean := _screened(held[id_], screen)) != held[id_]:
+                changed[id_] = clean
+            rest()
+        if len(changed) == known:
+            break
+    last = {link.newer: at for at, link in enumerate(links)}  # an entry is renewed with that
+    steps = []
+    for at in range(0, len(links), STEP):
+        some = links[at : at + STEP]
+        newer = dict.fromkeys(link.newer for link in some)
+        step = Step(
+            links=some,
+            ids=[held[link.older].id for link in some],
+            renewed=[changed[it] for it in newer if it in changed and last[it] < at + STEP],
+            erased=[link.older for link in some if link.older in changed],
+        )
+        steps.append(step)
+    return steps
+
+
+def _screened(entry: RefEntry, screen: Screen) -> RefEntry:
+    """The entry as it would be put now."""
+    content, tags = screen.content(entry.content), screen.tags(entry.tags)
+    return entry.model_copy(update={"content": content, "tags": tags})
+
+
+def screened_merge(screen: Screen, merge: Merge) -> Merge:
+    return screen.draft(merge)
+
+
+def merged_entries(tx: Transaction, ref: MemoryRef, merges: Sequence[Merge]) -> Sequence[RefEntry]:
+    """What a host wants merged, as far as it is there."""
+    ids = (id_ for merge in merges for id_ in merge.ids)
+    return [found for id_ in ids if (found := tx[RefTable].get(ref, id_))]
+
+
+def with_secrets(entries: Sequence[RefEntry], screen: Screen) -> Collection[MemoryId]:
+    """Those that the screen would change."""
+    return {it.memory for it in entries if _screened(it, screen) != it}
+
+
+# What a pass does, a transaction for each step.
+
+
+def begin_pass(
+    tx: Transaction,
+    ref: MemoryRef,
+    merges: Sequence[Merge],
+    with_secrets: Collection[MemoryId],
+    screen: Screen,
+    is_current: IsCurrent,
+) -> Begun:
+    """Begin a pass, with what a host wants merged; BadFields, or MemoryChanged, for nothing.
+
+    What is merged and holds a secret is erased.
+    """
+    tx.caller.require_refs()
+    if not is_current():
+        raise ScreenOutdated
+    require_room(tx)
+    for broken_off in tx[PassTable].unfinished(ref):
+        tx[RunTable].end(broken_off, RunStatus.FAILED)
+    sources = [_sources(tx, ref, place, merge) for place, merge in enumerate(merges)]
+    run = tx[RunTable].open(refs=(ref,), kind=RunKind.PASS)
+    pairs = zip(merges, sources, strict=True)
+    written = tuple(_merged(tx, run, merge, those, screen) for merge, those in pairs)
+    replaced = [it for those in sources for it in those]
+    if gone := [it.memory for it in replaced if it.memory in with_secrets]:
+        tx[PassTable].inherit(gone)
+        _erase(tx, gone)
+    ids = tuple(it.id for it in replaced)
+    begun = Begun(run=run.id, ref=ref, written=written, replaced=ids, merges=len(merges))
+    _note(tx, run, begun)
+    if merges:
+        consolidation_inputs(tx, ref)  # or MemoryTooLarge, and nothing is done
+    return begun
+
+
+def take_step(tx: Transaction, begun: Begun, step: Step, is_current: IsCurrent) -> Begun:
+    """Make links, if all that they name is still what the pass has read; MemoryChanged."""
+    if not is_current():
+        raise ScreenOutdated
+    run = _open(tx, begun)
+    if not tx[PassTable].are_inputs({id_ for link in step.links for id_ in link}, REPLACEABLE):
+        raise MemoryChanged
+    require_room(tx)
+    tx[PassTable].link(run, step.links, counts=True)
+    tx[PassTable].inherit(step.erased)
+    anew = [_renewed(tx, begun.ref, entry) for entry in step.renewed]
+    if gone := [*step.erased, *(it.memory for it in step.renewed)]:
+        _erase(tx, gone)
+    begun = replace(
+        begun,
+        replaced=(*begun.replaced, *step.ids),
+        written=(*begun.written, *anew),
+        renewed=begun.renewed + len(anew),
+        redacted=len(anew),
+    )
+    _note(tx, run, begun)
+    return begun
+
+
+def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassDone:
+    """End a pass with the event that tells of it (RFC 0068)."""
+    if begun is None:
+        raise MemoryChanged  # the answer under the idempotency key is over its time
+    run = _open(tx, begun)
+    told: dict[str, object] = {
+        "memoryRef": run.refs[0],  # as it is called now: the name may be forgotten
+        "inputCount": begun.inputs,
+        "outputCount": begun.inputs - len(begun.replaced) + begun.merges,
+    }
+    if len(begun.replaced) <= MOST_NAMED:
+        told["mergedIds"] = list(begun.replaced)
+    told["trigger"] = trigger.value
+    tx[RunTable].tell(run, RunEventType.CONSOLIDATED, told)
+    tx[RunTable].end(run, RunStatus.COMPLETED)
+    tx[PassTable].looked_at(begun.ref, begun.newest)
+    return PassDone(run=run.id, type=RunEventType.CONSOLIDATED, payload=told)
+
+
+def finished_again(tx: Transaction, ids: Ids, _: Begun | None, __: Trigger) -> PassDone:
+    return done_again(tx, RunId(str(ids["run"])))
+
+
+def give_up(tx: Transaction, begun: Begun) -> None:
+    """End a pass whose sources do not stay; what it has done holds, and can be undone."""
+    with suppress(MemoryChanged):
+        tx[RunTable].end(_open(tx, begun), RunStatus.FAILED)
+
+
+def _open(tx: Transaction, begun: Begun) -> Run:
+    """The run of the pass; MemoryChanged if another process has ended it."""
+    run = tx[RunTable].get(begun.run)
+    if run is None or not run.is_open:
+        raise MemoryChanged
+    return run
+
+
+def _note(tx: Transaction, run: Run, begun: Begun) -> None:
+    """Store what a pass has done so far: an undo has to know."""
+    replaced = len(begun.replaced) + begun.renewed
+    tx[PassTable].put(Pass(run=run, ref=begun.ref, written=begun.written, replaced=replaced))
+
+
+def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: Merge) -> Sequence[RefEntry]:
+    """What a host wants merged; MemoryChanged for what is not there, BadFields for what may not."""
+    found = merged_entries(tx, ref, [merge])
+    memories = [it.memory for it in found]
+    if len(found) < len(merge.ids) or not tx[PassTable].are_inputs(memories, Inputs(archives=True)):
+        raise MemoryChanged
+    field_ = f"merges[{place}].ids"
+    if not tx[PassTable].are_inputs(memories, REPLACEABLE):
+        raise BadFields([(field_, "name an archive, or an entry that is pinned or awaited")])
+    if len({frozenset(subjects(it.tags)) for it in found}) > 1:
+        raise BadFields([(field_, "name entries of different subjects")])
+    return found
+
+
+def _merged(
+    tx: Transaction, run: Run, merge: Merge, sources: Sequence[RefEntry], screen: Screen
+) -> MemoryId:
+    """Put the entry that stands for its sources from now on; it is about whom they are about."""
+    tags = tuple(dict.fromkeys((*merge.tags, *screen.tags(subjects(sources[0].tags)))))
+    origin, ref = Origin(run=run.id, method=Method.HOST), MemoryRef(run.refs[0])
+    draft = RefDraft(ref=ref, content=merge.content, tags=tags, origin=origin)
+    conditions = conditions_of(tags, tx.now)
+    entry = added(tx, draft, ends=first_end(sources))
+    tx[PassTable].link(run, [Link(entry.memory, it.memory) for it in sources], counts=True)
+    meet(tx, ref, entry)
+    arm(tx, entry.memory, conditions)
+    return entry.memory
+
+
+def _renewed(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> MemoryId:
+    """Put an entry anew, in its place, without the secrets that it held."""
+    (held,) = tx[MemoryTable].loaded([entry.memory])
+    known = tx[RefTable].provenance(ref, entry.id)
+    name, origin = None if stable_id(entry.id) else entry.id, known.origin if known else Origin()
+    draft = RefDraft(ref=ref, content=entry.content, tags=entry.tags, id=name, origin=origin)
+    new = added(tx, draft, ends=entry.expires_at, like=held)
+    tx[PassTable].take_over(entry.memory, new.memory)
+    return new.memory
+
+
+def _erase(tx: Transaction, memories: Sequence[MemoryId]) -> None:
+    """Erase entries that hold secrets, with a receipt."""
+    revisions = tx[MemoryTable].erase_some(memories)
+    tx[ReceiptTable].add(
+        Erasure(
+            id=ErasureId(tx.new_uid(tx.now)),
+            kind=ErasureKind.REF,
+            project=NO_PROJECT,
+            memories=tuple(memories),
+            observations=len(memories),
+            revisions=revisions,
+            erased_at=tx.now,
+        )
+    )
