@@ -115,7 +115,6 @@ class Probes:
         }
 
     async def _written(self) -> dict[str, Check]:
-        """Whether a write is taken, by storage that is as this program makes it."""
         try:
             async with asyncio.timeout(TIMEOUT.total_seconds()):
                 found = await self.storage.probe()
@@ -130,7 +129,6 @@ class Probes:
         return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
 
     async def _files(self) -> dict[str, Check]:
-        """Whether there is room for them, and whether the log is short."""
         sizes = await self.storage.maintenance.sizes(OPERATOR)
         return {"disk": _disk(sizes.free), "wal": _wal(sizes.log or 0)}
 

@@ -73,8 +73,6 @@ def tenants_folder(path: Path) -> Path:
 
 
 class _Database:
-    """A tenant's database while it is open, and how many use it."""
-
     def __init__(self, engine: SqliteEngine, stack: AsyncExitStack, path: Path) -> None:
         self.engine = engine
         self.file = file_id(path)
@@ -293,7 +291,6 @@ class TenantsEngine:
             self._open[tenant] = _Database(engine, stack.pop_all(), path)
 
     async def _take_place(self) -> None:
-        """A place for a database, if need be that of the one that was not used for longest."""
         if self._places.locked():
             idle = [item for item in self._open.items() if item[1].is_idle]
             if idle:
