@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -64,21 +63,13 @@ class Readiness(BaseModel):
     checks: dict[str, Check]
 
 
-class Backed(Protocol):
-    """The backups of a service, as probes see them."""
-
-    @property
-    def trouble(self) -> str | None:
-        """What is wrong with them, in a sentence."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Probes:
     """The operations that probes ask, of a service that has started."""
 
     storage: Storage
     metrics: Metrics
-    backups: Backed | None = None
+    backup_trouble: Callable[[], str | None] | None = None  # None: it makes no backups
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _found: Readiness | None = None
     _look_again_at: float = 0.0
@@ -111,7 +102,7 @@ class Probes:
             **await self._written(),
             **(await self._files() if self.storage.maintenance.has_files else {}),
             "index": _index(int(self.metrics.shown(INDEX_DRIFT))),
-            **({"backup": _backup(self.backups.trouble)} if self.backups else {}),
+            **({"backup": _backup(self.backup_trouble())} if self.backup_trouble else {}),
         }
 
     async def _written(self) -> dict[str, Check]:
