@@ -191,7 +191,8 @@ class _Wiring(Wiring):
             profile=self.settings.profile, service=self.local(services.agentops), clock=self.clock
         )
         agents = mcp.McpOverHttp(connections)
-        probes = Probes(storage=storage, metrics=metrics, backups=backups)
+        trouble = (lambda: backups.trouble) if backups else None
+        probes = Probes(storage=storage, metrics=metrics, backup_trouble=trouble)
         more = self._endpoints(probes, figures, gate)
         async with (
             jobs.running(storage, services.openwop.runs, services.openwop.passes, backups),

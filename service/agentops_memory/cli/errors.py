@@ -132,7 +132,6 @@ def fail(error: Exception, *, has_hint: bool = True) -> NoReturn:
 
 
 def _kinds(error: Exception) -> list[str]:
-    """The names of its classes, nearest first; Damaged alone, whatever the damage led to."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, Damaged):

@@ -1,78 +1,25 @@
 """Where a service keeps everything, as commands see it: in files, or in a database."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ..backend import opened_engine
-from ..engine.callbacks import AuditLog, Progress
+from ..engine.callbacks import Progress
 from ..engine.engine import Engine
 from ..memory.lifecycle.receipts import Erasures
 from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
-from ..memory.model.keys import KeyRegistry
-from ..memory.model.retention import Counted, StorageStats
 from ..settings.settings import OF_FILES, Settings, settings
 from .errors import CommandRefused
 from .invocation import now
 
+if TYPE_CHECKING:
+    from .service_database import DatabasePlace
+    from .service_files import FilesPlace
+
 T = TypeVar("T")
+Place: TypeAlias = "FilesPlace | DatabasePlace"
 Flags = Mapping[str, str | None]
-
-
-class Place(Protocol):
-    """What there is of a service beside what its engine does. A service may be running."""
-
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def keys(self) -> KeyRegistry: ...
-    @property
-    def audit(self) -> AuditLog:
-        """The audit, of the user who runs this."""
-
-    @property
-    def called(self) -> str:
-        """What the place is called in a sentence."""
-
-    def prepare(self) -> None:
-        """Make what keys are kept in, if need be."""
-
-    def name_of(self, tenant: TenantId) -> str:
-        """What the storage of a tenant is called, whether it is there or not."""
-
-    def tenants(self) -> Sequence[TenantId]:
-        """The tenants that have storage, the default one first."""
-
-    def has(self, tenant: TenantId) -> bool:
-        """Whether the tenant has storage."""
-
-    def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
-        """Refuse storage that a start would change, or that is not there.
-
-        It may be missing if it may be made, and is the default tenant's.
-        """
-
-    def counted(self, tenant: TenantId) -> Counted | None:
-        """How much a tenant's storage holds; None if there is none."""
-
-    def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
-        """What a tenant's storage is made of."""
-
-    def create(self, tenant: TenantId) -> None:
-        """Make a tenant's storage, audited; Conflict if it is there."""
-
-    def parts_of(self, tenant: TenantId) -> list[str]:
-        """What would be removed with the tenant; refused with Unavailable if it may not be."""
-
-    def erase(self, tenant: TenantId, **counts: object) -> list[str]:
-        """Remove a tenant's storage for good, audited; what was removed."""
-
-    def rewrite(self, tenant: TenantId) -> None:
-        """Write a tenant's storage anew, without what was erased; others wait meanwhile."""
-
-    def still_there(self, tenant: TenantId) -> str | None:
-        """Where bytes are that were erased, and until when; None if a command waits for them."""
 
 
 def place_of(flags: Flags) -> Place:

@@ -185,8 +185,6 @@ def loaded(name: str) -> click.Command:
 
 
 class _Program(click.Group):
-    """A group that serves when no command is named; a command may follow its options."""
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Be the program of this process."""
         log_uncaught()

@@ -20,7 +20,7 @@ REVOKED = timedelta(seconds=1)  # until no pod lets a key in that was revoked
 
 
 class DatabasePlace:
-    """The Place of a database."""
+    """What FilesPlace is for files, for a database."""
 
     called = "the database"
 

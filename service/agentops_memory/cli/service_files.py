@@ -19,7 +19,7 @@ from .invocation import now, user
 
 
 class FilesPlace:
-    """The Place of files."""
+    """What there is of a service beside what its engine does. A service may be running."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -28,21 +28,26 @@ class FilesPlace:
 
     @property
     def called(self) -> str:
+        """What the place is called in a sentence."""
         return str(self.settings.keys_file)
 
     def prepare(self) -> None:
+        """Make what keys are kept in, if need be."""
         make_folder(self.settings.db_path.parent)
 
     def name_of(self, tenant: TenantId) -> str:
+        """What the storage of a tenant is called, whether it is there or not."""
         return str(self._file(tenant))
 
     def tenants(self) -> Sequence[TenantId]:
+        """The tenants that have storage, the default one first."""
         return tenant_files.tenants_of(self.settings.db_path)
 
     def has(self, tenant: TenantId) -> bool:
         return self._file(tenant).exists()
 
     def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
+        """Refuse storage that a start would change, or that is missing and may not be made."""
         path = self._file(tenant)
         self._require_local(path)
         if _is_there(path):
@@ -61,6 +66,7 @@ class FilesPlace:
         return storage_stats(self._file(tenant), self.settings.retention, at)
 
     def create(self, tenant: TenantId) -> None:
+        """Make a tenant's storage, audited; Conflict if it is there."""
         path = self.settings.db_path
         self._require_local(self._file(tenant))
         self.prepare()
@@ -69,6 +75,7 @@ class FilesPlace:
         tenant_files.make(path, tenant, now(), self.settings.recall)
 
     def parts_of(self, tenant: TenantId) -> list[str]:
+        """What would be removed with the tenant; refused with Unavailable if it may not be."""
         file = self._file(tenant)
         if tenant == DEFAULT_TENANT:
             raise Unavailable(
@@ -83,16 +90,18 @@ class FilesPlace:
         return [str(it) for it in tenant_files.files_of(file)]
 
     def erase(self, tenant: TenantId, **counts: object) -> list[str]:
+        """Remove a tenant's storage for good, audited; what was removed."""
         self.audit(OPERATOR, "tenant.erased", tenant=tenant, **counts)
         return [str(file) for file in tenant_files.remove(self._file(tenant))]
 
     def rewrite(self, tenant: TenantId) -> None:
+        """Write a tenant's storage anew, without what was erased; others wait meanwhile."""
         raise Unavailable(
             f"{self._file(tenant)} needs no rewriting: what is erased there is written over."
         )
 
-    def still_there(self, tenant: TenantId) -> None:  # noqa: ARG002
-        return None
+    def still_there(self, tenant: TenantId) -> None:
+        """Where bytes are that were erased, and until when; None if a command waits for them."""
 
     def _file(self, tenant: TenantId) -> Path:
         return tenant_file(self.settings.db_path, tenant)

@@ -55,7 +55,6 @@ def said_of(fault: ErrorDetails) -> str:
 
 
 def _fault(fault: ErrorDetails) -> tuple[str, str]:
-    """The field and what is said of it."""
     details, path = fault.get("ctx", {}), ""
     for step in [*fault["loc"], *([details["field"]] if "field" in details else [])]:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)

@@ -80,8 +80,6 @@ def members(file: BinaryIO) -> Iterator[tuple[str, int | None, object]]:
 
 
 class _Reader:
-    """A window that moves over the text of a file."""
-
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._decoder = codecs.getincrementaldecoder(_ENCODING)("replace")

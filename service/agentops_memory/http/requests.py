@@ -209,8 +209,6 @@ def fitting(items: Iterable[bytes], *, beside: int = 0) -> list[bytes]:
 
 
 class _Readers:
-    """Those who have asked for it, and the interval that was in force before."""
-
     count = 0
     before = 0.0
 
@@ -273,7 +271,6 @@ async def _body_digest(request: Request, limit: int) -> bytes:
 
 
 async def _next(request: Request) -> tuple[bytes, bool]:
-    """What came of the body, and whether more will."""
     try:
         async with asyncio.timeout(BODY_IDLE):
             message = await request.receive()

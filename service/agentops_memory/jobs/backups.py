@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..operations.backup.backup import (
-    KeptArchive,
-    make_archive,
-    newest,
-    path_in,
-    prune,
-)
+from ..operations.backup.backup import KeptArchive, make_archive, newest, path_in, prune
 from ..secrets.sanitizing import code_of, is_operational, sentence_of
 from ..settings.settings import Settings
 from ..telemetry import Metrics
@@ -167,5 +161,4 @@ def _require_writable(folder: Path) -> None:
 
 
 def _without_figures(sentence: str) -> str:
-    """What a sentence says, however much is free just now."""
     return re.sub(r"(?<= )\d[\d,]*", "", sentence)

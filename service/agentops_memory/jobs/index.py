@@ -118,7 +118,6 @@ def _tell(tidied: Tidied) -> None:
 
 
 async def _is_repaired(maintenance: Maintenance, caller: Caller) -> bool:
-    """Whether there is no damage any more that is known of."""
     try:
         rebuilt = (await maintenance.repair(caller)).rebuilt
         if rebuilt:

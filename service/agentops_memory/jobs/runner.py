@@ -181,7 +181,6 @@ async def run_in_thread(work: Callable[[GoOn], T]) -> T:
 
 
 def _give_way() -> None:
-    """Let the other threads go before this one, where threads have priorities."""
     if sys.platform == "linux":
         with suppress(OSError):  # it may be forbidden
             thread = os.PRIO_PROCESS, threading.get_native_id()

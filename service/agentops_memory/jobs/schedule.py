@@ -224,7 +224,6 @@ async def consolidate(passes: Passes, callers: Iterable[Caller]) -> None:
 
 
 async def _is_scrubbed(engine: Engine, erasures: Erasures, caller: Caller) -> bool:
-    """Whether no erased byte of the tenant is held back; what tasks have left moves first."""
     await settle_all(engine, caller)
     scrubbed = await erasures.scrub(caller)
     if scrubbed.settled:

@@ -122,7 +122,6 @@ def _no_mcp() -> NoPath:
 
 
 async def _message(request: Request) -> tuple[dict[str, object], bytes]:
-    """The message in the body, and the body as the SDK can read it."""
     body = await whole_body(request, MAX_BODY)
     if len(body) < SHORT:
         return _read(body)
@@ -149,7 +148,6 @@ def _loaded(connections: Connections) -> "Transport":
 
 
 def _project(request: Request) -> Project:
-    """The project of the path, or else of the header; Invalid for none, and for two."""
     in_path = clean(request.path_params.get("project", "")).rstrip("/")
     named = {project_name(_as_utf8(value)) for value in request.headers.getlist(PROJECT)}
     named |= {project_name(in_path)}
@@ -191,7 +189,6 @@ def _in_json(scope: Scope) -> Scope:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The body as the application reads it, which was read before; then the client's end."""
     is_read = False
 
     async def received() -> Message:

@@ -200,7 +200,6 @@ async def _is_held(agent: Connection, ids: Collection[int]) -> bool:
 
 
 async def _opened(agent: Connection, session: str) -> Session:
-    """The session, new or not, if it is one of this project."""
     opened = await agent.service.start_session(session, agent.project)
     if opened.project != agent.project:
         raise Conflict(f"Session {opened.id} is one of another project; take another id.")
@@ -213,7 +212,6 @@ def offered(profile: Profile) -> Mapping[str, Tool]:
 
 
 def _fitted(tool: Tool, profile: Profile) -> Tool:
-    """A tool with the arguments that make sense beside the others."""
     if tool.name == "mem_save" and profile.offers("mem_session_start"):
         return replace(tool, takes=a.SaveInto)
     if tool.name == "mem_session_end" and profile.auto_summarize:
@@ -431,7 +429,6 @@ class Transport:
         await self._manager.handle_request(scope, receive, send)
 
     def _connection(self, asked: Incoming) -> Connection:
-        """The connection of a message, with its own trace, or else that of its HTTP request."""
         request, program = cast(Request, asked.request), asked.session.client_params
         told = (asked.meta or {}).get("traceparent")
         trace = {"traceparent": told} if isinstance(told, str) else request.state.trace
@@ -472,7 +469,6 @@ def _described(tool: Tool) -> types.Tool:
 
 
 def _untitled(schema: Any) -> Any:
-    """The JSON Schema of arguments, without what only repeats their names."""
     if isinstance(schema, list):
         return [_untitled(each) for each in schema]
     if not isinstance(schema, Mapping):

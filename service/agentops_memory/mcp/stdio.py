@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
 import anyio
 import mcp_types as types
@@ -85,18 +85,10 @@ async def lines(calls: Calls) -> AsyncIterator[str]:
     await calls.all_ended()
 
 
-class Output(Protocol):
-    """Where the SDK writes."""
-
-    async def send(self, item: SessionMessage, /) -> None: ...
-
-    async def aclose(self) -> None: ...
-
-
 class Answers:
     """An output of answers, each of which ends its call."""
 
-    def __init__(self, stream: Output, calls: Calls) -> None:
+    def __init__(self, stream: Any, calls: Calls) -> None:  # the SDK names no type of its streams
         self._stream = stream
         self._calls = calls
 

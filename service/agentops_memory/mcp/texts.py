@@ -188,7 +188,6 @@ def _similar(found: m.Similar, now: datetime) -> str:
 
 
 def _life(of: m.Observation) -> str:
-    """What is set of a memory's life, in a line."""
     parts = {
         "expired": of.expired and of.expires_at and _at(of.expires_at),
         "ends": not of.expired and of.expires_at and _at(of.expires_at),
@@ -237,7 +236,6 @@ def _head(type_: str, title: str) -> str:
 
 
 def _line(text: str) -> str:
-    """The text without breaks."""
     return " ".join(text.split())
 
 

@@ -285,7 +285,6 @@ def _earlier_texts(tx: Transaction, memory: Memory) -> list[Text]:
 def _finding(
     place: SecretFinding, redactor: Redactor, names: Redactor | None = None
 ) -> SecretFinding | None:
-    """The finding with the kinds that were counted at a place; None if there are none."""
     in_names = names.kinds if names else {}
     if not redactor.count and not in_names:
         return None
@@ -355,7 +354,6 @@ def _redact_project(
 
 
 def _redact_one(tx: Transaction, finding: SecretFinding, rules: Rules) -> int:
-    """Redact anything but a session; the number of revisions that were redacted."""
     if finding.proposal is not None:
         redact_proposal(tx, finding.proposal, Screen(Redactor(rules)))
         return 0
@@ -371,7 +369,6 @@ def _redact_one(tx: Transaction, finding: SecretFinding, rules: Rules) -> int:
 
 
 def _redact_memory(tx: Transaction, id_: MemoryId, rules: Rules) -> int:
-    """Redact a memory and its revisions; the number of revisions that had secrets."""
     entry = tx[AgentTable].one(id_)
     if entry is not None:
         redact_entry(tx, entry, Redactor(rules))
@@ -434,7 +431,6 @@ def _redact_store(tx: Transaction, id_: StoreId, rules: Rules) -> None:
 
 
 def _redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules) -> None:
-    """Redact an entry's current version; its size and hash follow."""
     memory = _memory(tx, store, entry)
     redactor = Redactor(rules)
     text = redacted_content(redactor, memory.text)
@@ -455,7 +451,6 @@ def _redact_entry(tx: Transaction, store: StoreId, entry: EntryId, rules: Rules)
 def _redact_versions(
     tx: Transaction, store: StoreId, entry: EntryId, numbers: Collection[int], rules: Rules
 ) -> int:
-    """Redact earlier versions of an entry; how many had secrets."""
     memory, changed = _memory(tx, store, entry), 0
     for past in tx[VersionTable].past((memory.id, min(numbers) - 1), max(numbers)):
         if past.memory != memory.id or past.number > max(numbers):

@@ -137,7 +137,6 @@ def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:
 
 
 def _require_unseen(connection: Database, transaction: str) -> None:
-    """Busy unless all soon see what was removed before a transaction as gone."""
     until = time.monotonic() + PATIENCE.total_seconds()
     while connection.execute(_IS_SEEN, (transaction,)).fetchone() == (True,):
         if time.monotonic() >= until:

@@ -159,7 +159,6 @@ class Prometheus:
         return recorded
 
     def _made(self, measure: Measure) -> tuple[Any, Callable[[Any, float, Any], None]]:
-        """What keeps the measure, and how a value is added to it."""
         client, given = self._client, (measure.name, measure.help, tuple(measure.labels))
         match measure.kind:
             case Kind.COUNTER:

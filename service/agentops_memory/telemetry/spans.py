@@ -124,11 +124,7 @@ class Telemetry:
 
 @contextmanager
 def span(
-    tracer: Tracer,
-    name: str,
-    *,
-    kind: SpanKind = SpanKind.INTERNAL,
-    parent: Context | None = None,
+    tracer: Tracer, name: str, *, kind: SpanKind = SpanKind.INTERNAL, parent: Context | None = None
 ) -> Iterator[Span]:
     """The current span for a while: a child of the current one, or of that in `parent`.
 

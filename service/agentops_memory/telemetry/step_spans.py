@@ -97,8 +97,6 @@ class Step(NamedTuple):
 
 
 class _TracedTable:
-    """Stands for a table: methods that are steps leave a span, the others pass through."""
-
     def __init__(
         self, table: object, steps: Mapping[str, Step], tracer: Tracer, room: Iterator[int]
     ) -> None:
@@ -161,21 +159,15 @@ WORK: Mapping[Callable[..., object], str] = {
 }
 
 STEPS: Mapping[type, Mapping[str, Step]] = {
-    AgentTable: {
-        "victim": Step("store.evict", _evicted),
-    },
-    ArchiveTable: {
-        "add": Step("store.archive", _archived),
-    },
+    AgentTable: {"victim": Step("store.evict", _evicted)},
+    ArchiveTable: {"add": Step("store.archive", _archived)},
     MemoryTable: {
         "at_key": Step("store.dedup.topic_key", _match),
         "twin": Step("store.dedup.hash", _match),
         "insert": Step("store.insert", _inserted),
         "pinned": Step("store.pins", _found()),
     },
-    SessionTable: {
-        "close": Step("store.summarize", _summarized),
-    },
+    SessionTable: {"close": Step("store.summarize", _summarized)},
 }
 
 SEARCHES: Mapping[str, Step] = {

@@ -164,7 +164,6 @@ class _Left:
 async def _erased(
     place: Place, agent: AgentId, keys: Sequence[Key], agents: Agents, caller: Caller
 ) -> tuple[AgentExtent, _Left]:
-    """Erase an agent, and wait until its bytes have left the file, if that is waited for."""
     ids, is_watched = [key.id for key in keys], is_terminal(sys.stderr)
     total = _rows(await agents.plan_erasure(caller, agent, ids)) if is_watched else 0
     with click.progressbar(
@@ -181,7 +180,6 @@ async def _erased(
 
 
 def _run(where: Where, work: Callable[[Agents, Caller], Awaitable[T]]) -> T:
-    """What work answers on the agents of a tenant."""
     place = place_of(where)
     return on_tenant(
         place,

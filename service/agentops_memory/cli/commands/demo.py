@@ -113,7 +113,6 @@ def _show(ask: Callable[..., Any]) -> None:
 
 
 def _injected(context: dict[str, Any]) -> str:
-    """The context as the agent runtime puts it before a prompt."""
     sessions = [f"- {session['summary']}" for session in context["recent_sessions"]]
     memories = [
         f"- [{found['type']}] {found['title']}: {found['content']}"
@@ -143,7 +142,6 @@ def _call(url: str, key: str | None, method: str, path: str, body: object = None
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:
-    """What the service says, or whatever it is that answers."""
     text = error.read().decode(errors="replace")
     try:
         return one_line(str(json.loads(text)["error"]))

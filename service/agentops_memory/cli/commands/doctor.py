@@ -73,7 +73,6 @@ def _sentence(finding: Finding) -> str:
 
 
 def _well(findings: Iterable[Finding], wrong: set[tuple[str, str | None]]) -> Iterator[str]:
-    """A line for each tenant, of all that is well."""
     well: dict[str, list[str]] = {}
     for it in findings:
         if it.status is Status.OK and (it.code, it.tenant) not in wrong:

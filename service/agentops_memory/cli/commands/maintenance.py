@@ -113,7 +113,6 @@ def _trial(plan: Plan, settings: Settings) -> str:
 
 
 async def _is_good(engine: Engine, caller: Caller, *, check: bool, rebuild: bool) -> bool:
-    """Print a line for each partition; whether all are in line with the memories now."""
     are_good = []
     for partition, drift in (await engine.maintenance.drifts(caller)).items():
         line, is_good = await _checked(engine.maintenance, caller, partition, drift, check, rebuild)
@@ -123,12 +122,7 @@ async def _is_good(engine: Engine, caller: Caller, *, check: bool, rebuild: bool
 
 
 async def _checked(
-    maintenance: Maintenance,
-    caller: Caller,
-    partition: int,
-    drift: int,
-    check: bool,
-    rebuild: bool,
+    maintenance: Maintenance, caller: Caller, partition: int, drift: int, check: bool, rebuild: bool
 ) -> tuple[str, bool]:
     is_good = not drift and (not check or await maintenance.is_exact(caller, partition))
     if rebuild and not (check and is_good):

@@ -56,12 +56,7 @@ def _time(_: object, __: object, text: str | None) -> timedelta | None:
 @click.option("--topic-key", metavar="KEY", help="What it is about: the same key is updated.")
 @click.option("--scope", metavar="NAME", help="global is seen from every project.")
 @click.option("--session", metavar="ID", help="In which session. [default: cli:PROJECT]")
-@click.option(
-    "--ttl",
-    metavar="TIME",
-    callback=_time,
-    help="How long it holds, such as 30d.",
-)
+@click.option("--ttl", metavar="TIME", callback=_time, help="How long it holds, such as 30d.")
 @click.option("--pinned", is_flag=True, help="First in every context of the project.")
 @click.option("--supersedes", "older", multiple=True, metavar="ID", type=click.IntRange(min=1),
               help="The memory that it replaces; may be repeated.")  # fmt: skip
@@ -278,7 +273,6 @@ def stats(project: str | None, storage: bool, as_json: bool, **where: str | None
 
 
 def _read() -> str:
-    """What comes on standard input, without the end of its last line."""
     if sys.stdin is None or is_terminal(sys.stdin):
         raise click.UsageError("CONTENT is missing; - reads it from standard input.")
     content: bytes = sys.stdin.buffer.read(MOST_READ)

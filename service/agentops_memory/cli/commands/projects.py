@@ -186,7 +186,6 @@ async def _erased(
 
 
 def _run(where: Mapping[str, str | None], work: Callable[[Projects, Caller], Awaitable[T]]) -> T:
-    """What work answers on the projects of a tenant."""
     place = place_of(where)
     return on_tenant(
         place,
@@ -196,7 +195,6 @@ def _run(where: Mapping[str, str | None], work: Callable[[Projects, Caller], Awa
 
 
 def _on_service(service: Target, work: Callable[["ProjectRoutes"], Awaitable[T]]) -> T:
-    """What the routes of a service answer."""
     from ..project_routes import ProjectRoutes  # noqa: PLC0415 - the commands on files load no HTTP
 
     async def worked() -> T:

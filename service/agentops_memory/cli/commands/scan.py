@@ -80,7 +80,6 @@ def _place(finding: SecretFinding) -> str:
 
 
 def _names(finding: SecretFinding) -> Iterator[tuple[str, object]]:
-    """Where a finding stands, from the outside in."""
     if finding.store is not None:
         yield "store", public_id(STORE, finding.store)
         if finding.entry is not None:
@@ -99,5 +98,4 @@ def _names(finding: SecretFinding) -> Iterator[tuple[str, object]]:
 
 
 def _shown(name: object) -> str:
-    """A name as it may be printed: without a secret, and in one line."""
     return printable(redacted(str(name)).text)

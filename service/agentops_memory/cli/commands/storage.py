@@ -89,7 +89,6 @@ def _of_kind(held: Held, retention: Retentions) -> dict[str, Any]:
 
 
 def _kept(kind: Kind, retention: Retentions) -> str:
-    """How long a kind is kept, as people say it."""
     if kind is Kind.REVISIONS:
         return f"newest {retention.revisions}" if retention.revisions else "all"
     time = retention.time(kind)

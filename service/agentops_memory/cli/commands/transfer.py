@@ -129,7 +129,6 @@ def _why_left_out(name: str, row: object) -> str | None:
 
 
 def _uid(row: Row) -> str:
-    """A stable id, by which an observation is known again although its text was changed here."""
     whose = [row.get(name) for name in ("session_id", "id", "created_at")]
     return str(uuid5(_IDS, json.dumps(whose, default=str)))
 
@@ -144,7 +143,6 @@ def _is_long(row: Row) -> bool:
 
 
 def _fitting(text: object, most: int) -> object:
-    """The text, cut where it is longer than an observation's."""
     if not isinstance(text, str) or len(text) <= most:
         return text
     return text[: most - len(CUT)] + CUT
@@ -263,7 +261,6 @@ async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
 
 
 def _require_writable(file: str, target: Target, *, force: bool) -> None:
-    """Refuse a file that is there, or that is the service's own."""
     if file == "-":
         return
     if target.url is None:

@@ -47,191 +47,113 @@ class Table:
     columns: Mapping[str, Kind]
 
 
-_TEXTS = {"type": Kind.TEXT, "title": Kind.TEXT, "content": Kind.TEXT, "tags": Kind.TAGS}
+def _table(key: str, columns: str) -> Table:
+    pairs = (column.split() for column in columns.split(", "))
+    return Table(key=key, columns={name: Kind[kind] for name, kind in pairs})
 
+
+# Each column by its name and its kind, in the order in which damage is reported.
 TABLES: Mapping[str, Table] = {
-    "spaces": Table(key="id", columns={
-        "kind": Kind.SPACE, "project": Kind.TEXT, "scope": Kind.TEXT, "id": Kind.KEY,
-        "area": Kind.AREA, "partition": Kind.PARTITION,
-    }),
-    "sessions": Table(key="number", columns={
-        "number": Kind.KEY, "id": Kind.TEXT, "project": Kind.TEXT, "started_at": Kind.INSTANT,
-        "ended_at": Kind.INSTANT, "summary": Kind.TEXT, "message_count": Kind.COUNT,
-    }),
-    "memories": Table(key="id", columns={
-        **_TEXTS, "id": Kind.KEY, "uid": Kind.TEXT, "space_id": Kind.KEY,
-        "session_id": Kind.TEXT, "key": Kind.TEXT, "content_hash": Kind.TEXT,
-        "fingerprint": Kind.KEY, "revision": Kind.COUNT, "duplicates": Kind.COUNT,
-        "last_seen_at": Kind.INSTANT, "promoted_to": Kind.TEXT,
-        "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT,
-        "deleted_at": Kind.INSTANT, "extras": Kind.PAIRS,
-    }),
-    "revisions": Table(key="id", columns={
-        **_TEXTS, "id": Kind.KEY, "memory_id": Kind.KEY, "number": Kind.COUNT,
-        "deed": Kind.DEED, "at": Kind.INSTANT,
-    }),
-    "lifecycles": Table(key="memory_id", columns={
-        "memory_id": Kind.KEY, "space_id": Kind.KEY, "expires_at": Kind.INSTANT,
-        "is_swept": Kind.FLAG, "held_key": Kind.TEXT, "pinned_at": Kind.INSTANT,
-        "review_at": Kind.INSTANT, "confirmed_at": Kind.INSTANT,
-    }),
-    "supersessions": Table(key="newer_id", columns={
-        "newer_id": Kind.KEY, "older_id": Kind.KEY, "at": Kind.INSTANT,
-    }),
-    "derivations": Table(key="memory_id", columns={
-        "memory_id": Kind.KEY, "source_id": Kind.KEY,
-    }),
-    "archives": Table(key="memory_id", columns={
-        "memory_id": Kind.KEY, "space_id": Kind.KEY, "sources": Kind.COUNT,
-        "first_at": Kind.INSTANT, "last_at": Kind.INSTANT,
-    }),
-    "passes": Table(key="run", columns={
-        "run": Kind.KEY, "space_id": Kind.KEY, "written": Kind.TAGS, "replaced": Kind.COUNT,
-        "undone_at": Kind.INSTANT,
-    }),
-    "lookalikes": Table(key="later_id", columns={
-        "later_id": Kind.KEY, "earlier_id": Kind.KEY, "score": Kind.KEY, "at": Kind.INSTANT,
-    }),
-    "transcripts": Table(key="session", columns={
-        "session": Kind.KEY, "messages": Kind.COUNT, "user": Kind.COUNT,
-        "assistant": Kind.COUNT, "first": Kind.TEXT, "last": Kind.TEXT,
-        "heard_at": Kind.INSTANT,
-    }),
-    "erasures": Table(key="id", columns={
-        "id": Kind.TEXT, "kind": Kind.ERASURE, "project": Kind.TEXT,
-        "observations": Kind.COUNT, "revisions": Kind.COUNT, "sessions": Kind.COUNT,
-        "erased_at": Kind.INSTANT, "bytes_gone_at": Kind.INSTANT, "goes_on": Kind.FLAG,
-    }),
-    "erased": Table(key="memory_id", columns={"memory_id": Kind.KEY, "erasure_id": Kind.TEXT}),
-    "stores": Table(key="space_id", columns={
-        "space_id": Kind.KEY, "uid": Kind.TEXT, "name": Kind.TEXT, "description": Kind.TEXT,
-        "metadata": Kind.PAIRS, "entries": Kind.COUNT, "size": Kind.COUNT,
-        "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT, "archived_at": Kind.INSTANT,
-        "erasure_id": Kind.TEXT,
-    }),
-    "versions": Table(key="uid", columns={
-        "uid": Kind.TEXT, "store_id": Kind.KEY, "memory_id": Kind.KEY, "number": Kind.COUNT,
-        "path": Kind.TEXT, "size": Kind.COUNT, "sha256": Kind.TEXT, "author": Kind.TEXT,
-        "redacted_at": Kind.INSTANT, "redacted_by": Kind.TEXT,
-    }),
-    "done": Table(key="key", columns={
-        "key": Kind.KEY, "request": Kind.KEY, "status": Kind.COUNT, "ids": Kind.IDS,
-        "at": Kind.INSTANT,
-    }),
-    "imports": Table(key="id", columns={
-        "id": Kind.KEY, "projects": Kind.TAGS, "touched_at": Kind.INSTANT,
-        "accepted_at": Kind.INSTANT, "finished_at": Kind.INSTANT, "staged": Kind.COUNT,
-        "size": Kind.COUNT, "applied": Kind.COUNT, "sessions": Kind.COUNT,
-        "observations": Kind.COUNT, "refused": Kind.COUNT,
-    }),
-    "seals": Table(key="memory_id", columns={
-        "memory_id": Kind.KEY, "key": Kind.TEXT, "nonce": Kind.KEY, "sealed": Kind.KEY,
-    }),
-    "tasks": Table(key="rowid", columns={
-        "id": Kind.TEXT, "intent": Kind.TEXT, "parent": Kind.TEXT, "agent": Kind.TEXT,
-        "status": Kind.STATUS, "inherits": Kind.FLAG, "policy": Kind.POLICY,
-        "details": Kind.TEXT, "version": Kind.COUNT, "attempt": Kind.COUNT,
-        "created_at": Kind.INSTANT, "started_at": Kind.INSTANT, "completed_at": Kind.INSTANT,
-    }),
-    "agents": Table(key="rowid", columns={
-        "name": Kind.TEXT, "episodic_capacity": Kind.CAPACITY,
-    }),
-    "agent_spaces": Table(key="space_id", columns={
-        "space_id": Kind.KEY, "tier": Kind.TIER, "agent": Kind.TEXT, "namespace": Kind.TEXT,
-    }),
-    "agent_memories": Table(key="memory_id", columns={
-        "memory_id": Kind.KEY, "tier": Kind.TIER, "agent": Kind.TEXT, "created_by": Kind.TEXT,
-        "task": Kind.TEXT, "intent": Kind.TEXT, "is_pinned": Kind.FLAG, "priority": Kind.COUNT,
-        "sensitivity": Kind.SENSITIVITY, "curated_by": Kind.TEXT, "size": Kind.COUNT,
-        "ttl": Kind.TEXT, "is_own_expiry": Kind.FLAG, "accessed_at": Kind.INSTANT,
-        "binding": Kind.BINDING, "attempt": Kind.ATTEMPT,
-    }),
-    "namespaces": Table(key="rowid", columns={
-        "name": Kind.TEXT, "default_access": Kind.ACCESS, "version": Kind.COUNT,
-        "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT,
-    }),
-    "namespace_access": Table(key="rowid", columns={
-        "namespace": Kind.TEXT, "agent": Kind.TEXT, "access": Kind.ACCESS,
-    }),
-    "events": Table(key="id", columns={
-        "id": Kind.KEY, "uid": Kind.TEXT, "type": Kind.TEXT, "payload": Kind.TEXT,
-        "at": Kind.INSTANT,
-    }),
-    "agent_events": Table(key="event_id", columns={
-        "event_id": Kind.KEY, "agent": Kind.TEXT, "actor": Kind.TEXT, "task": Kind.TEXT,
-        "intent": Kind.TEXT, "binding": Kind.BINDING,
-    }),
-    "intents": Table(key="rowid", columns={
-        "id": Kind.TEXT, "created_by": Kind.TEXT, "details": Kind.TEXT,
-        "created_at": Kind.INSTANT,
-    }),
-    "coordinators": Table(key="rowid", columns={
-        "id": Kind.TEXT, "intent": Kind.TEXT, "agent": Kind.TEXT, "is_ended": Kind.FLAG,
-        "details": Kind.GUARDRAILS, "version": Kind.COUNT, "granted_at": Kind.INSTANT,
-        "expires_at": Kind.INSTANT,
-    }),
-    "grants": Table(key="rowid", columns={
-        "id": Kind.TEXT, "intent": Kind.TEXT, "agent": Kind.TEXT,
-        "permission": Kind.PERMISSION, "reason": Kind.TEXT, "granted_by": Kind.TEXT,
-        "granted_at": Kind.INSTANT, "expires_at": Kind.INSTANT,
-    }),
-    "pending_archives": Table(key="event_id", columns={
-        "event_id": Kind.KEY, "task": Kind.TEXT, "attempt": Kind.COUNT, "agent": Kind.TEXT,
-        "first": Kind.KEY, "last": Kind.KEY, "size": Kind.COUNT,
-    }),
-    "refs": Table(key="space_id", columns={
-        "space_id": Kind.KEY, "ref": Kind.TEXT, "entries": Kind.COUNT, "size": Kind.COUNT,
-        "newest": Kind.KEY, "consolidated": Kind.KEY,
-    }),
-    "ref_entries": Table(key="memory_id", columns={
-        "memory_id": Kind.KEY, "space_id": Kind.KEY, "name": Kind.TEXT,
-        "created_at": Kind.INSTANT, "size": Kind.COUNT, "length": Kind.COUNT,
-        "ends_at": Kind.INSTANT, "deleted_after": Kind.COUNT, "run": Kind.TEXT,
-        "node": Kind.TEXT, "agent": Kind.TEXT, "method": Kind.TEXT, "renews": Kind.KEY,
-    }),
-    "ref_supersessions": Table(key="newer_id", columns={
-        "newer_id": Kind.KEY, "older_id": Kind.KEY, "made_after": Kind.KEY,
-        "ended_after": Kind.KEY, "pass": Kind.KEY, "seen": Kind.COUNT,
-    }),
-    "ref_losses": Table(key="memory_id", columns={
-        "memory_id": Kind.KEY, "space_id": Kind.KEY, "ends_at": Kind.INSTANT,
-        "deleted_after": Kind.COUNT,
-    }),
-    "ref_tags": Table(key="memory_id", columns={
-        "memory_id": Kind.KEY, "space_id": Kind.KEY, "tag": Kind.TEXT,
-        "created_at": Kind.INSTANT,
-    }),
-    "runs": Table(key="id", columns={
-        "id": Kind.KEY, "name": Kind.TEXT, "kind": Kind.RUN, "status": Kind.RUN_STATUS,
-        "agent": Kind.TEXT, "workflow": Kind.TEXT, "refs": Kind.TAGS, "source": Kind.TEXT,
-        "from_sequence": Kind.COUNT, "log_offset": Kind.KEY, "high": Kind.KEY,
-        "at": Kind.INSTANT, "secrets": Kind.COUNTS, "wrote": Kind.TAGS, "started_at": Kind.INSTANT,
-        "heard_at": Kind.INSTANT, "ended_at": Kind.INSTANT,
-    }),
-    "commitments": Table(key="id", columns={
-        "id": Kind.KEY, "uid": Kind.TEXT, "memory_id": Kind.KEY, "space_id": Kind.KEY,
-        "due_at": Kind.INSTANT, "tag": Kind.TEXT, "state": Kind.COMMITMENT,
-        "created_at": Kind.INSTANT, "fired_at": Kind.INSTANT,
-    }),
-    "met_tags": Table(key="id", columns={
-        "id": Kind.KEY, "space_id": Kind.KEY, "tag": Kind.TEXT, "newest": Kind.KEY,
-        "source_id": Kind.KEY,
-    }),
-    "run_events": Table(key="id", columns={
-        "id": Kind.KEY, "uid": Kind.TEXT, "run": Kind.KEY, "sequence": Kind.COUNT,
-        "type": Kind.TEXT, "payload": Kind.TEXT, "node": Kind.TEXT, "at": Kind.INSTANT,
-        "copied": Kind.KEY, "high": Kind.KEY,
-    }),
-    "proposals": Table(key="id", columns={
-        "id": Kind.KEY, "name": Kind.TEXT, "kind": Kind.ARTIFACT, "state": Kind.PROPOSAL,
-        "title": Kind.TEXT, "rationale": Kind.TEXT, "artifact": Kind.TEXT, "checksum": Kind.KEY,
-        "digest": Kind.KEY, "place": Kind.KEY, "size": Kind.COUNT, "source_runs": Kind.TAGS,
-        "synthesizer": Kind.TEXT, "principal": Kind.TEXT, "revision": Kind.COUNT,
-        "created_at": Kind.INSTANT, "updated_at": Kind.INSTANT,
-    }),
-    "import_rows": Table(key="number", columns={
-        "number": Kind.KEY, "project": Kind.TEXT, "row": Kind.TEXT,
-    }),
+    "spaces": _table("id",
+        "kind SPACE, project TEXT, scope TEXT, id KEY, area AREA, partition PARTITION"),
+    "sessions": _table("number",
+        "number KEY, id TEXT, project TEXT, started_at INSTANT, ended_at INSTANT, summary TEXT, "
+        "message_count COUNT"),
+    "memories": _table("id",
+        "type TEXT, title TEXT, content TEXT, tags TAGS, id KEY, uid TEXT, space_id KEY, "
+        "session_id TEXT, key TEXT, content_hash TEXT, fingerprint KEY, revision COUNT, "
+        "duplicates COUNT, last_seen_at INSTANT, promoted_to TEXT, created_at INSTANT, "
+        "updated_at INSTANT, deleted_at INSTANT, extras PAIRS"),
+    "revisions": _table("id",
+        "type TEXT, title TEXT, content TEXT, tags TAGS, id KEY, memory_id KEY, number COUNT, "
+        "deed DEED, at INSTANT"),
+    "lifecycles": _table("memory_id",
+        "memory_id KEY, space_id KEY, expires_at INSTANT, is_swept FLAG, held_key TEXT, "
+        "pinned_at INSTANT, review_at INSTANT, confirmed_at INSTANT"),
+    "supersessions": _table("newer_id", "newer_id KEY, older_id KEY, at INSTANT"),
+    "derivations": _table("memory_id", "memory_id KEY, source_id KEY"),
+    "archives": _table("memory_id",
+        "memory_id KEY, space_id KEY, sources COUNT, first_at INSTANT, last_at INSTANT"),
+    "passes": _table("run",
+        "run KEY, space_id KEY, written TAGS, replaced COUNT, undone_at INSTANT"),
+    "lookalikes": _table("later_id", "later_id KEY, earlier_id KEY, score KEY, at INSTANT"),
+    "transcripts": _table("session",
+        "session KEY, messages COUNT, user COUNT, assistant COUNT, first TEXT, last TEXT, "
+        "heard_at INSTANT"),
+    "erasures": _table("id",
+        "id TEXT, kind ERASURE, project TEXT, observations COUNT, revisions COUNT, sessions COUNT, "
+        "erased_at INSTANT, bytes_gone_at INSTANT, goes_on FLAG"),
+    "erased": _table("memory_id", "memory_id KEY, erasure_id TEXT"),
+    "stores": _table("space_id",
+        "space_id KEY, uid TEXT, name TEXT, description TEXT, metadata PAIRS, entries COUNT, "
+        "size COUNT, created_at INSTANT, updated_at INSTANT, archived_at INSTANT, erasure_id TEXT"),
+    "versions": _table("uid",
+        "uid TEXT, store_id KEY, memory_id KEY, number COUNT, path TEXT, size COUNT, sha256 TEXT, "
+        "author TEXT, redacted_at INSTANT, redacted_by TEXT"),
+    "done": _table("key", "key KEY, request KEY, status COUNT, ids IDS, at INSTANT"),
+    "imports": _table("id",
+        "id KEY, projects TAGS, touched_at INSTANT, accepted_at INSTANT, finished_at INSTANT, "
+        "staged COUNT, size COUNT, applied COUNT, sessions COUNT, observations COUNT, "
+        "refused COUNT"),
+    "seals": _table("memory_id", "memory_id KEY, key TEXT, nonce KEY, sealed KEY"),
+    "tasks": _table("rowid",
+        "id TEXT, intent TEXT, parent TEXT, agent TEXT, status STATUS, inherits FLAG, "
+        "policy POLICY, details TEXT, version COUNT, attempt COUNT, created_at INSTANT, "
+        "started_at INSTANT, completed_at INSTANT"),
+    "agents": _table("rowid", "name TEXT, episodic_capacity CAPACITY"),
+    "agent_spaces": _table("space_id", "space_id KEY, tier TIER, agent TEXT, namespace TEXT"),
+    "agent_memories": _table("memory_id",
+        "memory_id KEY, tier TIER, agent TEXT, created_by TEXT, task TEXT, intent TEXT, "
+        "is_pinned FLAG, priority COUNT, sensitivity SENSITIVITY, curated_by TEXT, size COUNT, "
+        "ttl TEXT, is_own_expiry FLAG, accessed_at INSTANT, binding BINDING, attempt ATTEMPT"),
+    "namespaces": _table(
+        "rowid",
+        "name TEXT, default_access ACCESS, version COUNT, created_at INSTANT, updated_at INSTANT",
+    ),
+    "namespace_access": _table("rowid", "namespace TEXT, agent TEXT, access ACCESS"),
+    "events": _table("id", "id KEY, uid TEXT, type TEXT, payload TEXT, at INSTANT"),
+    "agent_events": _table("event_id",
+        "event_id KEY, agent TEXT, actor TEXT, task TEXT, intent TEXT, binding BINDING"),
+    "intents": _table("rowid", "id TEXT, created_by TEXT, details TEXT, created_at INSTANT"),
+    "coordinators": _table("rowid",
+        "id TEXT, intent TEXT, agent TEXT, is_ended FLAG, details GUARDRAILS, version COUNT, "
+        "granted_at INSTANT, expires_at INSTANT"),
+    "grants": _table("rowid",
+        "id TEXT, intent TEXT, agent TEXT, permission PERMISSION, reason TEXT, granted_by TEXT, "
+        "granted_at INSTANT, expires_at INSTANT"),
+    "pending_archives": _table(
+        "event_id",
+        "event_id KEY, task TEXT, attempt COUNT, agent TEXT, first KEY, last KEY, size COUNT",
+    ),
+    "refs": _table("space_id",
+        "space_id KEY, ref TEXT, entries COUNT, size COUNT, newest KEY, consolidated KEY"),
+    "ref_entries": _table("memory_id",
+        "memory_id KEY, space_id KEY, name TEXT, created_at INSTANT, size COUNT, length COUNT, "
+        "ends_at INSTANT, deleted_after COUNT, run TEXT, node TEXT, agent TEXT, method TEXT, "
+        "renews KEY"),
+    "ref_supersessions": _table(
+        "newer_id",
+        "newer_id KEY, older_id KEY, made_after KEY, ended_after KEY, pass KEY, seen COUNT",
+    ),
+    "ref_losses": _table("memory_id",
+        "memory_id KEY, space_id KEY, ends_at INSTANT, deleted_after COUNT"),
+    "ref_tags": _table("memory_id", "memory_id KEY, space_id KEY, tag TEXT, created_at INSTANT"),
+    "runs": _table("id",
+        "id KEY, name TEXT, kind RUN, status RUN_STATUS, agent TEXT, workflow TEXT, refs TAGS, "
+        "source TEXT, from_sequence COUNT, log_offset KEY, high KEY, at INSTANT, secrets COUNTS, "
+        "wrote TAGS, started_at INSTANT, heard_at INSTANT, ended_at INSTANT"),
+    "commitments": _table("id",
+        "id KEY, uid TEXT, memory_id KEY, space_id KEY, due_at INSTANT, tag TEXT, "
+        "state COMMITMENT, created_at INSTANT, fired_at INSTANT"),
+    "met_tags": _table("id", "id KEY, space_id KEY, tag TEXT, newest KEY, source_id KEY"),
+    "run_events": _table("id",
+        "id KEY, uid TEXT, run KEY, sequence COUNT, type TEXT, payload TEXT, node TEXT, "
+        "at INSTANT, copied KEY, high KEY"),
+    "proposals": _table("id",
+        "id KEY, name TEXT, kind ARTIFACT, state PROPOSAL, title TEXT, rationale TEXT, "
+        "artifact TEXT, checksum KEY, digest KEY, place KEY, size COUNT, source_runs TAGS, "
+        "synthesizer TEXT, principal TEXT, revision COUNT, created_at INSTANT, updated_at INSTANT"),
+    "import_rows": _table("number", "number KEY, project TEXT, row TEXT"),
 }  # fmt: skip
 """Every table but those that are made of these: of the index, and what goes with it."""
 

@@ -101,7 +101,6 @@ class Stems:
         return stems
 
     def _tokens(self, texts: list[str]) -> list[tuple[int, str]]:
-        """The tokens of texts, each with the place of its text."""
         if self._scratch is None:
             self._scratch = _opened()
         rows = enumerate(texts)
@@ -133,13 +132,11 @@ def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
 
 
 def _forget(remembered: dict[str, str]) -> None:
-    """Leave the newest of what is remembered."""
     for forgotten in list(islice(remembered, max(len(remembered) - KNOWN, 0))):
         del remembered[forgotten]
 
 
 def _form(stem: str, likely: Mapping[str, str]) -> str:
-    """The first of the likely words that has the stem."""
     words = (f"{stem}{ending}" for ending in _ENDINGS)
     return next((word for word in words if likely[word] == stem), "")
 

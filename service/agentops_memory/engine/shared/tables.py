@@ -81,7 +81,6 @@ class Tables(ABC):
         return cast("T", made)
 
     def _part(self, field: Field[Any]) -> Any:
-        """What a field of a table stands for: another table, or something of the transaction."""
         of: Any = field.type
         is_table = isinstance(of, type) and issubclass(of, Table)
         return self[of] if is_table else getattr(self, field.name)

@@ -133,7 +133,6 @@ def _sample_body(body: Mapping[str, Any], schemas: Schema) -> str:
 
 
 def _sample(name: str, schema: Schema, known: Known, schemas: Schema = NONE) -> object:
-    """A value that a schema takes which stands under the name."""
     match schema:
         case {"$ref": reference}:
             return _sample(name, schemas[name_of(reference)], known, schemas)
@@ -236,7 +235,6 @@ def _groups(document: Document) -> Iterator[Markup]:
 
 
 def _operations(document: Document, group: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """The method, the path and the description of each operation of a group."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             if group in operation["tags"]:
@@ -264,7 +262,6 @@ def _heading(method: str, path: str) -> Markup:
 def _section(
     method: str, path: str, operation: Mapping[str, Any], components: Mapping[str, Any]
 ) -> Markup:
-    """All that the document says of an operation, and a command to try it."""
     name, schemas = operation["operationId"], components["schemas"]
     return tag(
         "section",

@@ -36,10 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def application(
-    served: Sequence[Served],
-    more: Sequence[Operation],
-    gate: Gate,
-    telemetry: Telemetry,
+    served: Sequence[Served], more: Sequence[Operation], gate: Gate, telemetry: Telemetry
 ) -> Starlette:
     """The service, once its storage is open, with what more it answers that is of no protocol.
 
@@ -67,8 +64,6 @@ def application(
 
 
 def _bounded(handler: Handler, gate: Gate) -> Handler:
-    """The same, with its answers among the large ones."""
-
     async def handle(request: Request) -> Response:
         answer = await handler(request)
         known = request.scope.get(ADMISSION)

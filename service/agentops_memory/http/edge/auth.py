@@ -123,7 +123,6 @@ def _authorization(value: str) -> str:
 
 
 def _password(credentials: str) -> str:
-    """The password of HTTP Basic, whoever the user is; empty for what cannot be read."""
     try:
         return b64decode(credentials.strip(), validate=True).partition(b":")[2].decode()
     except ValueError:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -64,21 +63,13 @@ class Readiness(BaseModel):
     checks: dict[str, Check]
 
 
-class Backed(Protocol):
-    """The backups of a service, as probes see them."""
-
-    @property
-    def trouble(self) -> str | None:
-        """What is wrong with them, in a sentence."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Probes:
     """The operations that probes ask, of a service that has started."""
 
     storage: Storage
     metrics: Metrics
-    backups: Backed | None = None
+    backup_trouble: Callable[[], str | None] | None = None  # None: it makes no backups
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _found: Readiness | None = None
     _look_again_at: float = 0.0
@@ -111,11 +102,10 @@ class Probes:
             **await self._written(),
             **(await self._files() if self.storage.maintenance.has_files else {}),
             "index": _index(int(self.metrics.shown(INDEX_DRIFT))),
-            **({"backup": _backup(self.backups.trouble)} if self.backups else {}),
+            **({"backup": _backup(self.backup_trouble())} if self.backup_trouble else {}),
         }
 
     async def _written(self) -> dict[str, Check]:
-        """Whether a write is taken, by storage that is as this program makes it."""
         try:
             async with asyncio.timeout(TIMEOUT.total_seconds()):
                 found = await self.storage.probe()
@@ -130,7 +120,6 @@ class Probes:
         return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
 
     async def _files(self) -> dict[str, Check]:
-        """Whether there is room for them, and whether the log is short."""
         sizes = await self.storage.maintenance.sizes(OPERATOR)
         return {"disk": _disk(sizes.free), "wal": _wal(sizes.log or 0)}
 

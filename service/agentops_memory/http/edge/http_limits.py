@@ -81,7 +81,6 @@ class Framing:
         self._has_begun, self._in_line, self._left = False, True, None
 
     def _start(self, data: bytes, at: int) -> int:
-        """Where the next part begins; empty lines before a request are passed over."""
         start = len(data) - len(data[at:].lstrip(b"\r\n"))
         self._has_begun = start < len(data)
         return start
@@ -309,13 +308,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._parse(b"".join([line, *headers, b"\r\n"]))
 
     def _reset_parser(self) -> None:
-        """Parse what follows with nothing left of what came before."""
         self._has_trailers = False
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def _is_receiving(self) -> bool:
-        """Whether a request has begun to arrive and is not complete."""
         return self._in_headers or (self.cycle is not None and self.cycle.more_body)
 
     def _is_idle(self) -> bool:
@@ -323,7 +320,6 @@ class LimitedProtocol(HttpToolsProtocol):
         return answered and not self._is_receiving()
 
     def _is_answering(self) -> bool:
-        """Whether an answer is due that a refusal must not cut into."""
         if self.cycle is None or self.cycle.response_complete:
             return False
         return bool(self.pipeline) or self.cycle.response_started or not self.cycle.more_body

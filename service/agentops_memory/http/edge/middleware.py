@@ -213,7 +213,6 @@ class StartupGate:
         await answer(scope, receive, send)
 
     async def _opened(self) -> None:
-        """Wait for the service to open, while that is a matter of seconds."""
         if self._waiting == MOST_WAITING:
             return
         self._waiting += 1

@@ -126,12 +126,7 @@ def target_of(to: Path, now: datetime) -> Path:
 
 @contextmanager
 def archive_draft(
-    paths: Settings,
-    folder: Path,
-    scope: Scope,
-    *,
-    now: datetime,
-    progress: Progress | None = None,
+    paths: Settings, folder: Path, scope: Scope, *, now: datetime, progress: Progress | None = None
 ) -> Iterator[tuple[Manifest, Path]]:
     """An archive in the folder, whole, without a name; gone at the end unless it was moved."""
     with ExitStack() as held:
@@ -328,7 +323,6 @@ def prune(folder: Path, keep: int, now: datetime) -> list[Path]:
 
 
 def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:
-    """The archives that count, the newest first."""
     for made_at, path in _dated(folder, now):
         with suppress(ArchiveRefused, OSError), Archive.opened(path) as archive:
             manifest = archive.manifest
@@ -348,14 +342,12 @@ def _may_go(path: Path) -> bool:
 
 
 def _dated(folder: Path, now: datetime) -> list[tuple[datetime, Path]]:
-    """The files with names of ours until now, the newest first."""
     files = (path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
     dated = ((_stamp(path.name), path) for path in files)
     return sorted(((at, path) for at, path in dated if at and at <= now), reverse=True)
 
 
 def _stamp(name: str) -> datetime | None:
-    """The time in the name of an archive; none in any other name."""
     with suppress(ValueError):
         made_at = datetime.strptime(name, STAMP).replace(tzinfo=UTC)
         if made_at.strftime(STAMP) == name:

@@ -181,7 +181,6 @@ def _is_same(part: TenantPart, path: Path) -> bool:
 
 
 def _ring(file: Path) -> KeyRing:
-    """The keys of an archive, in a file that was taken from it."""
     if file.stat().st_size > LARGEST:
         raise ArchiveRefused("The keys in the archive cannot be used: they are too large.")
     try:
@@ -293,11 +292,7 @@ def _lock(database: Path, held: ExitStack) -> None:
 
 
 def _restore(
-    paths: Settings,
-    archive: Path,
-    unpacking: "Unpacking",
-    scope: Scope,
-    progress: Progress | None,
+    paths: Settings, archive: Path, unpacking: "Unpacking", scope: Scope, progress: Progress | None
 ) -> Restore:
     manifest = unpacking.manifest
     files = unpacking.files(paths.db_path)
@@ -330,7 +325,6 @@ def _since(audit: Path, files: Mapping[str, Path]) -> Since:
 
 
 def _path_of(paths: Settings, tenant: TenantId) -> Path:
-    """Where the tenant's database is to be, whatever links lead there."""
     return Path(os.path.realpath(tenant_file(paths.db_path, tenant)))
 
 
@@ -399,7 +393,6 @@ class Unpacking:
         return draft
 
     def _folder(self, near: Path) -> Path:
-        """A folder for drafts on the disk of that path."""
         there = _there(near)
         if there not in self._folders:
             self._folders[there] = self._held.enter_context(drafts(there))
@@ -423,7 +416,6 @@ def _require_known(part: TenantPart, manifest: Manifest) -> None:
 
 
 def _there(path: Path) -> Path:
-    """The nearest folder above that there is."""
     return next(folder for folder in path.absolute().parents if folder.is_dir())
 
 

@@ -149,8 +149,6 @@ class PostgresRows:
 
 
 class _FilledIndex(Index):
-    """An index that is filled by COPY."""
-
     _connection: PostgresConnection
 
     def _post(self, placed: Sequence[Placed], *, are_new: bool) -> None:  # noqa: ARG002
@@ -223,7 +221,6 @@ def stored(connection: psycopg.Connection[Any], tenant: TenantId) -> PostgresRow
 
 @contextmanager
 def _connected(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to a database that nobody begins to serve as long as it lasts."""
     with control(url) as connection, _refusing():
         connection.prepare_threshold = None  # between us and the server a pool may stand
         try:
@@ -236,7 +233,6 @@ def _connected(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def _lock(connection: psycopg.Connection[Any], locks: Sequence[int]) -> None:
-    """Have locks alone until the connection ends."""
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {PATIENCE // timedelta(milliseconds=1)}")
         connection.execute("SELECT pg_advisory_lock(it) FROM unnest(%s::bigint[]) it", (locks,))

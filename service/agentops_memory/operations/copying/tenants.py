@@ -162,12 +162,7 @@ FIRST = datetime.fromtimestamp(0, UTC)  # of what is no line of ours and comes b
 
 
 def copy_keys(
-    source: KeyRegistry,
-    target: KeyRegistry,
-    tenants: Collection[TenantId],
-    *,
-    at: datetime,
-    by: By,
+    source: KeyRegistry, target: KeyRegistry, tenants: Collection[TenantId], *, at: datetime, by: By
 ) -> None:
     """Copy the keys of some tenants, or all; the audit of the target tells which are new.
 
@@ -320,7 +315,6 @@ def _chosen(there: Sequence[TenantId], named: Sequence[TenantId], where: str) ->
 def _require_none_but(
     chosen: Sequence[TenantId], held: Sequence[TenantId], named: Sequence[TenantId]
 ) -> None:
-    """Refuse a target with tenants that are not copied, unless those that are were named."""
     if (others := [it for it in held if it not in chosen]) and not named:
         raise CopyRefused(
             f"The target holds the tenant {others[0]}, which the source has not; name another, or "
@@ -329,7 +323,6 @@ def _require_none_but(
 
 
 def _is_held(connection: psycopg.Connection[Any], tenant: TenantId) -> bool:
-    """Whether a database holds something of a tenant."""
     with connection.transaction():
         return not stored(connection, tenant).is_empty()
 
@@ -337,7 +330,6 @@ def _is_held(connection: psycopg.Connection[Any], tenant: TenantId) -> bool:
 def _same(
     connection: psycopg.Connection[Any], tenant: TenantId, file: Path, features: Features
 ) -> Tally:
-    """What a tenant has in both places; CopyRefused if that differs."""
     with opened_file(file, features) as source:
         in_database = stored(connection, tenant)
         tally = Tally.of(in_database, in_database.tables)

@@ -74,7 +74,6 @@ def fixed(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def _shared(context: DoctorContext) -> dict[str, Check]:
-    """How each thing is looked at that concerns all tenants."""
     settings, keys = context.settings, registry_of(context.settings)
     checks: dict[str, Check] = {
         "program": _check_program,
@@ -101,7 +100,6 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
 
 
 def _safely(code: str, check: Check) -> list[Finding]:
-    """What a check finds, with what keeps it from going on."""
     findings: list[Finding] = []
     try:
         findings.extend(check())
@@ -235,7 +233,6 @@ def _check_leftovers(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
-    """Whether backups are made, are new enough, and would outlive the disk of the database."""
     folder = settings.backup_dir
     if folder is None or not settings.backup_every:
         yield ok("backup", "The service makes none by itself.")

@@ -50,7 +50,6 @@ def check_file(path: Path) -> Finding:
 
 
 def _check_names(path: Path, number: int) -> Finding:
-    """Whether it has one name, and what lies beside that is SQLite's."""
     if number > 1:
         return failed(
             "file",
@@ -86,7 +85,6 @@ def check_access(path: Path) -> Iterator[Finding]:
 
 
 def _check_mode(path: Path) -> Finding:
-    """Whether others than the owner and the group may read the file, or write it."""
     files = [file for file in (path, *_beside(path)) if _is_open_to_others(file)]
     if not files:
         return ok("mode", f"Nobody else may read {path.name}.")
@@ -174,7 +172,6 @@ def _check_owners(path: Path) -> Finding:
 
 
 def _check_open_files(path: Path) -> Finding:
-    """Whether a process has files open that are at their paths no more, as far as can be seen."""
     every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *BESIDE)}
     names = map(str, _of_open_files(Path.readlink))
     gone = sorted({every[name] for name in names if name in every})
@@ -224,7 +221,6 @@ def _drafts(path: Path) -> list[Path]:
 
 
 def _is_left_over(file: Path) -> bool:
-    """Whether it is a file that nobody writes into any more, as far as can be seen here."""
     try:
         status = file.lstat()
     except OSError:
@@ -234,12 +230,10 @@ def _is_left_over(file: Path) -> bool:
 
 
 def _is_open(status: os.stat_result) -> bool:
-    """Whether a process that can be seen from here has the file open."""
     return any(os.path.samestat(it, status) for it in _of_open_files(Path.stat))
 
 
 def _of_open_files(look: Callable[[Path], T]) -> Iterator[T]:
-    """What a look at each file finds that a process has open which can be seen from here."""
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):
             yield look(descriptor)
@@ -389,7 +383,6 @@ def _check_ending(ring: KeyRing, now: datetime) -> Iterator[Finding]:
 
 
 def _broken_lines(path: Path) -> int:
-    """How many lines are no JSON, of so many bytes at the end."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -226,7 +226,6 @@ def _left_over(folder: Path) -> Iterator[list[Path]]:
 
 
 def _is_locked(file: int) -> bool | None:
-    """Whether the lock is ours now; none where the file system has no locks."""
     try:
         return has_locked(file, fcntl.LOCK_EX)
     except OSError:

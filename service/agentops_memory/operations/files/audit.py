@@ -189,7 +189,6 @@ def _trimmed(path: Path, file: int, until: datetime) -> int:
 
 
 def _judged(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[bytes, bool]]:
-    """Each line, and whether it is over its time."""
     if until is None:
         yield from ((line, False) for line in lines)
         return
@@ -209,7 +208,6 @@ def written_at(line: bytes) -> datetime | None:
 
 
 def _were_keys_made(audit: Path) -> bool:
-    """Whether the audit tells of keys, and of no reset after that."""
     if not audit.exists():
         return False
     are_there = False

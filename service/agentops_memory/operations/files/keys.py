@@ -383,7 +383,6 @@ class WatchedKeys:
 
 
 def _contents(path: Path) -> tuple[Stamp, bytes] | None:
-    """The stamp and the bytes of the file; None if there is none, nor a link to one."""
     try:
         with opened(path) as file:
             # The stamp first: a change while it is read shows at the next look.

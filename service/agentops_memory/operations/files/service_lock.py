@@ -146,7 +146,6 @@ def _forget(file: int) -> None:
 
 
 def _record(file: int) -> Holder:
-    """Who has written into the lock."""
     try:
         record = json.loads(os.pread(file, LONGEST, 0))
         host, pid, since = record["host"], record["pid"], parsed(str(record["since"]))

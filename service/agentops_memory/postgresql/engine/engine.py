@@ -136,7 +136,6 @@ def _damaged(tx: PostgresTransaction) -> list[Value]:
 
 
 def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:
-    """How many erasures are settled now."""
     gone = _gone(tx, kept)
     tx[ReceiptTable].settle(gone)
     return len(gone)
@@ -301,7 +300,6 @@ class PostgresEngine:
             raise
 
     async def _written(self, lock: Lock, change: Change) -> Any:
-        """What a change answers, once it is committed."""
         make, outcome = partial(self._make, lock), None
         if not lock.is_shared:
             line = self._lines.setdefault(lock, Line())

@@ -133,7 +133,6 @@ class Line:
         return change.outcome
 
     def _grouped(self, make: Make) -> asyncio.Task[None]:
-        """Begin to make the first of those that wait."""
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MEMBERS))]
         task = asyncio.create_task(self._make(group, make))
         task.add_done_callback(_noted)

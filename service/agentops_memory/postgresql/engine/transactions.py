@@ -317,14 +317,12 @@ class Transactions:
             memory.forget()
 
     def _memory(self, schema: str) -> IndexMemory:
-        """What is remembered of a tenant's index."""
         if schema not in self._memories:
             self._memories.setdefault(schema, self._new_memory())
         return self._memories[schema]
 
     @property
     def _stems(self) -> Stems:
-        """Those of this thread."""
         if not hasattr(self._of_thread, "stems"):
             self._of_thread.stems = Stems()
         return cast("Stems", self._of_thread.stems)

@@ -108,7 +108,6 @@ def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
 
 
 def _is_prepared(connection: psycopg.Connection[Any]) -> bool:
-    """Whether what tenants share is as this release makes it, or a newer one."""
     if not is_made(connection):
         return False
     found = connection.execute("SELECT FROM agentops.control WHERE version >= %s", (CONTROL,))
@@ -116,7 +115,6 @@ def _is_prepared(connection: psycopg.Connection[Any]) -> bool:
 
 
 def _version(connection: psycopg.Connection[Any], tenant: TenantId) -> int:
-    """The newest migration that a tenant's schema has; 0 if it has no schema."""
     row = connection.execute(
         "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
     ).fetchone()

@@ -316,7 +316,6 @@ class Index(Table):
             )
 
     def _drop_terms(self, area: int, there: Sequence[str]) -> None:
-        """Drop terms that no memory of the area has among its own words any more."""
         stem_of = self._stems.of(there)
         self._execute(
             f"""DELETE FROM terms t

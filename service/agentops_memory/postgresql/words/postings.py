@@ -159,7 +159,6 @@ def in_areas(areas: Sequence[int]) -> tuple[str, dict[str, object]]:
 
 
 def _group(number: int) -> str:
-    """The areas of the group `:number`, as a query."""
     of_group = f"SELECT area FROM spaces WHERE partition = :number AND area > {GLOBAL_AREA}"
     if group_of(number) is IndexGroup.PROJECTS:
         return f"{of_group} UNION SELECT {GLOBAL_AREA}"
@@ -306,7 +305,6 @@ class StoredWords:
         return self._postings.get(term, NOTHING)
 
     def _often(self, having: Having) -> dict[MemoryId, float]:
-        """How often a term stands in each memory, by the weights of the fields, if it counts."""
         weighed = self._weighed
         return {memory: often for memory, counts in having.items() if (often := weighed[counts])}
 
@@ -343,7 +341,6 @@ ALONE = Weighed(_alone)
 
 
 def _having_all(of_stems: Sequence[Having]) -> Having:
-    """What has all the stems, as often as the first of them."""
     if len(of_stems) == 1:
         return of_stems[0]
     if not of_stems:

@@ -74,12 +74,7 @@ class PostgresSpelling(Spelling):
                    AND term >= left(form, 1) AND term < left(form, 1) || :beyond
                    AND (left(term, middle) = left(form, middle)
                         OR right(term, size - middle - 1) = right(form, size - middle - 1))""",
-            {
-                "words": list(forms),
-                "forms": list(forms.values()),
-                "beyond": BEYOND,
-                **values,
-            },
+            {"words": list(forms), "forms": list(forms.values()), "beyond": BEYOND, **values},
         )
         return list(found.fetchall())
 
@@ -207,7 +202,6 @@ class Explanations:
 def _added(
     found: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
 ) -> Mapping[Term, TermScore]:
-    """What each term adds to the score of a memory."""
     added: dict[Term, TermScore] = {}
     places = range(len(FIELDS))
     for term in terms:
@@ -304,7 +298,6 @@ class PostgresSearch(Search):
                 return
 
     def _limit(self, seconds: float) -> None:
-        """Let each statement from now on end within that time."""
         milliseconds = str(ceil(seconds * 1000))
         self._connection.execute(
             "SELECT set_config('statement_timeout', :within, TRUE)", {"within": milliseconds}

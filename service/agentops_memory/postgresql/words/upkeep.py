@@ -254,6 +254,5 @@ class Upkeep(Table):
 def _by_memory(
     rows: Iterable[tuple[MemoryId, str, int, int]],
 ) -> Iterator[tuple[MemoryId, dict[str, tuple[int, int]]]]:
-    """The words of one memory after another."""
     for memory, postings in groupby(rows, itemgetter(0)):
         yield memory, {term: (length, counts) for _, term, length, counts in postings}

@@ -89,10 +89,7 @@ def registered(database: sqlite3.Connection, stems: Stems, features: Features = 
         "indexed_value": (1, lambda value: indexed(words_of(decoded(value)), features)),
         "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), features)),
         "borrows": (1, lambda content: borrows(decoded(content), features)),
-        "borrowed": (
-            2,
-            lambda *texts: context(map(decoded, filter(None, texts)), features),
-        ),
+        "borrowed": (2, lambda *texts: context(map(decoded, filter(None, texts)), features)),
         "fingerprint_of": (4, _fingerprint),
         "forms": (1, lambda text: _distinct(compared(stems, plain_words(text)).values())),
         "acted_on": (2, _acted_on),
@@ -112,7 +109,6 @@ def _fingerprint(key: bytes | None, *said: bytes) -> int:
 
 
 def _acted_on(names: str, project: bytes | None) -> bool:
-    """Whether patterns match a project; they match no store, which has none."""
     return project is not None and _patterns(names).match(Project(decoded(project)))
 
 

@@ -119,7 +119,6 @@ class OpenFiles:
             log.warning("all commits were copied into the database file", extra=fields)
 
     def _is_replaced(self, name: str) -> bool:
-        """Whether another file is at the path."""
         return file_id(name) not in (None, self._opened[name][:2])
 
     def _fault(self) -> str:
@@ -181,7 +180,6 @@ def file_id(path: str | Path) -> FileId | None:
 
 
 def _identity(name: str | Path) -> tuple[int, int, int] | None:
-    """Which file is at the path, and the number of its names."""
     try:
         found = os.stat(name)  # noqa: PTH116 - twice as fast, and on the way of every commit
     except OSError:

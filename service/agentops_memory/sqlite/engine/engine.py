@@ -241,7 +241,6 @@ class SqliteMaintenance:
         await self._write(caller, lambda tx: tx.index.recreate(number))
 
     async def _rebalance(self, caller: Caller) -> int:
-        """Move projects out of oversized partitions; how many."""
         moved = 0
         while await self._read(caller, lambda tx: bool(tx.partitions.oversized())):
             if not await self._write(caller, lambda tx: tx.index.rebalance()):
@@ -250,7 +249,6 @@ class SqliteMaintenance:
         return moved
 
     async def _merge(self, caller: Caller, number: int) -> None:
-        """Merge the segments of a partition until each level has one."""
         goes_on = await self._read(caller, lambda tx: tx.segments.are_many(number))
         while goes_on:
             goes_on = await self._write(caller, lambda tx: tx.segments.merge(number))
@@ -297,7 +295,6 @@ async def _look(look: Callable[[Callable[[], bool]], T]) -> T:
 
 
 def _is_next_readable(tx: SqliteTransaction) -> bool:
-    """Whether one partition can be read: another with each minute."""
     numbers = tx.partitions.all()
     turn = int(tx.now.timestamp() // MINUTE.total_seconds())
     return not numbers or tx.partitions.is_readable(numbers[turn % len(numbers)])
@@ -452,7 +449,6 @@ class SqliteEngine:
         return self._writer.waiting
 
     def _others(self) -> int:
-        """How many writes wait for the one that is being made."""
         return self._writer.waiting - 1
 
     @property

@@ -144,8 +144,6 @@ class Readers:
 
 
 class _Read:
-    """A read that waits for a thread, and then for its answer."""
-
     def __init__(
         self, work: Callable[[sqlite3.Connection], Any], on_end: Callable[[bool], None]
     ) -> None:

@@ -59,7 +59,6 @@ def counted(path: Path) -> Counted:
 
 
 def _stores(database: sqlite3.Connection) -> int:
-    """How many memory stores there are; older formats have none."""
     if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'stores'").fetchone():
         return 0
     ((stores,),) = database.execute("SELECT count(*) FROM stores WHERE erasure_id IS NULL")

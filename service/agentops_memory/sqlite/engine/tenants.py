@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 from ...engine.maintenance import Condition
 from ...errors import Busy, NotFound, StartRefused, Unavailable
@@ -21,22 +21,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Databases(Protocol):
-    """The database of each caller's tenant."""
-
-    @property
-    def maintenance(self) -> SqliteMaintenance: ...
-
-    def used(
-        self, caller: Caller, *, in_passing: bool = False
-    ) -> AbstractAsyncContextManager[SqliteEngine]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class InPassing:
     """Transactions that open no database, and keep none open; NotFound for one that is closed."""
 
-    databases: Databases
+    databases: "TenantsEngine"
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         async with self.databases.used(caller, in_passing=True) as engine:
@@ -73,8 +62,6 @@ def tenants_folder(path: Path) -> Path:
 
 
 class _Database:
-    """A tenant's database while it is open, and how many use it."""
-
     def __init__(self, engine: SqliteEngine, stack: AsyncExitStack, path: Path) -> None:
         self.engine = engine
         self.file = file_id(path)
@@ -293,7 +280,6 @@ class TenantsEngine:
             self._open[tenant] = _Database(engine, stack.pop_all(), path)
 
     async def _take_place(self) -> None:
-        """A place for a database, if need be that of the one that was not used for longest."""
         if self._places.locked():
             idle = [item for item in self._open.items() if item[1].is_idle]
             if idle:

@@ -145,7 +145,6 @@ class Writer:
             self._settle_all(batch, Failed(error))
 
     async def _undecided(self, batch: list["_Queued"]) -> list["_Queued"]:
-        """Those to be run alone; the others that had time to begin are answered."""
         if len(batch) == 1:
             return batch
         works = [it.work for it in batch]
@@ -183,8 +182,6 @@ class Writer:
 
 
 class _Queued:
-    """A change in the queue, and what its caller waits for."""
-
     def __init__(self, work: Change[Any], deadline: float) -> None:
         self.work = work
         self.deadline = deadline

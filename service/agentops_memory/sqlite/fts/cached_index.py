@@ -171,7 +171,6 @@ class CachedIndex(SqliteTable):
             return {it for it in words if any(each.has(stem_of[it]) for each in held.areas)}
 
     def _want(self, visible: VisibleRows) -> None:
-        """What is visible was asked for, and is not in memory."""
         place = _place(visible)
         if place is not None and self._groups is not None and not self._has_wanted:
             self._has_wanted = True  # however many rankings a search needs
@@ -179,7 +178,6 @@ class CachedIndex(SqliteTable):
 
     @contextmanager
     def _held(self, visible: VisibleRows) -> Iterator[_Held | None]:
-        """All that is visible, if it is in memory."""
         place = _place(visible)
         if place is None or self._groups is None:
             yield None
@@ -220,7 +218,6 @@ def _load(database: sqlite3.Connection, groups: CachedGroups, wanted: Wanted) ->
 
 
 def _place(visible: VisibleRows) -> tuple[int, list[int]] | None:
-    """The one partition in which everything visible lies, and its areas there."""
     if len(visible.spans) != 1:
         return None
     ((number, spans),) = visible.spans.items()

@@ -185,7 +185,6 @@ class Terms(SqliteTable):
         self._rebuild("")
 
     def _forms(self, words: Collection[str]) -> Mapping[str, str]:
-        """The term of each word; the empty string where there is none."""
         return compared(known_stems(self._connection), words)
 
     def _rebuild(self, where: str, **parameters: object) -> None:

@@ -21,10 +21,7 @@ class Index(SqliteTable):
     """The index of one transaction, as the record tables know it, and its maintenance."""
 
     def __init__(
-        self,
-        connection: sqlite3.Connection,
-        partitions: Partitions,
-        pending: Pending | None = None,
+        self, connection: sqlite3.Connection, partitions: Partitions, pending: Pending | None = None
     ) -> None:
         super().__init__(connection)
         self._partitions = partitions
@@ -188,7 +185,6 @@ class Index(SqliteTable):
         self._terms.rebuild_all()
 
     def _place_all(self) -> None:
-        """Let each area that lies in no partition lie in one."""
         areas = self._execute(
             f"""SELECT DISTINCT area, kind, project
                   FROM spaces
@@ -200,7 +196,6 @@ class Index(SqliteTable):
             self._partitions.assign(area, self._partitions.place(group))
 
     def _move(self, area: int, source: int, target: int) -> None:
-        """Take an area's rows out of one partition, and put them into another."""
         self._partitions.make(target)
         rows = f"""area << {AREA} | id, title, content, context, tags
                    FROM memory_text

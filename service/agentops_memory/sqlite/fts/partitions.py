@@ -198,7 +198,6 @@ class Partitions(SqliteTable, Groups):
             raise DamagedRow("spaces", row[0], "partition", project_or_this(row[1]))
 
     def _of_one(self, area: int) -> int:
-        """The partition of an area; DamagedRow if its spaces do not say it, or not the same."""
         numbers = self._scalars(
             "SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area
         )
@@ -291,7 +290,6 @@ class Segments(SqliteTable):
 
 
 def _levels(record: bytes) -> list[Level]:
-    """The levels in a structure record, the newest segments first."""
     read = numbers(record[COOKIE:])
     count, _, _ = (next(read) for _ in range(3))
     return [_level(read) for _ in range(count)]
@@ -409,5 +407,4 @@ def _first_merge(structure: list[Level]) -> Purge:
 
 
 def _is_merging(structure: list[Level], purge: Purge) -> bool:
-    """Whether a merge that has begun goes on."""
     return any(level.merging for level in structure[purge.level :])

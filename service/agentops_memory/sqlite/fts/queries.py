@@ -83,7 +83,6 @@ def _sentences(query: IndexQuery, number: int) -> str:
 
 
 def _sentence(at: int, number: int, query: IndexQuery) -> str:
-    """The scores of one sentence, each range of rows queried on its own."""
     name, condition = table(number), query.visible.condition
     # CROSS JOIN: the full-text index leads. Led by memories, every row would ask it again.
     id_ = f"({name}.rowid & {ID})"

@@ -168,7 +168,6 @@ def _having_all(parts: Sequence[Postings]) -> set[Place]:
 
 
 def _among(places: Collection[Place], postings: Iterable[Postings]) -> list[Postings]:
-    """The postings in some places alone."""
     kept = [
         (idf, [(at, it) for at, it in zip(there, often, strict=True) if at in places])
         for idf, there, often in postings
@@ -217,7 +216,6 @@ class Explanations(SqliteTable):
         terms: list[Term],
         rows: Mapping[MemoryId, int],
     ) -> dict[MemoryId, dict[Term, TermScore]]:
-        """What each term adds to the scores of these rows of a partition."""
         name = table(number)
         weights, fields = index_query.weights, range(len(FIELDS))
         alone = [tuple(weights[it] if it == at else 0.0 for it in fields) for at in fields]
@@ -259,7 +257,6 @@ class SqliteSpelling(Spelling):
     def _known(
         self, forms: Mapping[str, str], areas: Sequence[int], visible: VisibleRows
     ) -> Collection[str]:
-        """Those of the words, by their forms, that a visible memory has among its own."""
         known = self._cached.known(visible, forms)
         if known is not None:
             return known
@@ -374,8 +371,6 @@ class SqliteSearch(Search):
 
 
 class _Words:
-    """Where words are: in memory, or in FTS5's tables."""
-
     def __init__(
         self, connection: sqlite3.Connection, scores: Scores, cached: CachedIndex, shown: Shown
     ) -> None:

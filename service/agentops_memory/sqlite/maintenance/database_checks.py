@@ -190,7 +190,6 @@ def _sound(subject: Subject) -> Finding:
 
 
 def _faults_found(database: sqlite3.Connection, subject: Subject) -> list[str]:
-    """What SQLite finds wrong with the file, or why it cannot look."""
     try:
         return faults_of(database, "integrity_check" if subject.is_thorough else "quick_check")
     except sqlite3.DatabaseError as error:
@@ -254,7 +253,6 @@ def _damaged_indexes(subject: Subject, faults: list[str]) -> Finding:
 
 
 def _first_of(faults: list[str]) -> str:
-    """The first of the faults, in one line."""
     more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
     return "; ".join(faults[:SHOWN]) + more
 
@@ -271,7 +269,6 @@ def _check_quota(used: int, quota: int) -> Finding:
 
 
 def _bytes(database: sqlite3.Connection) -> tuple[int, int]:
-    """How much the file has, and how much of that is unused."""
     page, pages, free = (
         database.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("page_size", "page_count", "freelist_count")
@@ -280,7 +277,6 @@ def _bytes(database: sqlite3.Connection) -> tuple[int, int]:
 
 
 def _newest(database: sqlite3.Connection) -> datetime | None:
-    """The latest instant at which a session began, or something was saved or changed."""
     ((newest,),) = database.execute(
         f"""SELECT max(coalesce((SELECT max(started_at) FROM sessions), 0),
                       coalesce((SELECT created_at

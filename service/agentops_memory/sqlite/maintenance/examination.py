@@ -204,7 +204,6 @@ CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": ch
 def _safely(
     code: str, check: Check, database: sqlite3.Connection, subject: Subject
 ) -> Iterator[Finding]:
-    """What a check finds, with what keeps it from going on."""
     try:
         yield from check(database, subject)
     except (sqlite3.Error, OSError, *GARBAGE) as error:
@@ -245,7 +244,6 @@ def _broken(subject: Subject, number: int) -> Finding:
 
 
 def _others(found: Difference) -> list[tuple[str, str]]:
-    """What no index is, and no part of the full-text index."""
     return [
         part
         for part in (*found.missing, *found.changed)
@@ -298,7 +296,6 @@ def _is_cut(path: Path) -> bool:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What changes when the file or its log does."""
     files = (path, path.with_name(f"{path.name}-wal"))
     found = [file.stat() for file in files if file.exists()]
     return tuple(number for it in found for number in (it.st_mtime_ns, it.st_size, it.st_ino))

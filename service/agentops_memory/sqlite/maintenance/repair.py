@@ -100,9 +100,7 @@ _STRAYS = (
         table="supersessions",
         what="supersessions that no memory may make, or of memories that are gone",
         where=_not_of(
-            "newer_id",
-            "older_id",
-            f"s.project = t.project AND ({_S_IS_GLOBAL}) = ({_T_IS_GLOBAL})",
+            "newer_id", "older_id", f"s.project = t.project AND ({_S_IS_GLOBAL}) = ({_T_IS_GLOBAL})"
         ),
     ),
     Strays(

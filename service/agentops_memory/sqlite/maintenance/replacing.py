@@ -98,7 +98,6 @@ def _closed_to_others(path: Path) -> Iterator[None]:
 
 
 def _logs_put_aside(path: Path, kept: Path) -> tuple[Path, ...]:
-    """Logs that SQLite could not read into their database, under names like the kept one's."""
     aside = []
     for ending in LOGS:
         log = path.with_name(f"{path.name}{ending}")

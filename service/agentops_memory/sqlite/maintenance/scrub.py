@@ -192,7 +192,6 @@ def _scrub_pages(file: int, size: int, pages: Iterable[int]) -> None:
 
 
 def _runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Neighbouring pages: the first, and how many."""
     for _, run in groupby(enumerate(sorted(pages)), lambda pair: pair[1] - pair[0]):
         members = [page for _, page in run]
         yield members[0], len(members)

@@ -326,7 +326,6 @@ def _sane(instant: str) -> str:
 
 
 def _newest(database: sqlite3.Connection) -> int | None:
-    """The latest instant at which something was changed, or a session began."""
     ((newest,),) = database.execute(
         f"""SELECT max(at)
               FROM (SELECT updated_at AS at FROM memories

@@ -68,7 +68,6 @@ def damaged_rows(
 
 
 def _named(table: Table, key: bytes) -> str:
-    """The key of a row as it can be told in a line."""
     if table.key == "key":
         return key.hex()
     return "".join(sign if sign.isprintable() else REPLACEMENT for sign in decoded(key))
@@ -99,12 +98,10 @@ def is_text(text: bytes | None) -> bool:
 
 
 def _is(is_sound: Callable[[str], bool], text: bytes | None) -> bool:
-    """Whether the bytes of a text, if there are any, are UTF-8 and sound."""
     return text is None or (is_text(text) and is_sound(text.decode()))
 
 
 def _is_json(text: bytes | None, kind: type) -> bool:
-    """Whether a text is an array, or an object, of texts that can be stored."""
     if text is None:
         return True
     try:

@@ -211,7 +211,6 @@ def _make_private(path: Path) -> None:
 
 
 def _migrate(database: sqlite3.Connection, path: Path, now: datetime, features: Features) -> None:
-    """Bring the file up to date, whole or not at all."""
     database.execute("PRAGMA foreign_keys = OFF")
     database.execute("BEGIN IMMEDIATE")
     try:

@@ -101,7 +101,6 @@ def _parts(database: sqlite3.Connection) -> dict[Part, str]:
 
 
 def _plain(sql: str) -> str:
-    """A statement without what SQLite adds when it renames a table."""
     return " ".join(sql.replace('"', "").split())
 
 

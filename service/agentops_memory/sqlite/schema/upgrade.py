@@ -104,7 +104,6 @@ def _require_space(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _contents(database: sqlite3.Connection) -> list[tuple[object, ...]]:
-    """What is compared of a file and its copy: rows, and how much they hold."""
     return [
         *database.execute("SELECT count(*), total(length(summary)) FROM sessions NOT INDEXED"),
         *database.execute(
@@ -127,7 +126,6 @@ def _is_sound(database: sqlite3.Connection) -> bool:
 
 
 def _remains(database: sqlite3.Connection) -> list[str]:
-    """The original's tables, and those in which its full-text index kept its rows."""
     rows = database.execute(
         """SELECT name
              FROM sqlite_schema
@@ -139,7 +137,6 @@ def _remains(database: sqlite3.Connection) -> list[str]:
 
 
 def _displaced(database: sqlite3.Connection) -> int:
-    """How many live memories had a key that another one keeps."""
     (count,) = database.execute(
         """SELECT (SELECT count(*) FROM old WHERE key IS NOT NULL AND deleted_at IS NULL)
                 - (SELECT count(*) FROM key_holders)"""
@@ -166,7 +163,6 @@ def _text(value: bytes | None) -> str:
 
 
 def _micros(texts: Iterable[str], now: datetime) -> int:
-    """The first of the texts that is an instant, else now."""
     return micros(next(filter(None, map(parsed, texts)), now))
 
 
