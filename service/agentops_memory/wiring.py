@@ -30,11 +30,11 @@ from .openintent.rules.tasks import Tasks
 from .openwop.adapter import RefEntries
 from .openwop.commitments import Commitments, Firing
 from .openwop.host_runs import Runs
-from .openwop.model.passes import PassKind
+from .openwop.pass_records import PassKind
+from .openwop.passes import Passes
 from .openwop.proposals import Proposals
 from .openwop.routes import OpenWopServices
-from .openwop.rules.forgetting import Forgetting
-from .openwop.rules.passes.passes import Passes
+from .openwop.subjects import Forgetting
 from .operations.files.redaction import RedactionFile
 from .recall.recall import Recall
 from .settings.settings import Settings

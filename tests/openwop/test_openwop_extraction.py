@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.openwop.archives import Source, extract, has_words
-from agentops_memory.openwop.rules.passes.units import Unit, units
+from agentops_memory.openwop.archives import Source, Unit, extract, has_words, units
 from agentops_memory.recall.text.query import STOPWORDS
 
 from ..support.requirements import requirement

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.openwop.archives import units
 from agentops_memory.openwop.consolidation import plan
 from agentops_memory.openwop.entries import RefEntry
-from agentops_memory.openwop.model.passes import Link
+from agentops_memory.openwop.pass_records import Link
 from agentops_memory.openwop.refs import RefEntryId
-from agentops_memory.openwop.rules.passes.units import units
 
 from ..support.requirements import requirement
 

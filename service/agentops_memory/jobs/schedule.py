@@ -20,7 +20,7 @@ from ..memory.sessions import Sessions
 from ..openintent.rules.archive import settle_all
 from ..openwop.commitments import Firing
 from ..openwop.host_runs import Runs
-from ..openwop.rules.passes.passes import Passes
+from ..openwop.passes import Passes
 from ..operations.files.atomic import require_local
 from ..recall.index_cache.cache import IndexCache
 from ..settings.settings import Settings

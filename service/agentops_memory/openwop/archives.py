@@ -6,8 +6,10 @@ everywhere.
 """
 
 import re
+import time
+import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from hashlib import sha256
@@ -27,7 +29,7 @@ from ..recall.text.normalization import sha256_of
 from ..recall.text.query import STOPWORDS
 from .adapter import removed
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
-from .model.passes import (
+from .pass_records import (
     ArchiveDraft,
     Distilled,
     Inputs,
@@ -35,10 +37,10 @@ from .model.passes import (
     Pass,
     PassDone,
     PassKind,
+    PassTable,
     Trigger,
     Undone,
 )
-from .model.subjects import subjects
 from .refs import (
     ARCHIVE,
     COMPACTED,
@@ -50,10 +52,89 @@ from .refs import (
     Screen,
     ScreenOutdated,
 )
-from .rules.passes.rest import Rest, Resting
-from .rules.passes.units import Unit, units
 from .runs import Recorded, RunEventType, RunId, RunKind, RunStatus, RunTable, known_run
-from .sql.passes import PassTable
+from .subjects import subjects
+
+Resting = Callable[[], object]
+"""Called between two pieces of work."""
+
+WORKED = 0.001  # seconds, after which it rests
+
+
+class Rest:
+    """Rests as long as was worked: whoever waits meanwhile, waits a moment."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __call__(self) -> None:
+        worked = time.perf_counter() - self._since
+        if worked >= WORKED:
+            time.sleep(worked)
+            self._since = time.perf_counter()
+
+
+_END = re.compile(r"[.!?\u2026](?=\s)|[\u3002\uff01\uff1f]")
+
+# Normalising sorts piled-up marks in quadratic time; a pile that is in order costs nothing.
+_PILE = re.compile(r"[\W\uff9e\uff9f]{31,}")
+_CACHED_SIGNS = 16_384  # characters
+
+
+class Unit(NamedTuple):
+    """A sentence or a line, with single spaces, and its words: normalized, case folded."""
+
+    text: str
+    words: tuple[str, ...]
+
+
+def units(content: str) -> list[Unit]:
+    """The units of a text that have a word, in its order.
+
+    It is split at line ends, and behind each mark that ends a sentence. A word is a run of
+    letters, numbers and marks.
+    """
+    lines = _END.sub(r"\g<0>\n", content).splitlines()
+    texts = [text for line in lines if (text := " ".join(line.split()))]
+    return [unit for unit in map(Unit, texts, _words(texts)) if unit.words]
+
+
+def _words(texts: list[str]) -> list[tuple[str, ...]]:
+    """The words of each text; all at once, as a call for each would cost more than the work."""
+    together = _normalized("\n".join(texts)).casefold().translate(_SIGNS)
+    return [tuple(text.split()) for text in together.split("\n")]
+
+
+def _normalized(text: str) -> str:
+    """The text in NFKC, in linear time."""
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFKC", _PILE.sub(_in_order, text))
+
+
+def _in_order(pile: re.Match[str]) -> str:
+    """The decomposed pile, with each run of combining characters in canonical order."""
+    apart = (sign for character in pile[0] for sign in unicodedata.normalize("NFKD", character))
+    runs = groupby(apart, key=lambda sign: unicodedata.combining(sign) > 0)
+    return "".join(
+        "".join(sorted(run, key=unicodedata.combining) if combines else run)
+        for combines, run in runs
+    )
+
+
+class _Signs(dict[int, str]):
+    """A cached translation table: what belongs to words is itself, what ends them a space."""
+
+    def __missing__(self, point: int) -> str:
+        sign = chr(point)
+        kept = sign if sign == "\n" or unicodedata.category(sign)[0] in "LNM" else " "
+        if len(self) < _CACHED_SIGNS:
+            self[point] = kept
+        return kept
+
+
+_SIGNS = _Signs()
+
 
 MOST_COMPACTED = 500  # entries of a compaction
 MOST_COMPACTED_BYTES = 4 * 1024 * 1024

@@ -16,18 +16,14 @@ from ..memory.model.memory import UNSAVED, MemoryId
 from ..memory.model.space import NO_PROJECT, MemoryRef
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.receipts import ReceiptTable
-from .archives import MOST_NAMED, REPLACEABLE, done_again, first_end
+from .archives import MOST_NAMED, REPLACEABLE, Resting, done_again, first_end, units
 from .commitments import arm
 from .conditions import conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
-from .model.passes import Inputs, Link, Merge, Pass, PassDone, Trigger
-from .model.subjects import subjects
+from .pass_records import Inputs, Link, Merge, Pass, PassDone, PassTable, Trigger
 from .refs import IsCurrent, MemoryChanged, RefEntryId, Screen, ScreenOutdated, stable_id
-from .rules.passes.rest import Resting
-from .rules.passes.units import units
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
-from .sql.passes import PassTable
-from .sql.subjects import SubjectTable
+from .subjects import SubjectTable, subjects
 
 STEP = 200  # links of one transaction; puts wait for it
 MOST_CONSOLIDATED = 10_000  # entries of a consolidation

@@ -23,20 +23,19 @@ from ..http.request_ids import Refused
 from ..memory.model.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too
-from . import adapter, commitments, host_runs, proposals
+from . import adapter, commitments, host_runs, pass_operations, proposals
 from .adapter import RefEntries
 from .api import BASE, LONGEST_BODY
 from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded
 from .artifacts import ArtifactInvalid, ArtifactKind
 from .commitments import Commitments, ConditionKind
 from .host_runs import Runs
-from .model.passes import Trigger
-from .passes import routes as passes
+from .pass_records import Trigger
+from .passes import Passes
 from .proposals import ACTIVATION, Proposals
 from .refs import MAX_CONTENT, MemoryChanged, marked
-from .rules.forgetting import Forgetting
-from .rules.passes.passes import Passes
 from .runs import SnapshotLost
+from .subjects import Forgetting
 
 JsonObject = dict[str, Any]
 
@@ -295,7 +294,7 @@ def operations(
         ),
         *adapter.operations(it.ref_entries),
         *host_runs.operations(it.runs, it.commitments.fire_due),
-        *passes.operations(it.passes, it.forgetting, it.redaction),
+        *pass_operations.operations(it.passes, it.forgetting, it.redaction),
         *commitments.operations(it.commitments),
         *proposals.operations(it.proposals),
         *more,

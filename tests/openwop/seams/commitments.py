@@ -22,14 +22,12 @@ from agentops_memory.openwop.commitments import (
 )
 from agentops_memory.openwop.conditions import Condition
 from agentops_memory.openwop.entries import RefEntry
-from agentops_memory.openwop.memory import wire
-from agentops_memory.openwop.memory.handlers import noted
-from agentops_memory.openwop.memory.queries import MOST_LISTED
 from agentops_memory.openwop.routes import OpenWopServices
 from agentops_memory.openwop.runs import RunEvent, RunEventType
 from agentops_memory.record import milliseconds
 
 from . import bodies as b
+from .requests import MOST_LISTED, JsonObject, noted
 
 AHEAD = timedelta(seconds=1)  # longer than it takes to arm a time
 LOOK = 0.02  # seconds
@@ -59,7 +57,7 @@ class SeamCommitments:
             for _ in TWICE:
                 await self._put(caller, ref, "What was waited for has come.", tag)
         told = await self._told(caller, armed, since)
-        shown: wire.JsonObject = {"fireCount": len(told)}
+        shown: JsonObject = {"fireCount": len(told)}
         if told:
             shown["event"] = dict(told[0].payload)
         if given.include_intention_canary:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from agentops_memory.memory.model.space import MemoryRef
-from agentops_memory.openwop.memory.wire import JsonObject
 
+from .requests import JsonObject
 from .stage import REGISTERED, FixtureFailed, Stage, entry, require, shown
 
 Fixture = Callable[[Stage], Awaitable[JsonObject]]

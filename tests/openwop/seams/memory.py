@@ -13,10 +13,10 @@ from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.adapter import RefEntries
 from agentops_memory.openwop.api import BODIES, Page
 from agentops_memory.openwop.entries import RefDraft
-from agentops_memory.openwop.memory.handlers import asked_once, noted
 from agentops_memory.openwop.refs import RefEntryId
 
 from . import bodies as b
+from .requests import asked_once, noted
 from .seeding import Seed, Seeding
 
 

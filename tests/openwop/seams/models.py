@@ -2,12 +2,14 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from agentops_memory.http.bodies import Instant
 from agentops_memory.openwop.entries import RefEntry
-from agentops_memory.openwop.memory.models import CAMEL
 from agentops_memory.record import CamelRecord
+
+CAMEL = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class SeamRunFault(BaseModel):

@@ -20,11 +20,11 @@ from agentops_memory.openwop.adapter import MOST_SHOWN
 from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
-from agentops_memory.openwop.memory.handlers import asked_once, noted
 from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.routes import OpenWopServices
 
 from . import bodies as b
+from .requests import asked_once, noted
 from .seeding import Seed, Seeding
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)  # when the first source was put, on any day it is

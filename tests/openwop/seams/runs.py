@@ -20,14 +20,13 @@ from agentops_memory.memory.model.access import Caller, TenantId
 from agentops_memory.openwop import routes
 from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody
-from agentops_memory.openwop.memory.handlers import asked_once, run_of
-from agentops_memory.openwop.memory.queries import MOST_LISTED, SHOWN, Asked
 from agentops_memory.openwop.refs import Turns
 from agentops_memory.openwop.routes import OpenWopServices
 from agentops_memory.openwop.runs import Run, RunId
 
 from . import bodies as b
 from .fixtures import ACROSS, OWN, Fixture
+from .requests import MOST_LISTED, SHOWN, Asked, asked_once, run_of
 from .seeding import Seeding
 from .stage import OTHER, FixtureFailed, Stage, ref_of
 

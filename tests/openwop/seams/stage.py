@@ -11,11 +11,11 @@ from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntries, RefEntryBody
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import Runs, RunSecretBody
-from agentops_memory.openwop.memory.wire import JsonObject
 from agentops_memory.openwop.refs import RefEntryId
-from agentops_memory.openwop.rules.forgetting import Forgetting
 from agentops_memory.openwop.runs import RunId
+from agentops_memory.openwop.subjects import Forgetting
 
+from .requests import JsonObject
 from .seeding import Seed, Seeding
 
 OTHER = TenantId("conformance-other")

@@ -1,19 +1,258 @@
-"""SQL for passes over refs: what they read, the links that they make, archives."""
+"""What a pass is: its kinds and records, its rows, and the links between entries that it makes."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from functools import cache
+from typing import NamedTuple
 
-from ...memory.model.memory import MemoryId
-from ...memory.model.space import MemoryRef
-from ...memory.sql.rows import count, instant, tag_array, tag_tuple
-from ...memory.sql.table import Dialect
-from ..entries import ENTRY, ListedRef, entry_of
-from ..model.passes import Archive, ArchiveIndex, Inputs, Pass
-from ..refs import superseded, there
-from ..runs import RUN, Run, RunKind, run_of
-from .links import Links
+from ..memory.model.erasure import ErasureId
+from ..memory.model.memory import MemoryId
+from ..memory.model.space import MemoryRef
+from ..memory.sql.rows import MOST, count, instant, micros, tag_array, tag_tuple
+from ..memory.sql.table import Dialect, Table
+from .entries import ENTRY, ListedRef, Method, RefEntry, entry_of
+from .refs import JsonObject, RefEntryId, superseded, there
+from .runs import RUN, Run, RunEventType, RunId, RunKind, run_of
+
+
+class PassKind(StrEnum):
+    """What a pass does."""
+
+    COMPACTION = "compaction"  # an archive takes the place of its sources
+    DISTILLATION = "distillation"  # an archive within a budget; its sources stay
+    CONSOLIDATION = "consolidation"  # entries take the place of what they say, too
+
+
+class Trigger(StrEnum):
+    """Why a pass runs."""
+
+    ON_DEMAND = "on-demand"
+    HOST_MANAGED = "host-managed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveDraft:
+    """An archive to be put. Its id is made of what it is made of, so it is the same again."""
+
+    id: RefEntryId
+    ref: MemoryRef
+    kind: PassKind
+    method: Method
+    content: str
+    subjects: tuple[str, ...]  # tags
+    sources: Sequence[RefEntry]
+    ends: datetime | None
+    budget: int | None = None  # of a distillation, in tokens
+    supersedes: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.content.encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Entries that a host wants to be one, and what it says."""
+
+    ids: tuple[RefEntryId, ...]
+    content: str
+    tags: tuple[str, ...] = ()
+
+
+class Link(NamedTuple):
+    """The entry that stays, and one that it supersedes; by age it may be the older of the two."""
+
+    newer: MemoryId
+    older: MemoryId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A pass that was made: what an undo has to know."""
+
+    run: Run
+    ref: MemoryRef
+    written: Collection[MemoryId] = ()
+    replaced: int = 0
+    is_undone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassDone:
+    """The run of a pass, and the event that tells of it."""
+
+    run: RunId
+    type: RunEventType
+    payload: JsonObject
+    redacted: int = 0  # secrets removed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distilled(PassDone):
+    """The outcome of a distillation: the SHA-256 of the archive, and whether it is new."""
+
+    checksum: str
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """What an undo did: entries that stand for themselves again, and entries that are gone."""
+
+    run: RunId
+    restored: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """An archive as the index of a ref tells of it."""
+
+    entry: RefEntry
+    sources: int
+    first_at: datetime  # when the first source was put
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveIndex:
+    """The live archives of a ref, newest first, and how many there are."""
+
+    archives: Sequence[Archive]
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """What was erased of a subject; no receipt where there was nothing, or nothing was done."""
+
+    entries: int = 0
+    archives: int = 0
+    restored: int = 0  # entries of others that stand for themselves again
+    commitments: int = 0
+    erasure: ErasureId | None = None
+
+
+class Inputs(NamedTuple):
+    """Which entries a pass reads, of those that a list shows."""
+
+    archives: bool = False  # also these
+    replaceable: bool = False  # those alone that another may stand for: no pinned or awaited ones
+
+
+class Found(NamedTuple):
+    """What is to be erased of a subject, and what comes of that."""
+
+    entries: Sequence[MemoryId]  # what was made of others before these
+    archives: int  # how many of them are archives
+    restored: int  # entries of others that stand for themselves then
+    commitments: int
+
+
+@dataclass(eq=False)
+class Links(Table):
+    """The links of one transaction."""
+
+    _now: datetime
+
+    def link(self, run: Run, links: Sequence[Link], *, counts: bool) -> None:
+        most, least = self._sql.greatest, self._sql.least
+        seen = f"(SELECT {most}(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
+        rows = [{"newer": it.newer, "older": it.older, "pass": run.number} for it in links]
+        self._connection.executemany(
+            f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after, pass, seen)
+                VALUES (:newer, :older, (SELECT coalesce(max(id), 0) FROM run_events), :pass,
+                        {seen})""",
+            rows,
+        )
+        if counts:
+            self._connection.executemany(
+                f"""UPDATE memories
+                      SET duplicates = {least}(memories.duplicates + o.duplicates, {MOST}),
+                          last_seen_at = {most}(memories.last_seen_at, o.last_seen_at)
+                     FROM (SELECT duplicates, last_seen_at FROM memories WHERE id = :older) o
+                    WHERE id = :newer""",
+                rows,
+            )
+        self._derive([(it.newer, it.older) for it in links])
+
+    def add_archive(self, memory: MemoryId, ref: MemoryRef, sources: Sequence[RefEntry]) -> None:
+        self._execute(
+            """INSERT INTO archives (memory_id, space_id, sources, first_at, last_at)
+               SELECT :memory, space_id, :sources, :first, :last FROM refs WHERE ref = :ref""",
+            memory=memory,
+            ref=ref,
+            sources=len(sources),
+            first=micros(sources[0].created_at),
+            last=micros(sources[-1].created_at),
+        )
+        self._derive([(memory, it.memory) for it in sources])
+
+    def is_archive_of(self, memory: MemoryId, sources: Collection[MemoryId]) -> bool:
+        known = self._scalars(
+            "SELECT source_id FROM derivations WHERE memory_id = :memory", memory=memory
+        )
+        return set(known) == set(sources)
+
+    def take_over(self, old: MemoryId, new: MemoryId) -> None:
+        for statement in _TAKEN_OVER:
+            self._execute(statement, old=old, new=new)
+
+    def inherit(self, gone: Collection[MemoryId]) -> None:
+        heirs = f"""{self._sql.ids("given")}
+                   {self._sql.leads} ref_supersessions h
+                         ON h.older_id = given.value AND h.ended_after IS NULL
+                   JOIN ref_entries n
+                         ON n.memory_id = h.newer_id AND {there(None, "n")}"""
+        given: dict[str, object] = {"ids": json.dumps(list(gone)), **self._at}
+        self._execute(
+            f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after)
+                SELECT h.newer_id, x.older_id, (SELECT coalesce(max(id), 0) FROM run_events)
+                  FROM {heirs}
+                  JOIN ref_supersessions x ON x.newer_id = given.value AND x.ended_after IS NULL
+                 WHERE x.older_id <> h.newer_id
+                    ON CONFLICT DO NOTHING""",
+            **given,
+        )
+        self._execute(
+            f"""INSERT INTO derivations (memory_id, source_id)
+                SELECT h.newer_id, d.source_id
+                  FROM {heirs}
+                  JOIN derivations d ON d.memory_id = given.value
+                 WHERE d.source_id <> h.newer_id
+                    ON CONFLICT DO NOTHING""",
+            **given,
+        )
+
+    def _derive(self, pairs: Sequence[tuple[MemoryId, MemoryId]]) -> None:
+        self._connection.executemany(
+            """INSERT INTO derivations (memory_id, source_id)
+               VALUES (:memory, :source)
+                   ON CONFLICT DO NOTHING""",
+            [{"memory": memory, "source": source} for memory, source in pairs],
+        )
+
+    @property
+    def _at(self) -> dict[str, object]:
+        return {"now": micros(self._now)}
+
+
+# What stood for an old entry, and what it stood for, is the new one's; snapshots have that one.
+_TAKEN_OVER = (
+    "UPDATE ref_supersessions SET newer_id = :new WHERE newer_id = :old",
+    "UPDATE ref_supersessions SET older_id = :new WHERE older_id = :old",
+    "UPDATE derivations SET memory_id = :new WHERE memory_id = :old",
+    "UPDATE derivations SET source_id = :new WHERE source_id = :old",
+    """UPDATE ref_entries
+          SET renews = (SELECT coalesce(renews, memory_id)
+                          FROM ref_entries
+                         WHERE memory_id = :old)
+        WHERE memory_id = :new""",
+)
+
 
 PINNED = "pinned"  # a tag
 _CURRENT = f"{there(None)} AND NOT {superseded(None)}"

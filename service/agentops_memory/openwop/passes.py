@@ -8,17 +8,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from ....engine.callbacks import Audit, noop
-from ....engine.engine import Engine, Transaction
-from ....errors import BadFields, Refusal
-from ....memory.idempotency import IdempotentRequest, idempotent, is_due
-from ....memory.model.access import Caller, Role
-from ....memory.model.space import MemoryRef
-from ....memory.redactor import Redaction
-from ....recall.text.instants import whole_milliseconds
-from ...archives import (
+from ..engine.callbacks import Audit, noop
+from ..engine.engine import Engine, Transaction
+from ..errors import BadFields, Refusal
+from ..memory.idempotency import IdempotentRequest, idempotent, is_due
+from ..memory.model.access import Caller, Role
+from ..memory.model.space import MemoryRef
+from ..memory.redactor import Redaction
+from ..recall.text.instants import whole_milliseconds
+from .archives import (
     MOST_TOKENS,
     REPLACEABLE,
+    Rest,
     archive_again,
     compacted,
     compaction_inputs,
@@ -31,7 +32,7 @@ from ...archives import (
     undo_pass,
     undone_again,
 )
-from ...consolidation import (
+from .consolidation import (
     STEP,
     Begun,
     begin_pass,
@@ -46,8 +47,8 @@ from ...consolidation import (
     take_step,
     with_secrets,
 )
-from ...entries import RefEntry
-from ...model.passes import (
+from .entries import RefEntry
+from .pass_records import (
     ArchiveDraft,
     ArchiveIndex,
     Distilled,
@@ -55,10 +56,11 @@ from ...model.passes import (
     Merge,
     PassDone,
     PassKind,
+    PassTable,
     Trigger,
     Undone,
 )
-from ...refs import (
+from .refs import (
     IsCurrent,
     MemoryChanged,
     Screen,
@@ -70,9 +72,7 @@ from ...refs import (
     screen_of,
     written,
 )
-from ...runs import RunId
-from ...sql.passes import PassTable
-from .rest import Rest
+from .runs import RunId
 
 TRIES = 3  # of a pass whose sources change meanwhile
 MOST_INDEXED = 200  # archives of an index

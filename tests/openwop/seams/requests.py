@@ -1,19 +1,25 @@
-"""What a request of OpenWOP says beside its body: refs, bounds, cursors."""
+"""What a request of the seams says beside its body."""
 
 import re
-from urllib.parse import unquote_to_bytes
+from typing import Any
 
 from starlette.requests import Request
 
-from ...errors import BadFields
-from ...http.requests import exact_parameter
-from ...memory.model.space import MemoryRef
-from ...recall.text.normalization import REPLACEMENT
-from ..refs import Offset
-from ..runs import RunId
+from agentops_memory.errors import BadFields
+from agentops_memory.http.requests import exact_parameter
+from agentops_memory.memory.idempotency import IdempotentRequest
+from agentops_memory.memory.model.access import Caller
+from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.openwop.api import BODIES, text_in_path
+from agentops_memory.openwop.refs import Offset
+from agentops_memory.openwop.runs import RunId
+from agentops_memory.telemetry import Cut, annotate
+
+JsonObject = dict[str, Any]
 
 SHOWN = 100  # rows of a page
 MOST_LISTED = 1000  # refs, events
+SHOWN_NAME = 100  # code points of a ref, or of an id, in a span
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _DIGITS = 18  # that are read: a larger number is as good as this one
@@ -69,16 +75,26 @@ class Asked:
             raise BadFields(self._faults)
 
 
-def run_in_path(request: Request) -> RunId:
-    """The id in the path, exactly; BadFields for what is no text."""
-    return RunId(text_in_path(request, "runId"))
+async def asked_once(request: Request, operation: str) -> tuple[Caller, IdempotentRequest | None]:
+    """Whose request it is, and it under its idempotency key, which is of one operation."""
+    return await BODIES.caller_and_idempotency(request, holder=f"openwop {operation}")
 
 
-def text_in_path(request: Request, name: str) -> str:
-    """The same, of anything."""
-    text: str = request.path_params[name]
-    if REPLACEMENT in text:  # which stands for bytes that are no UTF-8, unless it was sent
-        sent = unquote_to_bytes(request.scope["raw_path"])
-        if sent.decode(errors="replace") != sent.decode(errors="surrogateescape"):
-            raise BadFields([(name, "must be UTF-8")])
-    return text
+def run_of(request: Request) -> RunId:
+    """The run in the path, which the span tells."""
+    run = RunId(text_in_path(request, "runId"))
+    annotate({"openwop.run_id": Cut(run, SHOWN_NAME)})
+    return run
+
+
+def noted(
+    ref: str, *, run: str | None = None, node: str | None = None, entry: str | None = None
+) -> None:
+    """What the span tells: names alone, each with its secrets taken out."""
+    names = {
+        "memory.ref": ref,
+        "openwop.run_id": run,
+        "openwop.node_id": node,
+        "memory.entry.id": entry,
+    }
+    annotate({name: None if it is None else Cut(it, SHOWN_NAME) for name, it in names.items()})

@@ -1,1 +1,0 @@
-"""The adapter of hosts, their runs and events, and what the other families share."""

@@ -1,1 +1,0 @@
-"""Passes over refs and forgetting: their bodies, answers and routes."""

@@ -1,1 +1,0 @@
-"""SQL of the memory of hosts, and of their runs."""

@@ -1,0 +1,381 @@
+"""Subjects: whom entries are about, and what forgetting one removes (OpenWOP)."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from ..engine.callbacks import Audit, noop
+from ..engine.engine import Engine, Ids, Transaction
+from ..errors import NotFound
+from ..memory.idempotency import IdempotentRequest, idempotent, is_due
+from ..memory.model.access import Caller, Role
+from ..memory.model.erasure import UNKNOWN_COPIES, Erasure, ErasureId, Receipt
+from ..memory.model.kinds import ErasureKind
+from ..memory.model.memory import MemoryId
+from ..memory.model.space import NO_PROJECT, MemoryRef
+from ..memory.sql.memories import MemoryTable
+from ..memory.sql.receipts import ReceiptTable
+from ..memory.sql.rows import micros, tag_array, tag_tuple
+from ..memory.sql.table import Table
+from ..recall.text.ids import Uids
+from ..recall.text.json_words import stored_object
+from .entries import ALL, Method
+from .pass_records import Forgotten, Found
+from .refs import JsonObject, Offset, Snapshot, Turns, put_by, there, undeleted_at
+from .runs import Recorded, RunEventType, RunTable, payload_text
+
+SUBJECT = "subject:"  # and whom an entry is about
+
+
+def subjects(tags: Iterable[str]) -> tuple[str, ...]:
+    """The tags that tell whom an entry is about."""
+    return tuple(tag for tag in tags if tag.startswith(SUBJECT))
+
+
+def without(payload: JsonObject, subject: str, alias: str | None) -> JsonObject:
+    """What an event tells without a subject; a ref of that name is called by its alias."""
+    known = dict(payload)
+    if alias is not None and known.get("memoryRef") == subject:
+        known["memoryRef"] = alias
+    tags = known.get("tags")
+    if isinstance(tags, list):
+        known["tags"] = [tag for tag in tags if tag != SUBJECT + subject]
+    return known
+
+
+# What was put by then, and what was made of that meanwhile: once its source is erased, nothing else
+# tells that it goes, too.
+_ASKED = f"({put_by('e')} OR e.method <> '{Method.PUT.value}')"
+
+# Live entries and deleted ones, each along an index of its own.
+_IN_REF = f"""SELECT e.memory_id
+                  FROM refs f
+                  JOIN ref_entries e ON e.space_id = f.space_id AND e.deleted_after {{}}
+                 WHERE f.ref = :subject AND {_ASKED}"""
+
+FORGOTTEN = "forgotten:"  # how refs are called whose names are
+
+# Whether anything was in a ref by then, in the order in which it is soonest found.
+_KNOWN = " UNION ALL ".join(
+    f"""SELECT 1
+          FROM refs f
+          JOIN {rows} e ON e.space_id = f.space_id {which}
+         WHERE f.ref = :ref AND e.memory_id <= :high"""
+    for rows, which in (
+        ("ref_entries", "AND e.deleted_after IS NULL"),
+        ("ref_losses", ""),
+        ("ref_entries", "AND e.deleted_after IS NOT NULL"),
+    )
+)
+
+# What was put later has a higher id, so that what was made of others stands before these.
+_GOING = f"""WITH RECURSIVE going (id) AS (
+                SELECT e.memory_id
+                  FROM ref_tags t
+                  JOIN ref_entries e ON e.memory_id = t.memory_id
+                 WHERE t.tag = :tag AND t.tag >= 'subject:' AND t.tag < 'subject;'
+                       AND {_ASKED}
+                 UNION
+                {_IN_REF.format("IS NULL")}
+                 UNION
+                {_IN_REF.format("IS NOT NULL")}
+                 UNION
+                SELECT d.memory_id
+                  FROM going
+                  JOIN derivations d ON d.source_id = going.id)"""
+
+
+@dataclass(eq=False)
+class SubjectTable(Table):
+    """Whom entries are about: by a tag, or by the ref that they are in."""
+
+    _now: datetime
+    _uids: Uids
+
+    def found(self, subject: str, high: MemoryId) -> Found:
+        """The entries of a subject up to a memory, deleted ones too, and what was made of any."""
+        given: dict[str, object] = {
+            "subject": subject,
+            "tag": SUBJECT + subject,
+            "high": high,
+            "now": micros(self._now),
+        }
+        entries = self._scalars(f"{_GOING} SELECT id FROM going ORDER BY id DESC", **given)
+        archives, commitments, restored = self._execute(
+            f"""{_GOING}
+                SELECT (SELECT count(*) FROM going JOIN archives a ON a.memory_id = going.id),
+                       (SELECT count(*) FROM going JOIN commitments c ON c.memory_id = going.id),
+                       (SELECT count(DISTINCT e.memory_id)
+                          FROM going
+                          JOIN ref_supersessions x
+                               ON x.newer_id = going.id AND x.ended_after IS NULL
+                          JOIN ref_entries e ON e.memory_id = x.older_id
+                          JOIN ref_entries n ON n.memory_id = x.newer_id
+                         WHERE e.memory_id NOT IN (SELECT id FROM going) AND {there(None)}
+                               AND {there(None, "n")}
+                               AND NOT EXISTS (
+                                   SELECT 1
+                                     FROM ref_supersessions o
+                                     JOIN ref_entries s ON s.memory_id = o.newer_id
+                                    WHERE o.older_id = e.memory_id AND o.ended_after IS NULL
+                                          AND s.memory_id NOT IN (SELECT id FROM going)
+                                          AND {there(None, "s")}))""",
+            **given,
+        ).fetchone()
+        return Found(entries, archives=archives, restored=restored, commitments=commitments)
+
+    def newest(self) -> MemoryId:
+        """The newest memory of all."""
+        return MemoryId(self._number("SELECT coalesce(max(id), 0) FROM memories"))
+
+    def unname_ref(self, subject: str) -> str | None:
+        """What the ref that is the subject is called from now on, a name without a meaning.
+
+        None if something is in it.
+        """
+        if self._exists(
+            f"{_IN_REF.format('IS NULL')} UNION ALL {_IN_REF.format('IS NOT NULL')}",
+            subject=subject,
+            high=ALL,
+        ):
+            return None
+        alias = f"{FORGOTTEN}{self._uids.make(self._now)}"
+        self._execute("UPDATE refs SET ref = :alias WHERE ref = :ref", alias=alias, ref=subject)
+        return alias
+
+    def may_have_been(self, ref: MemoryRef, at: Snapshot) -> bool:
+        """Whether a ref of which nothing is known then may be one whose name is forgotten."""
+        given: dict[str, object] = {"ref": ref, "high": at.high}
+        is_known = self._exists(_KNOWN, **given)
+        return not is_known and self._exists(
+            f"""SELECT 1
+                  FROM refs f
+                  JOIN ref_losses l ON l.space_id = f.space_id
+                 WHERE f.ref >= '{FORGOTTEN}' AND f.ref < '{FORGOTTEN[:-1]};'
+                       AND l.memory_id <= :high AND {undeleted_at("l")}
+                 LIMIT 1""",
+            offset=at.offset,
+            **given,
+        )
+
+    def naming(self, subject: str, after: Offset) -> Sequence[Offset]:
+        """Events after one that may tell of the subject, in order."""
+        names = self._sql.contains("payload", ":said")
+        return self._scalars(
+            f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id",
+            said=json.dumps(subject, ensure_ascii=False)[1:-1],
+            after=after,
+        )
+
+    def unname_events(self, events: Sequence[Offset], subject: str, alias: str | None) -> None:
+        """Take the subject out of these events."""
+        rows: list[Any] = self._execute(
+            f"""SELECT v.id, v.payload
+                  FROM {self._sql.ids("given")}
+                  JOIN run_events v ON v.id = given.value""",
+            ids=json.dumps(list(events)),
+        ).fetchall()
+        for id_, payload in rows:
+            known = stored_object(payload)
+            if known is not None and (rid := without(known, subject, alias)) != known:
+                self._execute(
+                    "UPDATE run_events SET payload = :payload WHERE id = :id",
+                    id=id_,
+                    payload=payload_text(rid),
+                )
+
+    def unname_runs(self, subject: str, alias: str) -> None:
+        """Let runs that name the ref call it by its alias."""
+        reads, wrote = (self._sql.contains(each, ":said") for each in ("refs", "wrote"))
+        rows: list[Any] = self._execute(
+            f"SELECT id, refs, wrote FROM runs WHERE {reads} OR {wrote}",
+            said=json.dumps(subject, ensure_ascii=False),
+        ).fetchall()
+        for id_, *lists in rows:
+            refs, wrote = (
+                tag_array(alias if ref == subject else ref for ref in tag_tuple(each))
+                for each in lists
+            )
+            self._execute(
+                "UPDATE runs SET refs = :refs, wrote = :wrote WHERE id = :id",
+                id=id_,
+                refs=refs,
+                wrote=wrote,
+            )
+
+
+STEP = 200  # entries, or events, of one transaction; puts wait for it
+LOGS = "the event logs of hosts"
+OF_HOSTS = ErasureKind.SUBJECT, ErasureKind.REF  # what hosts may ask for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgetting:
+    """The subjects of one service. A change is audited first, and not made if that fails."""
+
+    engine: Engine
+    audit: Audit
+    on_erased: Callable[[Caller], None] = noop
+    _turns: Turns = field(default_factory=Turns)
+
+    async def forget(
+        self,
+        caller: Caller,
+        subject: str,
+        *,
+        dry_run: bool = False,
+        idempotency: IdempotentRequest | None = None,
+    ) -> Forgotten:
+        """Erase every entry of the subject, in any ref, with what was made of any of them.
+
+        What these stood for and is of others stands for itself again. When this answers,
+        nothing of it is read any more; the bytes follow. What is put meanwhile stays. It may
+        be done again: what a killed one has left then goes.
+        """
+        caller.require(Role.ADMIN)
+        caller.require_refs()
+        async with self._turns.of(caller):  # each entry counts once
+            return await self._forget(caller, subject, dry_run, idempotency)
+
+    async def _forget(
+        self, caller: Caller, subject: str, dry_run: bool, idempotency: IdempotentRequest | None
+    ) -> Forgotten:
+        finish = idempotent(finish_forgetting, idempotency, again=forgotten_again, ids=ids_of)
+        if not await self.engine.read(caller, is_due, idempotency):
+            return await self.engine.write(caller, finish, subject, Forgotten())
+        high, found, erasure = await self.engine.read(caller, first_look, subject)
+        told = _told(found)
+        if dry_run:
+            return told
+        if found.entries:
+            said = {"tenant": caller.tenant, "erasure": erasure, **ids_of(told)}
+            told = replace(told, erasure=erasure)
+            await asyncio.to_thread(self.audit, caller, "memory.forgotten", **said)
+        while found.entries:
+            for start in range(0, len(found.entries), STEP):
+                some = found.entries[start : start + STEP]
+                await self.engine.write(caller, erase_some, some, erasure)
+            found = await self.engine.read(caller, look, subject, high)  # made meanwhile
+            told = _and(told, _told(found))
+        await self._unname(caller, subject)
+        told = await self.engine.write(caller, finish, subject, told)
+        self.on_erased(caller)
+        return told
+
+    async def receipt(self, caller: Caller, erasure: ErasureId) -> Receipt:
+        """The receipt of an erasure of entries; NotFound."""
+        caller.require(Role.READER)
+        caller.require_refs()
+        found = await self.engine.read(caller, receipt_of, erasure)
+        copies = (*self.engine.maintenance.copies(caller), *UNKNOWN_COPIES, LOGS)
+        return Receipt(erasure=found, copies_not_reached=copies)
+
+    async def _unname(self, caller: Caller, subject: str) -> None:
+        """Let the log tell of the subject no more."""
+        alias = await self.engine.write(caller, unname, subject)
+        last = Offset(0)
+        while events := await self.engine.read(caller, naming, subject, last):  # copied meanwhile
+            for start in range(0, len(events), STEP):
+                some = events[start : start + STEP]
+                await self.engine.write(caller, unname_events, some, subject, alias)
+            last = events[-1]
+
+
+def first_look(tx: Transaction, subject: str) -> tuple[MemoryId, Found, ErasureId]:
+    """The newest memory, what there is of the subject, and the id of a receipt."""
+    high = tx[SubjectTable].newest()
+    return high, tx[SubjectTable].found(subject, high), ErasureId(tx.new_uid(tx.now))
+
+
+def look(tx: Transaction, subject: str, high: MemoryId) -> Found:
+    return tx[SubjectTable].found(subject, high)
+
+
+def erase_some(tx: Transaction, memories: Sequence[MemoryId], erasure: ErasureId) -> None:
+    """Erase entries; the first time with a receipt, which then grows."""
+    tx.caller.require_refs()
+    revisions = tx[MemoryTable].erase_some(memories)
+    if tx[ReceiptTable].get(erasure) is None:
+        of_hosts = ErasureKind.SUBJECT
+        tx[ReceiptTable].add(
+            Erasure(id=erasure, kind=of_hosts, project=NO_PROJECT, erased_at=tx.now)
+        )
+    tx[ReceiptTable].extend(erasure, memories, revisions)
+
+
+def unname(tx: Transaction, subject: str) -> str | None:
+    alias = tx[SubjectTable].unname_ref(subject)
+    if alias is not None:
+        tx[SubjectTable].unname_runs(subject, alias)
+    return alias
+
+
+def naming(tx: Transaction, subject: str, after: Offset) -> Sequence[Offset]:
+    return tx[SubjectTable].naming(subject, after)
+
+
+def unname_events(
+    tx: Transaction, events: Sequence[Offset], subject: str, alias: str | None
+) -> None:
+    tx[SubjectTable].unname_events(events, subject, alias)
+
+
+def finish_forgetting(tx: Transaction, _: str, told: Forgotten) -> Forgotten:
+    """Tell of what was erased. Its bytes, and those of its name, are gone after the next scrub."""
+    tx.caller.require_refs()
+    tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
+    if told.erasure is not None:
+        tx[ReceiptTable].extend(told.erasure, (), 0)
+        payload = {"erasureId": told.erasure, "entries": told.entries + told.archives}
+        tx[RunTable].record(RunEventType.FORGOTTEN, [Recorded(payload)])
+    return told
+
+
+def ids_of(told: Forgotten) -> Ids:
+    counts = {
+        "entries": told.entries,
+        "archives": told.archives,
+        "restored": told.restored,
+        "commitments": told.commitments,
+    }
+    return counts if told.erasure is None else counts | {"erasure": told.erasure}
+
+
+def forgotten_again(tx: Transaction, ids: Ids, _: str, __: Forgotten) -> Forgotten:
+    tx.caller.require_refs()
+    return Forgotten(
+        entries=int(ids["entries"]),
+        archives=int(ids["archives"]),
+        restored=int(ids["restored"]),
+        commitments=int(ids["commitments"]),
+        erasure=ErasureId(str(ids["erasure"])) if "erasure" in ids else None,
+    )
+
+
+def receipt_of(tx: Transaction, erasure: ErasureId) -> Erasure:
+    found = tx[ReceiptTable].get(erasure)
+    if found is None or found.kind not in OF_HOSTS:
+        raise NotFound("erasure not found")
+    return found
+
+
+def _and(told: Forgotten, more: Forgotten) -> Forgotten:
+    return replace(
+        told,
+        entries=told.entries + more.entries,
+        archives=told.archives + more.archives,
+        restored=told.restored + more.restored,
+        commitments=told.commitments + more.commitments,
+    )
+
+
+def _told(found: Found) -> Forgotten:
+    return Forgotten(
+        entries=len(found.entries) - found.archives,
+        archives=found.archives,
+        restored=found.restored,
+        commitments=found.commitments,
+    )
