@@ -1,12 +1,13 @@
 """What a write beside others may touch is claimed by name; what it cannot claim makes it wait."""
 
-import ast
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import psycopg
@@ -15,6 +16,8 @@ import pytest
 from agentops_memory import memory
 from agentops_memory.engine.engine import is_within_one_project
 from agentops_memory.memory.model.access import DEFAULT_TENANT
+from agentops_memory.memory.sql.lifecycles import SupersessionTable
+from agentops_memory.memory.sql.revisions import RevisionTable
 from agentops_memory.postgresql.engine import claims
 from agentops_memory.postgresql.schema.migrate import schema_of
 
@@ -24,7 +27,7 @@ from ..support.service import observation
 
 HARMLESS = {"now", "caller", "retention", "new_uid", "room", "is_awaited"}  # touch no row
 # What reads or changes rows of a memory alone that was claimed before.
-OF_CLAIMED_MEMORIES = {"revisions", "supersessions"}
+OF_CLAIMED_MEMORIES = {RevisionTable, SupersessionTable}
 
 
 @contextmanager
@@ -104,32 +107,46 @@ def test_each_declared_function_is_run_by_a_test_of_these() -> None:
     assert {it.__name__ for it in declared()} == {it.split()[0] for it in BESIDE}
 
 
-def test_a_write_beside_others_reaches_only_what_is_claimed() -> None:
-    tree = ast.parse(inspect.getsource(claims))
-    classes = {it.name: it for it in ast.walk(tree) if isinstance(it, ast.ClassDef)}
-    given = {
-        node.targets[0].attr: ast.unparse(node.value)
-        for node in ast.walk(classes["WithinOneProject"])
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
-    }
-    claimed = {name: value.partition("(")[0] for name, value in given.items() if "Claimed" in value}
+class Rows:
+    """Stands for any table: each method tells what was claimed before it touched a row."""
 
-    assert given.keys() - claimed.keys() - HARMLESS - OF_CLAIMED_MEMORIES == {"_tx"}
-    for name, class_ in claimed.items():
-        methods = [it for it in classes[class_].body if isinstance(it, ast.FunctionDef)]
-        assert methods
-        for method in methods:
-            is_own = method.name.startswith("_")
-            claims_first = "claim" in ast.unparse(method.body[0]).partition("(")[0]
-            reads_first = (class_, method.name) == ("ClaimedMemories", "get")
-            assert is_own or claims_first or reads_first or name in OF_CLAIMED_MEMORIES, (
-                f"{class_}.{method.name} claims nothing before it touches a row"
-            )
+    def __init__(self, taken: list[str]) -> None:
+        self._taken = taken
+
+    def __getattr__(self, name: str) -> Callable[..., list[str]]:
+        return lambda *_: [*self._taken]
+
+
+class Transaction(SimpleNamespace):
+    """Stands for a transaction; what it has beside its tables touches no row."""
+
+    def __getitem__(self, _: type) -> Rows:
+        return Rows(self.taken)
+
+
+def test_a_write_beside_others_reaches_only_what_is_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr(claims.Claims, "_claim", lambda _, kind, __: taken.append(kind))
+    tx = Transaction(taken=taken, **dict.fromkeys(HARMLESS))
+    within = claims.WithinOneProject(cast("Any", tx), claims.Claims(cast("Any", None), "t"))
+    subject = SimpleNamespace(id="s", key=b"k", scope="project", project="p", hex=str)
+    subject.traits = SimpleNamespace(has_project=True)
+    subject.space = subject
+
+    assert vars(within).keys() - HARMLESS == {"_tx", "_tables"}
+    for table, its in vars(within)["_tables"].items():
+        if table not in OF_CLAIMED_MEMORIES:
+            assert isinstance(its, claims.Claimed)
+            for method in vars(its)["_claims"]:
+                taken.clear()
+                assert getattr(its, method)(subject), f"{table.__name__}.{method} claims nothing"
 
 
 def test_what_is_not_claimed_cannot_be_touched() -> None:
     with pytest.raises(claims.NeedsToBeAlone):
-        claims.Claimed().refs  # noqa: B018 - it is the reading that is refused
+        claims.Claimed(None, {}).refs  # noqa: B018 - it is the reading that is refused
 
 
 def declared() -> list[Callable[..., object]]:

@@ -22,7 +22,6 @@ Rows = Sequence[Sequence[object]]
 
 
 def show(text: str, indent: int = 0, **style: Any) -> None:
-    """Print a line, cut to the terminal if there is one."""
     click.secho(" " * indent + cut(text.rstrip(), _room(indent)), **style)
 
 
@@ -32,7 +31,6 @@ def say(sentence: str) -> None:
 
 
 def confirm(question: str) -> None:
-    """Go on if that is answered with yes, at a terminal."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("Nobody can be asked here; say --yes if that is what you want.")
     if not click.confirm(question, err=True):
@@ -86,7 +84,6 @@ def lines(text: str) -> Iterator[str]:
 
 
 def width(text: str) -> int:
-    """The columns that a text takes on a terminal."""
     return sum(map(_width, text))
 
 
@@ -124,7 +121,6 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether somebody watches; a stream may be closed, or none."""
     return bool(stream is not None and not stream.closed and stream.isatty())
 
 

@@ -44,7 +44,6 @@ def print_records(records: object, headings: Sequence[str], rows: Rows, *, as_js
 
 
 def print_json(noun: object) -> None:
-    """Print one document, in ASCII: nothing in it is an escape of a terminal."""
     click.echo(json.dumps(json_of(noun)))
 
 
@@ -99,7 +98,6 @@ def print_saved(saved: Saved, *, as_json: bool) -> None:
 
 
 def print_found(found: Found, *, as_json: bool) -> None:
-    """The hits of a search, each with the beginning of its content."""
     if as_json:
         print_json(found)
     else:
@@ -135,7 +133,6 @@ def print_context(context: Context, *, as_json: bool) -> None:
 
 
 def print_history(revisions: Sequence[Revision], *, as_json: bool) -> None:
-    """The revisions of a memory, newest first, each with what it changed."""
     if as_json:
         print_json(revisions)
         return
@@ -148,12 +145,10 @@ def print_history(revisions: Sequence[Revision], *, as_json: bool) -> None:
 
 
 def reasons(explanation: Explanation) -> list[str]:
-    """Why a memory is in an answer."""
     return _sentences(_reasons, explanation)
 
 
 def understood(explanation: Explanation) -> list[str]:
-    """How the text was read, and what became of it."""
     return _sentences(_understood, explanation)
 
 

@@ -178,7 +178,6 @@ class LazyCommand(click.Command):
 
 
 def loaded(name: str) -> click.Command:
-    """The command of this name, from its module."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     command: click.Command = getattr(import_module(f"{__package__}.commands.{module}"), attribute)
     return command

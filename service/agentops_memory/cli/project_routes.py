@@ -30,7 +30,6 @@ def plan_erasure(project: str) -> Call[dict[str, Any]]:
 
 
 def erase(project: str) -> Call[dict[str, Any]]:
-    """Erase a project for good; the receipt."""
     return _deletion(project)
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -86,7 +86,6 @@ class Target:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the file."""
         from .place import chosen_settings  # noqa: PLC0415 - nor is it needed for a url
 
         return chosen_settings(self.flags)
@@ -100,6 +99,11 @@ class Target:
     @property
     def flags(self) -> Mapping[str, str | None]:
         return {"db_path": self.db}
+
+
+def taken_from(given: dict[str, Any]) -> dict[str, str | None]:
+    """Which memories are meant, taken out of all that the options of a command say."""
+    return {name: given.pop(name) for name in OPTIONS}
 
 
 def run_on_target(
@@ -164,7 +168,6 @@ async def service_at(target: Target) -> AsyncIterator["MemoryService"]:
 
 @contextmanager
 def silent(log: logging.Logger) -> Iterator[None]:
-    """Inside, nothing is logged: people read what is printed and what is raised."""
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:

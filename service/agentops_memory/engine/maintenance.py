@@ -39,8 +39,6 @@ class Tidied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrubbed:
-    """What one try to let erased bytes leave came to."""
-
     settled: int = 0  # erasures whose bytes are gone now
     pending: int = 0  # that are held back
 

@@ -54,14 +54,12 @@ class Bodies:
 
 
 def present(given: Mapping[str, object]) -> dict[str, object]:
-    """The members that are not null."""
     return {name: value for name, value in given.items() if value is not None}
 
 
 def json(
     model: BaseModel, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
 ) -> Response:
-    """One model; and how many secrets were kept out of what was written."""
     every = {**headers, REDACTED: str(redacted)} if redacted else headers
     return Response(model.model_dump_json(), status, every, media_type=JSON)
 
@@ -75,5 +73,4 @@ def answered(
 
 
 def written(content: object) -> bytes:
-    """JSON as it is sent."""
     return dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

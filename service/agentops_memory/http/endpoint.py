@@ -78,7 +78,6 @@ class Gate:
 
 
 def admission(request: Request) -> Admission:
-    """What is known of the request, which was let in."""
     known: Admission = request.scope[ADMISSION]
     return known
 

@@ -30,7 +30,6 @@ _FAULTS = {
 
 
 def fault(phrase: str) -> PydanticCustomError:
-    """A fault as a sentence tells it after the name of the field."""
     return PydanticCustomError("fault", "{said}", {"said": phrase})
 
 
@@ -45,7 +44,6 @@ def bad_fields(faults: Iterable[ErrorDetails]) -> BadFields:
 
 
 def said_of(fault: ErrorDetails) -> str:
-    """What is said of a field."""
     said, details = _FAULTS.get(fault["type"], "is not what it should be"), fault.get("ctx", {})
     if fault["type"] == "string_too_short" and details["min_length"] > 1:
         said = "has at least {min_length} characters"

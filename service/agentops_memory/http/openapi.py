@@ -19,7 +19,6 @@ REFUSED_WITH_KEY = (400, 408, 409, 507)  # an idempotency key takes the body, an
 
 
 def document(described: Sequence[Served], *, title: str, version: str) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of the protocols; no two models share a name."""
     table = [
         (operation, protocol) for protocol, operations in described for operation in operations
     ]

@@ -75,15 +75,12 @@ class Refusals:
     headers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # by status
 
     def status(self, code: str) -> int:
-        """The status of an answer that refuses with the code."""
         return self.statuses.get(code) or STATUS[code]
 
     def type(self, code: str) -> str:
-        """The type of the error, where the dialect names one."""
         return self.types.get(code) or TYPES.get(self.status(code), FAILED)
 
     def headers_of(self, refusal: Refusal) -> dict[str, str]:
-        """What the headers of the answer say: how to come in, and when to come again."""
         if isinstance(refusal, TooMany):
             return {"Retry-After": str(refusal.retry_after)}
         status = self.status(refusal.code)

@@ -115,13 +115,11 @@ async def idempotency_of(
 
 
 def is_empty(file: BinaryIO) -> bool:
-    """Whether nothing was sent, or white space alone."""
     file.seek(0)
     return not any(chunk.strip() for chunk in iter(lambda: file.read(IN_MEMORY), b""))
 
 
 def query_of(request: Request) -> Query:
-    """The query of a request, read once for all its parameters."""
     return parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
 
@@ -185,7 +183,6 @@ def amount(query: Query, name: str, least: int = 0) -> int | None:
 
 
 def is_true(query: Query, name: str) -> bool:
-    """Whether a flag is set."""
     return (parameter(query, name) or "").lower() in ("1", "t", "true", "yes")
 
 

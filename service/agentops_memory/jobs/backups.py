@@ -151,7 +151,6 @@ def backing_up(backups: Backups) -> AbstractAsyncContextManager[None]:
 
 
 def are_on_one_disk(folder: Path, database: Path) -> bool:
-    """Whether what befalls the disk of one befalls the other."""
     return folder.stat().st_dev == database.stat().st_dev
 
 

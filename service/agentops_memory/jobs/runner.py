@@ -42,7 +42,6 @@ class WorkSignal:
         self._callers: dict[TenantId, Caller] = {}
 
     def set(self, caller: Caller) -> None:
-        """Say that there is something to do for the caller's tenant."""
         self._callers[caller.tenant] = Caller(tenant=caller.tenant)
         self._is_set.set()
 
@@ -59,7 +58,6 @@ class WorkSignal:
 
 @asynccontextmanager
 async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Inside, the work goes on."""
     task = asyncio.create_task(work)
     try:
         yield

@@ -40,14 +40,12 @@ class SessionNames:
         return self._named.get(own, own)
 
     def name(self, own: str, session: str) -> None:
-        """Let the connection save into that session from now on."""
         self._named[own] = session
         self._named.move_to_end(own)
         if len(self._named) > MOST_NAMED:
             self._named.popitem(last=False)
 
     def forget(self, own: str) -> None:
-        """Let the connection save into its own session again."""
         self._named.pop(own, None)
 
 
@@ -65,7 +63,6 @@ class Connection:
 
     @property
     def session(self) -> str:
-        """The session that it saves into."""
         return self.names.of(self.own_session)
 
     async def seen(self, memory: int) -> Observation:

@@ -82,7 +82,6 @@ class McpOverHttp:
         return relayed
 
     async def end(self, request: Request) -> Response:
-        """The end of a connection. Nothing is kept of it; its session stays as it is."""
         _project(request)
         return Response(status_code=204)
 
@@ -108,7 +107,6 @@ class _Relayed(Response):
     """What another application answers, in one piece."""
 
     async def send(self, message: Message) -> None:
-        """Take the next message of that application."""
         if message["type"] == "http.response.start":
             self.status_code = message["status"]
             self.raw_headers = list(message.get("headers", ()))

@@ -333,7 +333,6 @@ class MemoryServer:
         self._tools = offered(profile)
 
     def served(self, project: str = "named by the address") -> "Server[Any]":
-        """The server that a transport runs."""
         return Server(
             NAME,
             version=__version__,
@@ -425,7 +424,6 @@ class Transport:
             await end.wait()
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request whose connection can be told."""
         await self._manager.handle_request(scope, receive, send)
 
     def _connection(self, asked: Incoming) -> Connection:

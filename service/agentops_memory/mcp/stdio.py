@@ -50,8 +50,6 @@ async def speak(service: MemoryService, project: str, profile: Profile) -> None:
 
 
 class Calls:
-    """The requests that have no answer yet."""
-
     def __init__(self) -> None:
         self._open: set[object] = set()
         self._none_open = asyncio.Event()

@@ -101,7 +101,6 @@ def saved(outcome: m.Saved, type_: str, title: str, session: str, now: datetime)
 
 
 def found(hits: m.Found, query: str, *, hint: str) -> str:
-    """Ranked memories with their ids; for none, what else to try."""
     if not hits.hits:
         return f"No memory matches {query!r}. Fewer or other words may; mem_context has the newest."
     head = f"{_count(len(hits), 'memory', 'memories')}, best first:"
@@ -110,7 +109,6 @@ def found(hits: m.Found, query: str, *, hint: str) -> str:
 
 
 def context(told: m.Context, *, order: str) -> str:
-    """The sessions' summaries, then memories with their ids."""
     if not told.summaries and not told.observations:
         return "Nothing is remembered of this project yet."
     parts = []
@@ -128,7 +126,6 @@ def context(told: m.Context, *, order: str) -> str:
 
 
 def memory(of: m.Observation, note: str = "") -> str:
-    """A memory in full."""
     about = [f"#{of.id} {_head(of.type, of.title)}"]
     if of.topic_key:
         about.append(f"topic_key: {_line(of.topic_key)}")
@@ -146,13 +143,11 @@ def memory(of: m.Observation, note: str = "") -> str:
 
 
 def history(of: int, revisions: Sequence[m.Revision]) -> str:
-    """The changes of a memory, newest first."""
     head = f"{_count(len(revisions), 'revision')} of memory {of}, newest first:"
     return "\n\n".join([head, *map(_revision, revisions)])
 
 
 def timeline(of: int, entries: Iterable[m.TimelineEntry]) -> str:
-    """A memory among its neighbours, oldest first."""
     lines = [
         f"{'>' if entry.id == of else ' '} #{entry.id} {_at(entry.created_at)} "
         f"{_head(entry.type, entry.title)}\n{_cut(entry.content)}"
@@ -162,7 +157,6 @@ def timeline(of: int, entries: Iterable[m.TimelineEntry]) -> str:
 
 
 def review(told: m.ReviewList, now: datetime) -> str:
-    """What somebody should look at, and why."""
     if not told.items:
         return "Nothing is to be looked at."
     more = ["There is more to look at."] if told.next else []

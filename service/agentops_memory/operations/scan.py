@@ -95,7 +95,6 @@ class Scan:
     on_erased: Callable[[Caller], None] = noop
 
     async def size(self, caller: Caller) -> int:
-        """How many rows a scan reads."""
         return await self.engine.read(caller, size)
 
     async def look(self, caller: Caller) -> AsyncIterator[ScanPage]:
@@ -241,7 +240,6 @@ def find_in_session(
 
 
 def redacted_store(redactor: Redactor, store: Store) -> Store:
-    """The store with its own fields redacted."""
     return replace(
         store,
         name=redactor.text(store.name, MAX_NAME),

@@ -56,7 +56,6 @@ class Rate:
 
     @property
     def nanoseconds(self) -> int:
-        """The length of the unit."""
         return _CLOCK[self.unit] * NANOSECONDS
 
 
@@ -77,7 +76,6 @@ class Profile:
         return tuple(name for name in ALL_TOOLS if name in self.tools and not off.get(name))
 
     def offers(self, tool: str) -> bool:
-        """Whether the agent has the tool."""
         return tool in self.offered
 
 
@@ -92,7 +90,6 @@ def retention(text: str) -> timedelta:
 
 
 def optional_retention(text: str) -> timedelta | None:
-    """As above, or none."""
     return retention(text) if text else None
 
 
@@ -170,7 +167,6 @@ def file(text: str) -> Path:
 
 
 def optional_file(text: str) -> Path | None:
-    """An absolute path, or none."""
     return Path(text).absolute() if text else None
 
 
@@ -197,12 +193,10 @@ def size(text: str) -> int:
 
 
 def size_or_none(text: str) -> int:
-    """A number of bytes; `0` is none."""
     return 0 if text == "0" else size(text)
 
 
 def optional_size(text: str) -> int | None:
-    """A number of bytes, or none."""
     return size(text) if text else None
 
 

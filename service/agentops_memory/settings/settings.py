@@ -237,12 +237,10 @@ class Settings:
 
     @property
     def audit_file(self) -> Path:
-        """Where changes of keys, tenants and projects are noted."""
         return Path(f"{self.db_path}.audit")
 
     @property
     def retention(self) -> Retentions:
-        """What is kept, and for how long."""
         return Retentions(
             deleted=self.keep_deleted,
             expired=self.keep_expired,
@@ -256,12 +254,10 @@ class Settings:
 
     @property
     def capacities(self) -> Capacities:
-        """How many entries an agent may hold."""
         return Capacities(working=self.working_capacity, episodic=self.episodic_capacity)
 
     @property
     def profile(self) -> Profile:
-        """What agents are offered through MCP."""
         return Profile(
             tools=self.tools,
             context_limit=self.context_limit,

@@ -53,7 +53,6 @@ def hide_too(rewritten: Callable[[str], str]) -> None:
 
 
 def hidden(text: str) -> str:
-    """The text without secrets, by the rules of the current request."""
     return text if len(text) < SHORTEST_VALUE else _hidden.get()(text)
 
 

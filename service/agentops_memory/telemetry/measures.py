@@ -20,8 +20,6 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measure:
-    """What is measured."""
-
     name: str
     kind: Kind
     unit: str

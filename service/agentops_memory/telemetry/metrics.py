@@ -61,19 +61,16 @@ class Metrics:
     def count(
         self, measure: Measure, *labels: str, by: float = 1, span: Span = INVALID_SPAN
     ) -> None:
-        """Let a counter grow; the span is one in which it did."""
         for record in self._recorders[measure]:
             record(by, labels, span)
 
     def observe(
         self, measure: Measure, value: float, *labels: str, span: Span = INVALID_SPAN
     ) -> None:
-        """Add a value to a histogram; the span is where it was measured."""
         for record in self._recorders[measure]:
             record(value, labels, span)
 
     def committed(self, changes: int, seconds: float) -> None:
-        """Add a commit."""
         self.observe(m.COMMIT_BATCH_SIZE, changes)
         self.observe(m.COMMIT_SECONDS, seconds)
 
@@ -82,7 +79,6 @@ class Metrics:
         self.count(m.COMMITMENTS_FIRED, condition, by=commitments)
 
     def show(self, measure: Measure, value: float, *labels: str) -> None:
-        """Let this be a gauge's value from now on."""
         self._shown[measure] = value
         for record in self._recorders[measure]:
             record(value, labels, get_current_span())
@@ -96,14 +92,11 @@ class Metrics:
         self._looks[measure] = look
 
     def refresh(self) -> None:
-        """Look up what is looked up."""
         for measure, look in self._looks.items():
             self.show(measure, look())
 
 
 def instruments(meter: Meter) -> Sink:
-    """A sink over the instruments of a meter."""
-
     def recorder(measure: Measure) -> Recorder:
         record = _instrument(meter, measure)
 

@@ -62,7 +62,6 @@ class Telemetry:
 
     @property
     def is_sent(self) -> bool:
-        """Whether there is a collector."""
         return self._shut_down is not None
 
     @classmethod

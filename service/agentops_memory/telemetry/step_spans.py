@@ -85,7 +85,6 @@ class _TracedTransaction:
 
 
 def span_name(work: Callable[..., object]) -> str:
-    """The name of a transaction's span: by the table, else by the function."""
     return WORK.get(inspect.unwrap(work)) or f"store.{getattr(work, '__name__', 'work')}"
 
 

@@ -74,7 +74,6 @@ def backup(
 
 
 def scope_of(tenants: Sequence[str], *, with_keys: bool, without_seal: bool = False) -> Scope:
-    """What the options say of whose files are meant."""
     named = tuple(map(tenant_id, dict.fromkeys(tenants)))
     return Scope(tenants=named, with_keys=with_keys, without_seal=without_seal)
 

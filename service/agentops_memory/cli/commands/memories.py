@@ -13,14 +13,14 @@ from ...settings.parsing import retention
 from ..options import json_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, show
 from ..print_results import print_context, print_found, print_history, print_json, print_saved
-from ..target import run_on_target
+from ..target import run_on_target, taken_from
 
 MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
 
 _json = json_option("Print the JSON of the REST API.")
 _explain = click.option("--explain", is_flag=True, help="Tell why each was found.")
 _excluded = click.option(
-    "--exclude-type", "excluded", multiple=True, metavar="TYPE",
+    "--exclude-type", "exclude_types", multiple=True, metavar="TYPE",
     help="Not this type; may be repeated.",
 )  # fmt: skip
 _tag = click.option("--tag", metavar="TAG", help="Only memories with this tag.")
@@ -51,33 +51,20 @@ def _time(_: object, __: object, text: str | None) -> timedelta | None:
 @click.argument("title")
 @click.argument("content", required=False)
 @project_option
-@click.option("--type", "kind", default="discovery", show_default=True, help="What it is.")
+@click.option("--type", default="discovery", show_default=True, help="What it is.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="May be repeated.")
 @click.option("--topic-key", metavar="KEY", help="What it is about: the same key is updated.")
 @click.option("--scope", metavar="NAME", help="global is seen from every project.")
-@click.option("--session", metavar="ID", help="In which session. [default: cli:PROJECT]")
+@click.option(
+    "--session", "session_id", metavar="ID", help="In which session. [default: cli:PROJECT]"
+)
 @click.option("--ttl", metavar="TIME", callback=_time, help="How long it holds, such as 30d.")
 @click.option("--pinned", is_flag=True, help="First in every context of the project.")
-@click.option("--supersedes", "older", multiple=True, metavar="ID", type=click.IntRange(min=1),
+@click.option("--supersedes", multiple=True, metavar="ID", type=click.IntRange(min=1),
               help="The memory that it replaces; may be repeated.")  # fmt: skip
 @target_options
 @_json
-def save(  # noqa: PLR0913 - the parts of a memory, each an option
-    *,
-    title: str,
-    content: str | None,
-    project: str | None,
-    kind: str,
-    tags: Sequence[str],
-    topic_key: str | None,
-    scope: str | None,
-    session: str | None,
-    ttl: timedelta | None,
-    pinned: bool,
-    older: Sequence[int],
-    as_json: bool,
-    **where: str | None,
-) -> None:
+def save(content: str | None, project: str | None, as_json: bool, **given: Any) -> None:
     """Save a memory. CONTENT is read from standard input if it is - or left out.
 
     The same topic key updates the memory that has it; the same words again
@@ -86,30 +73,16 @@ def save(  # noqa: PLR0913 - the parts of a memory, each an option
     if not project:
         raise click.UsageError("A memory belongs to a project: --project or MEMORY_PROJECT.")
     text = _read() if content in (None, "-") else content
-    saved = run_on_target(
-        where,
-        lambda memories: memories.save(
-            session_id=session or f"cli:{project_name(project)}",
-            project=project,
-            type=kind,
-            title=title,
-            content=text or "",
-            tags=tags,
-            scope=scope,
-            topic_key=topic_key,
-            ttl=ttl,
-            pinned=pinned or None,
-            supersedes=older,
-        ),
-        may_make=True,
-    )
+    where, session = taken_from(given), given.pop("session_id") or f"cli:{project_name(project)}"
+    given |= {"project": project, "content": text or "", "pinned": given["pinned"] or None}
+    saved = run_on_target(where, lambda it: it.save(session_id=session, **given), may_make=True)
     print_saved(saved, as_json=as_json)
 
 
 @click.command()
 @click.argument("words", nargs=-1, required=True)
 @project_option
-@click.option("--type", "kind", metavar="TYPE", help="Only this type.")
+@click.option("--type", metavar="TYPE", help="Only this type.")
 @_excluded
 @_tag
 @_scope
@@ -118,35 +91,10 @@ def save(  # noqa: PLR0913 - the parts of a memory, each an option
 @_explain
 @target_options
 @_json
-def search(  # noqa: PLR0913 - the filters, each an option
-    *,
-    words: Sequence[str],
-    project: str | None,
-    kind: str | None,
-    excluded: Sequence[str],
-    tag: str | None,
-    scope: str | None,
-    limit: int,
-    superseded: bool,
-    explain: bool,
-    as_json: bool,
-    **where: str | None,
-) -> None:
+def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
     """Find memories by WORDS, best first: of the project and global ones, or of all projects."""
-    found = run_on_target(
-        where,
-        lambda memories: memories.search(
-            " ".join(words),
-            project=project,
-            type=kind,
-            exclude_types=excluded,
-            scope=scope,
-            tag=tag,
-            limit=limit,
-            superseded=superseded,
-            explain=explain,
-        ),
-    )
+    where = taken_from(given)
+    found = run_on_target(where, lambda memories: memories.search(" ".join(words), **given))
     print_found(found, as_json=as_json)
 
 
@@ -160,34 +108,13 @@ def search(  # noqa: PLR0913 - the filters, each an option
 @_explain
 @target_options
 @_json
-def context(  # noqa: PLR0913 - the filters, each an option
-    *,
-    prompt: Sequence[str],
-    project: str | None,
-    excluded: Sequence[str],
-    tag: str | None,
-    scope: str | None,
-    limit: int,
-    explain: bool,
-    as_json: bool,
-    **where: str | None,
-) -> None:
+def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
     """Show what an agent of the project would be reminded of before PROMPT.
 
     Without a prompt these are the newest; without a project global memories alone.
     """
-    reminded = run_on_target(
-        where,
-        lambda memories: memories.context(
-            project=project,
-            query=" ".join(prompt) or None,
-            exclude_types=excluded,
-            scope=scope,
-            tag=tag,
-            limit=limit,
-            explain=explain,
-        ),
-    )
+    where, query = taken_from(given), " ".join(prompt) or None
+    reminded = run_on_target(where, lambda memories: memories.context(query=query, **given))
     print_context(reminded, as_json=as_json)
 
 

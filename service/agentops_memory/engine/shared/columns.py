@@ -6,8 +6,6 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What a column holds."""
-
     TEXT = "text that is no UTF-8"
     INSTANT = "an instant out of range"
     COUNT = "a number out of range"

@@ -23,7 +23,6 @@ UNDELETED_BY = f"({undeleted('m')} OR m.deleted_at > :deleted)"
 def held(
     connection: Connection, sql: Dialect, retention: Retentions, now: datetime
 ) -> tuple[Held, ...]:
-    """How much there is of each kind, and how much of it the next sweep removes."""
     return tuple(_held(connection, kind, sql, retention, now) for kind in _statements(sql))
 
 
@@ -64,7 +63,6 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
     size_of, latest = sql.bytes_of, sql.greatest
 
     def texts(table: str) -> str:
-        """The bytes of the texts in a row of memories or revisions."""
         columns = ("type", "title", "content", "tags")
         return " + ".join(f"coalesce({size_of(f'{table}.{it}')}, 0)" for it in columns)
 

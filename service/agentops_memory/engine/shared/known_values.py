@@ -38,7 +38,6 @@ class KnownValues:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Each by its table, row and column."""
         return tuple(map(str, self.values))
 
     def note(self, caller: Caller, values: Iterable[Value]) -> None:

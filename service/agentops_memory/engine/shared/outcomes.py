@@ -24,7 +24,6 @@ Outcome = Succeeded | Failed
 
 
 def outcome_of(work: Callable[[], object]) -> Outcome:
-    """What work answers or raises."""
     try:
         return Succeeded(work())
     except BaseException as error:  # noqa: BLE001 - raised where it is awaited
@@ -32,7 +31,6 @@ def outcome_of(work: Callable[[], object]) -> Outcome:
 
 
 def answer_of(outcome: Outcome) -> Any:
-    """What work answered; raises what it raised."""
     if isinstance(outcome, Failed):
         raise outcome.error
     return outcome.answer

@@ -29,7 +29,6 @@ def rules(features: Features = ALL) -> str:
 
 
 def compared(stems: "Stems", words: Iterable[str]) -> dict[str, str]:
-    """The term of each word; the empty string where there is none."""
     forms = stems.forms(words)
     return {word: form if is_compared(form) else "" for word, form in forms.items()}
 
@@ -65,14 +64,12 @@ class Stems:
         return {word: forms.get(stem, "") for word, stem in stems.items()}
 
     def similarities(self, texts: Iterable[str]) -> list[float]:
-        """How alike the first text and each of the others are, by their stems."""
         said = [frozenset(_WORD.findall(unified(text).casefold())) - STOPWORDS for text in texts]
         stem_of = self.of(chain.from_iterable(said))
         own, *others = ({stem_of[word] or word for word in words} for words in said)
         return [similarity(own, other) for other in others]
 
     def of_texts(self, texts: Sequence[str]) -> list[list[str]]:
-        """The stems in each of some prepared texts, in their order."""
         if all(map(str.isascii, texts)):
             words = [_PREPARED_WORD.findall(text) for text in texts]
             with suppress(KeyError):
@@ -91,7 +88,6 @@ class Stems:
             self._scratch = None
 
     def of(self, words: Iterable[str]) -> dict[str, str]:
-        """The stem of each word; the empty string for one that the index takes apart."""
         wanted, known = dict.fromkeys(words), self._stems
         if unknown := [word for word in wanted if word not in known]:
             known |= self._stemmed(unknown)

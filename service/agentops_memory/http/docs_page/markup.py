@@ -44,7 +44,6 @@ def joined(*parts: str, by: str = "") -> Markup:
 
 
 def code(text: str) -> Markup:
-    """Text as a machine reads it."""
     return tag("code", text)
 
 
@@ -79,7 +78,6 @@ def row(name: Markup, schema: Schema, *, is_required: bool, says: str = "") -> M
 
 
 def fields(schema: Schema) -> Markup:
-    """The fields of an object; of any other schema, which values it takes."""
     if "properties" not in schema:
         return tag("p", told(schema))
     required = schema.get("required", ())
@@ -92,12 +90,10 @@ def fields(schema: Schema) -> Markup:
 
 
 def name_of(reference: str) -> str:
-    """The name of a schema that is referred to."""
     return reference.removeprefix("#/components/schemas/")
 
 
 def link(name: str) -> Markup:
-    """The way to a schema that has a name."""
     return tag("a", name, href=f"#schema-{name}")
 
 

@@ -93,7 +93,6 @@ _LONG = 60  # characters of a body that stand on one line
 
 
 def curl(method: str, path: str, operation: Mapping[str, Any], schemas: Schema) -> str:
-    """The command that asks for an operation."""
     body, url = operation.get("requestBody"), shlex.quote(ADDRESS + _path(path) + _query(operation))
     is_told = method == ("POST" if body else "GET")  # curl's own choice
     parts = [f"curl -s {url}" if is_told else f"curl -s -X {method} {url}"]
@@ -165,14 +164,11 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page, and the content security policy that lets it be seen as it is."""
-
     content: bytes
     policy: str
 
 
 def page(document: Document) -> Page:
-    """An OpenAPI document as a page."""
     style = Markup(files(__package__).joinpath("page.css").read_text("utf-8"))
     digest = b64encode(sha256(style.encode()).digest()).decode()
     html = tag("html", _head(document["info"], style), _body(document), lang="en")

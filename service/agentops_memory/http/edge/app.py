@@ -144,7 +144,6 @@ class Documentation:
 
     @property
     def operations(self) -> list[Operation]:
-        """The description, twice, and what more there is."""
         operation = partial(Operation, method="GET", role=Role.READER, refusals=(503,))
         return [
             *self._more,
@@ -202,7 +201,6 @@ class Scrape:
 
     @property
     def operation(self) -> Operation:
-        """All measurements, for whoever may see them."""
         return Operation(
             method="GET",
             path="/metrics",

@@ -151,7 +151,6 @@ class RateLimiter:
         return len(self._full_at)
 
     def require(self, key: str | None) -> None:
-        """Count a request of this key; refused with TooMany, it does not count."""
         limit = self._limit
         if limit is None:
             return

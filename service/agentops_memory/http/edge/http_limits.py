@@ -71,13 +71,11 @@ class Framing:
         self._held = data[at:]
 
     def head_ended(self, headers: Headers) -> None:
-        """A head was read: its body follows."""
         for name, value in headers:
             if name == b"content-length":
                 self._left = int(value)
 
     def request_ended(self) -> None:
-        """A request was read: the next one follows."""
         self._has_begun, self._in_line, self._left = False, True, None
 
     def _start(self, data: bytes, at: int) -> int:

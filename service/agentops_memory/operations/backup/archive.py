@@ -30,8 +30,6 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A file in an archive."""
-
     name: str
     size: int  # bytes
     sha256: str
@@ -48,8 +46,6 @@ class TenantPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """All that is in an archive."""
-
     made_at: datetime
     program: str  # its version
     is_of_all: bool  # tenants that there were
@@ -64,7 +60,6 @@ class Manifest:
 
     @property
     def members(self) -> Iterator[Member]:
-        """Every file but the manifest itself."""
         yield from (part.member for part in self.tenants)
         yield from self.others
 
@@ -79,12 +74,10 @@ def member_of(tenant: TenantId) -> str:
 
 
 def written(manifest: Manifest) -> bytes:
-    """The manifest as an archive has it."""
     return json.dumps(document(manifest), indent=1).encode() + b"\n"
 
 
 def document(manifest: Manifest) -> dict[str, Any]:
-    """The manifest as JSON."""
     return {
         "format": FORMAT,
         "program": manifest.program,
@@ -223,7 +216,6 @@ class Meter:
         return lambda part: self._tell(self._done + int(count * part))
 
     def end(self) -> None:
-        """All is done; it may have been less than was thought."""
         self._tell(self._total)
 
     def _tell(self, done: int) -> None:

@@ -113,7 +113,6 @@ def make_archive(
 
 
 def target_of(to: Path, now: datetime) -> Path:
-    """The file that an archive is written to, whatever links lead there."""
     target = Path(os.path.realpath(to))
     if target.is_dir():
         return target / now.strftime(STAMP)
@@ -290,7 +289,6 @@ class KeptArchive:
 
 
 def path_in(folder: Path, now: datetime) -> Path:
-    """Where an archive of now lies; its folder may be missing."""
     return folder / now.strftime(STAMP)
 
 

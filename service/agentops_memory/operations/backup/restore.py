@@ -78,7 +78,6 @@ class KeysPlan:
 
     @property
     def opening(self) -> tuple[Key, ...]:
-        """Those that open something again."""
         return tuple(key for key in self.new if key.revoked_at is None)
 
 
@@ -97,7 +96,6 @@ class RestorePlan:
 
     @property
     def to_replace(self) -> tuple[Replacement, ...]:
-        """Those that another database gives way to."""
         return tuple(it for it in self.replacements if it.is_there and not it.is_done)
 
     @property

@@ -118,7 +118,6 @@ class Tally:
 
     @property
     def digests(self) -> dict[Project, str]:
-        """By project, in hexadecimal."""
         return {project: f"{it:032x}" for project, it in self.sums.items()}
 
     def require(self, other: "Tally") -> None:

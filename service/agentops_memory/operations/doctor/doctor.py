@@ -40,8 +40,6 @@ Check = Callable[[], Iterable[Finding]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorContext:
-    """What is examined, and when."""
-
     usable: UsableSettings
     environment: Mapping[str, str]
     now: datetime

@@ -32,7 +32,6 @@ BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
 
 
 def check_file(path: Path) -> Finding:
-    """Whether there is a file that can be read."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -116,7 +115,6 @@ def check_file_system(path: Path) -> Finding:
 
 
 def check_space(path: Path) -> Finding:
-    """How much room there is where the file lies."""
     found = os.statvfs(path.parent)
     free, inodes = found.f_bavail * found.f_frsize, found.f_favail
     has_inodes = found.f_files > 0  # some file systems count none
@@ -269,13 +267,11 @@ LONGEST_AUDIT = 64 * 1024 * 1024  # bytes at the end of the audit file that are 
 
 
 def check_key_file(path: Path, keys: KeyRegistry, now: datetime) -> Iterator[Finding]:
-    """The file of keys, and whether any of them opens something now."""
     yield from _check_privacy("keys", path)
     yield from check_keys(keys, now)
 
 
 def check_keys(keys: KeyRegistry, now: datetime) -> Iterator[Finding]:
-    """Whether the keys can be read, and any of them opens something now."""
     try:
         ring = keys.ring()
         keys.require_kept(ring)
@@ -311,7 +307,6 @@ def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
 
 
 def check_audit(path: Path) -> Iterator[Finding]:
-    """Whether every line of the audit is whole."""
     yield from _check_privacy("audit", path)
     try:
         broken = _broken_lines(path)

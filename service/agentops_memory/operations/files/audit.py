@@ -77,7 +77,6 @@ def trim(path: Path, until: datetime) -> int:
 
 
 def measured(path: Path, until: datetime | None) -> Held:
-    """How much there is, and how many lines are as old as that, or older."""
     rows, size, oldest, past_retention = 0, 0, None, 0
     sentence = f"The audit file {path} cannot be read"
     with os_errors_as(Unavailable, sentence), suppress(FileNotFoundError), path.open("rb") as lines:
@@ -164,7 +163,6 @@ class KeysMade:
             sync(self._note.parent)
 
     def forget(self) -> None:
-        """They were reset, as the audit tells already."""
         self._note.unlink(missing_ok=True)
 
 

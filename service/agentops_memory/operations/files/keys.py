@@ -37,7 +37,6 @@ Readers = Mapping[str, Callable[[Any], object]]
 
 
 def written(ring: KeyRing, at: datetime) -> bytes:
-    """The keys as the file has them."""
     document: dict[str, object] = {
         "version": VERSION,
         "keys": [*map(record_of, ring.keys.values())],

@@ -134,7 +134,6 @@ def _storable(parameters: Mapping[str, object]) -> Mapping[str, object]:
 
 @lru_cache(4096)
 def translated(statement: str) -> str:
-    """The statement with its parameters as psycopg names them."""
     return _NAMED.sub(_placeholder, statement)
 
 

@@ -6,22 +6,21 @@ of whose methods claims what it names until the commit; what is not here makes i
 the lock to itself. So no claim can be forgotten.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from hashlib import blake2b
-from typing import NoReturn, TypeVar, cast
+from typing import Any, TypeVar, cast
 
+from ...engine.callbacks import noop
 from ...engine.engine import IdempotencyRecord
 from ...memory.model.access import TenantId
-from ...memory.model.memory import Links, Memory, MemoryId, Session, SessionId, Text
+from ...memory.model.memory import Memory, MemoryId, Session, SessionId
 from ...memory.model.space import GLOBAL_SCOPE, Project, Space
 from ...memory.sql.idempotency_records import IdempotencyTable
 from ...memory.sql.lifecycles import LifecycleTable, SupersessionTable
 from ...memory.sql.memories import MemoryTable
 from ...memory.sql.revisions import RevisionTable
 from ...memory.sql.sessions import SessionTable, TranscriptTable
-from ...recall.text.summary import Transcript
 from ..base.connection import PostgresConnection
 from .transaction import PostgresTransaction
 
@@ -42,7 +41,6 @@ class Lock:
 
     @property
     def is_shared(self) -> bool:
-        """Whether any other write may hold the same."""
         return not (self.alone or self.project)
 
 
@@ -90,137 +88,41 @@ class Claims:
 
 
 def number_of(*parts: str) -> int:
-    """The number of an advisory lock."""
     digest = blake2b("\0".join(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, signed=True)
 
 
 class Claimed:
-    """A part of a transaction, of which a write beside others has a few methods."""
+    """A table of which a write beside others has some methods: each claims its first argument."""
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise NeedsToBeAlone(name)
-
-
-class ClaimedKeys(Claimed):
-    def __init__(self, records: IdempotencyTable, claims: Claims) -> None:
-        self._records = records
+    def __init__(self, table: object, claims: Mapping[str, Callable[[Any], None]]) -> None:
+        self._table = table
         self._claims = claims
 
-    def get(self, key: bytes) -> IdempotencyRecord | None:
-        self._claims.key(key)
-        return self._records.get(key)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in self._claims:
+            raise NeedsToBeAlone(name)
+        claim, method = self._claims[name], getattr(self._table, name)
 
-    def add(self, record: IdempotencyRecord) -> None:
-        self._claims.key(record.key)
-        self._records.add(record)
+        def claimed(subject: object, *rest: object, **named: object) -> Any:
+            claim(subject)
+            return method(subject, *rest, **named)
 
-
-class ClaimedSessions(Claimed):
-    def __init__(self, sessions: SessionTable, claims: Claims) -> None:
-        self._sessions = sessions
-        self._claims = claims
-
-    def get(self, session: SessionId) -> Session | None:
-        self._claims.session(session)
-        return self._sessions.get(session)
-
-    def open(self, session: Session) -> Session:
-        self._claims.session(session.id)
-        return self._sessions.open(session)
-
-    def close(self, session: Session) -> None:
-        self._claims.session(session.id)
-        self._sessions.close(session)
-
-    def grow(self, session: Session) -> None:
-        self._claims.session(session.id)
-        self._sessions.grow(session)
-
-
-class ClaimedTranscripts(Claimed):
-    def __init__(self, transcripts: TranscriptTable, claims: Claims) -> None:
-        self._transcripts = transcripts
-        self._claims = claims
-
-    def get(self, session: SessionId) -> Transcript | None:
-        self._claims.session(session)
-        return self._transcripts.get(session)
-
-    def put(self, session: SessionId, transcript: Transcript) -> None:
-        self._claims.session(session)
-        self._transcripts.put(session, transcript)
-
-    def drop(self, session: SessionId) -> None:
-        self._claims.session(session)
-        self._transcripts.drop(session)
+        return claimed
 
 
 class ClaimedMemories(Claimed):
-    def __init__(self, memories: MemoryTable, claims: Claims) -> None:
-        self._memories = memories
-        self._claims = claims
+    _table: MemoryTable
 
     def get(self, memory: MemoryId) -> Memory | None:
-        found = self._memories.get(memory)
+        found = self._table.get(memory)
         if found is None:
             return None
-        self._claim(found.space)
-        return self._memories.get(memory)  # it may have changed until it was claimed
-
-    def at_key(self, space: Space, key: str) -> Memory | None:
-        self._claim(space)
-        return self._memories.at_key(space, key)
-
-    def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
-        self._claim(space)
-        return self._memories.twin(space, key, text, since)
-
-    def insert(self, memory: Memory) -> Memory:
-        self._claim(memory.space)
-        return self._memories.insert(memory)
-
-    def replace(self, memory: Memory) -> None:
-        self._claim(memory.space)
-        self._memories.replace(memory)
-
-    def set_lifecycle(self, memory: Memory) -> None:
-        self._claim(memory.space)
-        self._memories.set_lifecycle(memory)
-
-    def release_key(self, memory: Memory) -> None:
-        self._claim(memory.space)
-        self._memories.release_key(memory)
-
-    def count_duplicate(self, memory: Memory) -> None:
-        self._claim(memory.space)
-        self._memories.count_duplicate(memory)
-
-    def _claim(self, space: Space) -> None:
-        self._claims.space(space)
+        self._claims["replace"](found)
+        return self._table.get(memory)  # it may have changed until it was claimed
 
 
-class ClaimedLifecycles(Claimed):
-    def __init__(self, lifecycles: LifecycleTable, claims: Claims) -> None:
-        self._lifecycles = lifecycles
-        self._claims = claims
-
-    def pins(self, space: Space) -> int:
-        self._claims.space(space)
-        return self._lifecycles.pins(space)
-
-
-class ClaimedSupersessions(Claimed):
-    """What is linked is of one project: that of a memory which was claimed."""
-
-    def __init__(self, supersessions: SupersessionTable) -> None:
-        self._supersessions = supersessions
-
-    def of(self, memories: Collection[MemoryId]) -> dict[MemoryId, Links]:
-        return self._supersessions.of(memories)
-
-
-class WithinOneProject(Claimed):
+class WithinOneProject:
     """What a write beside others has of its transaction."""
 
     def __init__(self, tx: PostgresTransaction, claims: Claims) -> None:
@@ -229,13 +131,36 @@ class WithinOneProject(Claimed):
         self.retention = tx.retention
         self.new_uid = tx.new_uid
         self._tx = tx
+
+        def session(it: Session) -> None:
+            claims.session(it.id)
+
+        def memory(it: Memory) -> None:
+            claims.space(it.space)
+
+        def key(it: IdempotencyRecord) -> None:
+            claims.key(it.key)
+
+        methods: Mapping[type, Mapping[str, Callable[[Any], None]]] = {
+            IdempotencyTable: {"get": claims.key, "add": key},
+            SessionTable: {
+                "get": claims.session, "open": session, "close": session, "grow": session,
+            },
+            TranscriptTable: dict.fromkeys(("get", "put", "drop"), claims.session),
+            LifecycleTable: {"pins": claims.space},
+            # What is linked is of one project: that of a memory which was claimed.
+            SupersessionTable: {"of": noop},
+        }  # fmt: skip
         self._tables: Mapping[type, object] = {
-            IdempotencyTable: ClaimedKeys(tx[IdempotencyTable], claims),
-            SessionTable: ClaimedSessions(tx[SessionTable], claims),
-            TranscriptTable: ClaimedTranscripts(tx[TranscriptTable], claims),
-            MemoryTable: ClaimedMemories(tx[MemoryTable], claims),
-            LifecycleTable: ClaimedLifecycles(tx[LifecycleTable], claims),
-            SupersessionTable: ClaimedSupersessions(tx[SupersessionTable]),
+            **{table: Claimed(tx[table], its) for table, its in methods.items()},
+            MemoryTable: ClaimedMemories(
+                tx[MemoryTable],
+                {
+                    **dict.fromkeys(("at_key", "twin"), claims.space),
+                    **dict.fromkeys(("insert", "replace", "set_lifecycle"), memory),
+                    **dict.fromkeys(("release_key", "count_duplicate"), memory),
+                },
+            ),
             RevisionTable: tx[RevisionTable],  # of memories, which were claimed
         }
 

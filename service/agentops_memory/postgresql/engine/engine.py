@@ -324,7 +324,6 @@ class PostgresEngine:
 
     @property
     def waiting(self) -> int:
-        """How many writes wait or are being made."""
         return sum(self._waiting.values())
 
     @property

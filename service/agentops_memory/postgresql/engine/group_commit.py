@@ -33,7 +33,6 @@ class Places:
 
     @property
     def are_taken(self) -> bool:
-        """Whether who comes now has to wait."""
         return self._free.locked()
 
     async def take(self, until: float) -> None:
@@ -92,7 +91,6 @@ class Change:
 
     @property
     def is_late(self) -> bool:
-        """Whether it has waited for as long as it may."""
         return asyncio.get_running_loop().time() >= self.until
 
 

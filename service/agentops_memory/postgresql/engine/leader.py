@@ -71,7 +71,6 @@ class Leader:
         return found
 
     def close(self) -> None:
-        """Let another lead."""
         self.leads = False
         if self._connection is not None:
             with suppress(psycopg.Error):  # at once, before the server sees that it is closed

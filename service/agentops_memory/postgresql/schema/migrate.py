@@ -30,12 +30,10 @@ def schema_of(tenant: TenantId) -> str:
 
 
 def newest() -> int:
-    """The number of the newest migration that this program knows."""
     return _migrations()[-1][0]
 
 
 def is_made(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the schema `agentops` is there."""
     return connection.execute("SELECT to_regclass('agentops.control')").fetchone() != (None,)
 
 
@@ -102,7 +100,6 @@ def all_up_to_date(
 
 
 def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
-    """The tenants that have a schema, in the order of their names."""
     rows = connection.execute("SELECT tenant FROM agentops.tenants ORDER BY tenant").fetchall()
     return [TenantId(tenant) for (tenant,) in rows]
 

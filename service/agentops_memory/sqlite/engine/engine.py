@@ -103,7 +103,6 @@ def is_intact(path: Path, is_stopped: Callable[[], bool]) -> bool:
 
 
 def damaged_at(path: Path, is_stopped: Callable[[], bool]) -> list[Value]:
-    """The first of the damaged values in the file at the path, however long it takes."""
     with _interruptible(path, is_stopped) as database:
         return damaged(database)
 
@@ -445,7 +444,6 @@ class SqliteEngine:
 
     @property
     def waiting(self) -> int:
-        """How many writes wait or are being made."""
         return self._writer.waiting
 
     def _others(self) -> int:

@@ -52,12 +52,10 @@ TIMEOUT = timedelta(seconds=5)  # until another tenant's database can be closed
 
 
 def tenant_file(path: Path, tenant: TenantId) -> Path:
-    """The database of a tenant, of a service whose own is at the path."""
     return path if tenant == DEFAULT_TENANT else tenants_folder(path) / f"{tenant}.db"
 
 
 def tenants_folder(path: Path) -> Path:
-    """Where the databases of the other tenants lie."""
     return path.with_name(f"{path.name}.tenants")
 
 
@@ -94,7 +92,6 @@ class _Database:
         self._timer = loop.call_at(self.used_at + time.total_seconds(), then)
 
     async def close(self) -> None:
-        """Close it once its users have left."""
         self._stop_waiting()
         await self._left.wait()
         await self._stack.aclose()

@@ -51,7 +51,6 @@ def check_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
 
 
 def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    """Whether what rows name is there."""
     rows = database.execute('SELECT DISTINCT "table", parent FROM pragma_foreign_key_check')
     dangling = [
         f"rows of {table} name rows of {parent} that are gone"

@@ -120,28 +120,24 @@ TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 
 
 def rebuild(path: Path, features: Features, number: int) -> str:
-    """Fill a partition of the full-text index afresh."""
     with _repairing(path, features) as database:
         Index(database, Partitions(database, is_alone=True)).rebuild(number)
     return f"Partition {number} was filled afresh."
 
 
 def make_partition(path: Path, features: Features, number: int) -> str:
-    """Make a partition of the full-text index again, with its tables."""
     with _repairing(path, features) as database:
         Index(database, Partitions(database, is_alone=True)).recreate(number)
     return f"Partition {number} was made anew."
 
 
 def make_indexes(path: Path, features: Features, indexes: Mapping[str, str]) -> str:
-    """Make ordinary indexes that are missing."""
     with _repairing(path, features) as database:
         _run(database, indexes.values())
     return f"Made: {', '.join(indexes)}."
 
 
 def reindex(path: Path, features: Features) -> str:
-    """Rebuild every ordinary index from its table."""
     with _repairing(path, features) as database:
         indexes = ordinary_indexes(database)
         _run(database, [*drop_statements(indexes), *indexes.values()])
@@ -187,7 +183,6 @@ def write_anew(path: Path, features: Features) -> str:
 
 
 def empty_log(path: Path, features: Features) -> str:
-    """Copy the write-ahead log into the file, and cut it off."""
     with _explained(), closing(_connected(path, features)) as database:
         (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if is_blocked:

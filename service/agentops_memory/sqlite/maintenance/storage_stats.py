@@ -18,7 +18,6 @@ from ..base.errors import translated
 
 
 def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageStats:
-    """What is in the file at the path, while others may be using it."""
     path = Path(os.path.realpath(path))  # where SQLite has the log
     with translated(), closing(connect(path)) as database:
         return StorageStats(

@@ -278,7 +278,6 @@ def repair_values(
 
 
 def may_be_known(value: Value) -> bool:
-    """Whether something may be put in the place of a damaged value."""
     return _replacement(value.table, value.column, value.kind) is not None
 
 

@@ -74,7 +74,6 @@ def _named(table: Table, key: bytes) -> str:
 
 
 def register(database: sqlite3.Connection) -> None:
-    """Make the functions known that the conditions call."""
     functions: dict[str, Callable[[bytes], bool]] = {
         "is_text": is_text,
         "is_tags": lambda array: _is_json(array, list),
@@ -90,7 +89,6 @@ def register(database: sqlite3.Connection) -> None:
 
 
 def is_text(text: bytes | None) -> bool:
-    """Whether the bytes of a text are UTF-8."""
     try:
         return text is None or text.decode() is not None
     except UnicodeDecodeError:

@@ -21,8 +21,6 @@ UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How much of each noun there is."""
-
     observations: int = 0  # live ones
     deleted: int = 0  # observations and entries that can be restored
     revisions: int = 0
@@ -35,8 +33,6 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """A database as it was found."""
-
     format: int  # 0 for the original's, and for one that is empty
     counts: Counts
     changed_at: datetime | None = None  # when something was saved last
@@ -44,7 +40,6 @@ class Contents:
 
 
 def contents(database: sqlite3.Connection) -> Contents:
-    """What the database holds. An sqlite3.Error for one that is damaged."""
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     counted: Counter[str] = Counter()
     for noun, table, rows in _COUNTS:

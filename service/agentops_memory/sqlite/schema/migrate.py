@@ -79,8 +79,6 @@ def migrated(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a start would do to one file."""
-
     path: Path
     before: int  # the number of its format; 0 for the original's, and for an empty one
     after: int
@@ -92,7 +90,6 @@ class Plan:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is anything to do."""
         return self.before != self.after or self.makes_index
 
     @property
@@ -155,7 +152,6 @@ def tried(plan: Plan, now: datetime, features: Features) -> timedelta:
 
 
 def has_newest_format(database: sqlite3.Connection) -> bool:
-    """Whether the file is as this program makes it."""
     return version_of(database) == newest_format()
 
 
@@ -176,7 +172,6 @@ def statements(number: int) -> Sequence[str]:
 
 
 def apply_migrations(database: sqlite3.Connection, after: int = 0) -> None:
-    """Run every migration after one, or all of them."""
     for number in range(after + 1, newest_format() + 1):
         for statement in statements(number):
             database.execute(statement)

@@ -58,12 +58,10 @@ def difference(database: sqlite3.Connection) -> Difference:
 
 
 def shown(parts: Iterable[Part]) -> str:
-    """The parts as a sentence names them."""
     return ", ".join(f"the {kind} {name}" for kind, name in sorted(parts))
 
 
 def tables(database: sqlite3.Connection) -> Iterator[str]:
-    """The names of the tables in which rows lie."""
     rows = database.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 ORDER BY name"
     )
