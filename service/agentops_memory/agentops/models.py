@@ -72,9 +72,7 @@ Tags = Annotated[list[Tag], Field(max_length=limits.MAX_TAGS)]
 Count = Annotated[int, Field(ge=0, le=(1 << 53))]
 Positive = Annotated[int, Field(ge=1, le=(1 << 53))]
 End = Annotated[
-    datetime,
-    BeforeValidator(_instant),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
+    datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
 Ttl = Annotated[int, Field(ge=1, le=MAX_TTL, description="Seconds from now.")]
 Referred = Annotated[
@@ -145,7 +143,7 @@ class LifecycleBody(BaseModel):
     """How long an observation holds; what is not given stays."""
 
     model_config = Given | ConfigDict(
-        json_schema_extra={"not": {"required": ["expires_at", "ttl"]}},
+        json_schema_extra={"not": {"required": ["expires_at", "ttl"]}}
     )
     NULLABLE: ClassVar[frozenset[str]] = frozenset()
     expires_at: End | None = None

@@ -202,9 +202,7 @@ def all_created(tx: Transaction, memories: Sequence[Memory]) -> list[MemoryId]:
     """
     named = [
         replace(
-            it,
-            uid=it.uid or tx.new_uid(it.created_at),
-            content_hash=content_hash(it.text.content),
+            it, uid=it.uid or tx.new_uid(it.created_at), content_hash=content_hash(it.text.content)
         )
         for it in memories
     ]

@@ -450,12 +450,7 @@ def provenance_of(tx: Transaction, ref: MemoryRef, entry: RefEntryId) -> Provena
 
 
 def search_entries(
-    tx: Transaction,
-    ref: MemoryRef,
-    query: Words,
-    tag: str | None,
-    limit: int,
-    budget: int | None,
+    tx: Transaction, ref: MemoryRef, query: Words, tag: str | None, limit: int, budget: int | None
 ) -> tuple[Sequence[RefEntry], Sequence[float]]:
     within = Filter(ref=ref, tag=tag, is_current=True)
     found = recall.search(tx, query, within, limit if budget is None else MOST_RANKED)

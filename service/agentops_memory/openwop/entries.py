@@ -13,15 +13,7 @@ from ..engine.engine import Transaction
 from ..memory.model.memory import Lifecycle, Memory, MemoryId, Text
 from ..memory.model.space import MemoryRef, Space
 from ..memory.sql.memories import SpaceTable
-from ..memory.sql.rows import (
-    count,
-    end_of,
-    instant,
-    member,
-    micros,
-    optional_micros,
-    tag_tuple,
-)
+from ..memory.sql.rows import count, end_of, instant, member, micros, optional_micros, tag_tuple
 from ..memory.sql.table import Sql, Table
 from ..memory.writes import created
 from ..record import CamelRecord, Milliseconds
@@ -111,11 +103,7 @@ class ListedRef(NamedTuple):
 
 
 def added(
-    tx: Transaction,
-    draft: RefDraft,
-    *,
-    ends: datetime | None = None,
-    like: Memory | None = None,
+    tx: Transaction, draft: RefDraft, *, ends: datetime | None = None, like: Memory | None = None
 ) -> RefEntry:
     """A new entry; in place of another one, when it was put, and seen as often."""
     memory = created(

@@ -251,11 +251,7 @@ class Passes:
                 self.on_erased(caller)
 
     async def _archived(
-        self,
-        caller: Caller,
-        made: Made,
-        which: Inputs,
-        idempotency: IdempotentRequest | None,
+        self, caller: Caller, made: Made, which: Inputs, idempotency: IdempotentRequest | None
     ) -> Distilled:
         """Put an archive, made anew while what it is made of changes."""
         work = idempotent(put_archive, idempotency, again=archive_again, ids=ids_of_archive)

@@ -165,11 +165,7 @@ def _named(found: re.Match[str]) -> str:
     return f"{MARK}{_UNSAFE.sub('-', found[1])[:LONGEST_NAME] or 'value'}]"
 
 
-_FORMS = (
-    (_RESOLVED, f"{MARK}byok]"),
-    (_MARKED, _named),
-    (_KEY, f"{MARK}openai-key]"),
-)
+_FORMS = ((_RESOLVED, f"{MARK}byok]"), (_MARKED, _named), (_KEY, f"{MARK}openai-key]"))
 
 
 # Which ids, refs and names there can be, before any look into storage.

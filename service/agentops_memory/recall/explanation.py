@@ -251,11 +251,7 @@ def _sentence_shares(
     for at, score in sorted({**_sums(matched), **counted}.items()):
         share = weights.get(at, 0.0) * score / total if total else 0.0
         yield SentenceShare(
-            sentence=at,
-            weight=of_sentences[at],
-            score=score,
-            share=share,
-            is_counted=at in counted,
+            sentence=at, weight=of_sentences[at], score=score, share=share, is_counted=at in counted
         )
 
 

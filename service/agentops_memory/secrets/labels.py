@@ -200,7 +200,7 @@ LABELS = {
             r"curl\b(?:[^\n;|&c]|(?<=\\)\n|&(?!&)|c(?!url\b)){0,300}?\s(?:-u|--user)[ =]?"
             rf"""{_OPENED}[^\s:"'`$<{{]{{1,64}}:{_GIVEN}""",
             _is_no_word,
-        ),
+        )
     ],
     b" -p": [
         _label("password", f" -p[ =]?{_ARGUMENT}", _is_option, after=_LOGIN),
@@ -212,17 +212,17 @@ LABELS = {
             r"redis-cli\b[^\n;|&]{0,120}?\s(?:-a|--pass)[ =](?!(?:option|is|flag|argument)\b)"
             rf"{_ARGUMENT}",
             _is_option,
-        ),
+        )
     ],
     b"hooks.slack.com/": [
-        _label("webhook", r"hooks\.slack\.com/[a-z]+/(?P<secret>[a-z0-9/_-]{20,})"),
+        _label("webhook", r"hooks\.slack\.com/[a-z]+/(?P<secret>[a-z0-9/_-]{20,})")
     ],
     b"ls0tls1crudjti": [
         _label(
             "private-key",
             rf"(?P<secret>(?-i:{_KEY_IN_BASE64}){_BASE64}{{32,}}+"
             rf"(?>(?:\r?\n[ \t]{{0,40}}+{_BASE64}{{32,}}+)*)={{0,2}})",
-        ),
+        )
     ],
     b"pass": [
         _random("passw(?:or)?d"),
@@ -263,7 +263,7 @@ LABELS = {
             "azure-key",
             r"(?<=[a-z0-9_~.-]{3}[0-9](?-i:Q))~(?P<secret>[a-z0-9_~.-]{31,34})(?![a-z0-9_~.-])",
             is_random,
-        ),
+        )
     ],
     b"://": [
         _connection("://" + _IN_ADDRESS),

@@ -37,10 +37,7 @@ def secrets(text: str) -> Iterator[SecretSpan]:
     if len(text) < SHORT and not _HINT.search(lowered):
         return iter(())
     found = chain(
-        _tokens(text, raw),
-        _labelled(text, lowered),
-        _private_keys(text),
-        _hinted(text, lowered),
+        _tokens(text, raw), _labelled(text, lowered), _private_keys(text), _hinted(text, lowered)
     )
     return (span for span in found if not _is_placeholder(text[span.start : span.end]))
 
@@ -286,10 +283,7 @@ _DATA_SOURCE = re.compile(
     r"""(?<![A-Za-z0-9_.-])(?!REDACTED:)[A-Za-z0-9_.-]{1,64}:(?!//)(?P<secret>[^\s@"'`]{1,128})@tcp\("""
 )
 # (a hint in lower case, without which no search is made; the kind; the pattern)
-_HINTED = (
-    (b'"kty', "private-key", _WEB_KEY),
-    (b"@tcp(", "connection-password", _DATA_SOURCE),
-)
+_HINTED = ((b'"kty', "private-key", _WEB_KEY), (b"@tcp(", "connection-password", _DATA_SOURCE))
 # What every secret holds something of, in lower case; most short texts do not.
 _HINT = re.compile(
     b"|".join(map(re.escape, (*LABELS, b"private key", *(hint for hint, *_ in _HINTED))))

@@ -35,9 +35,7 @@ Transport = TypeVar("Transport")
 _KEY = re.compile(r"[!-~]+")
 
 
-def _transferring(
-    work: Callable[Concatenate[Exchange, P], Coroutine[Any, Any, T]],
-) -> Method[P, T]:
+def _transferring(work: Callable[Concatenate[Exchange, P], Coroutine[Any, Any, T]]) -> Method[P, T]:
     """The method that does the work."""
 
     async def do(self: "Client[Any]", /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -257,11 +257,7 @@ class AgentEntries:
         clean = await _screened(len(draft.value), clean_draft, redactor, draft)
 
         work = idempotent(
-            change,
-            idempotency,
-            again=again_by(eyes),
-            ids=changes.ids_of,
-            status=changes.status_of,
+            change, idempotency, again=again_by(eyes), ids=changes.ids_of, status=changes.status_of
         )
         done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
         return Written(

@@ -78,12 +78,7 @@ def entry_of(row: Any) -> AgentEntry:
             expires_at=end_of(id_, expires_at),
             is_own_expiry=bool(is_own_expiry),
         ),
-        labels=Labels(
-            task=task,
-            intent=intent,
-            binding=bound,
-            attempt=attempt,
-        ),
+        labels=Labels(task=task, intent=intent, binding=bound, attempt=attempt),
         created_by=AgentId(created_by),
         version=count(revision),
         created_at=instant(created_at),

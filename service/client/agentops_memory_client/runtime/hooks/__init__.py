@@ -4,12 +4,4 @@ from .patterns import Pattern
 from .rules import Capture, InjectRule, Question, SaveRule
 from .tool_hooks import HooksRefused, ToolHooks
 
-__all__ = [
-    "Capture",
-    "HooksRefused",
-    "InjectRule",
-    "Pattern",
-    "Question",
-    "SaveRule",
-    "ToolHooks",
-]
+__all__ = ["Capture", "HooksRefused", "InjectRule", "Pattern", "Question", "SaveRule", "ToolHooks"]
