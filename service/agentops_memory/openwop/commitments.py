@@ -160,8 +160,8 @@ def operations(commitments: "Commitments") -> Sequence[Operation]:
            query=(
                Param(name="memoryRef", help="Of the entries of this ref alone.", read=Query.ref),
                choice("state", CommitmentState, "Of this state alone."),
-               limit(),
                Param(name="after", help="An id: those after it.", read=_after),
+               limit(),
            )),
         op("GET", one, "get_commitment", "One commitment.",
            commitments.get, role=Role.READER, answer=Commitment, refusals=(404,)),

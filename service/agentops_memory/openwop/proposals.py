@@ -198,8 +198,8 @@ def operations(proposals: "Proposals") -> Sequence[Operation]:
         op("GET", PROPOSALS, "list_proposals", "Proposals, the oldest first.",
            it.list, role=Role.READER, answer=ListedProposals,
            query=(
-               choice("state", ProposalState, "In this state alone."), kind, limit(),
                Param(name="after", help="A proposal's id: those after it."),
+               choice("state", ProposalState, "In this state alone."), kind, limit(),
            )),
         op("GET", one, "get_proposal", "One proposal.",
            it.get, role=Role.READER, answer=Proposal, refusals=(404,)),
@@ -218,7 +218,7 @@ def operations(proposals: "Proposals") -> Sequence[Operation]:
            refusals=(404, 409)),
         op("GET", ARTIFACTS, "list_artifacts", "What is installed.",
            it.artifacts, role=Role.READER, answer=ListedArtifacts,
-           query=(kind, limit(), Param(name="after", help="A ref: those after it."))),
+           query=(kind, Param(name="after", help="A ref: those after it."), limit())),
         op("GET", f"{ARTIFACTS}/{{artifactRef}}", "get_artifact",
            "What is installed under a ref, byte for byte.",
            it.artifact, role=Role.READER, answer=ArtifactText, refusals=(404,)),
