@@ -65,7 +65,6 @@ def json_option(help: str = "Print JSON.") -> Callable[[Command], Command]:  # n
 
 
 def tenant_option(help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's
-    """The tenant of a command on the service's files."""
     return click.option("--tenant", default="default", show_default=True, help=help)
 
 

@@ -26,7 +26,6 @@ def show(text: str, indent: int = 0, **style: Any) -> None:
 
 
 def say(sentence: str) -> None:
-    """Print a sentence on standard error, beside the output."""
     click.echo(sentence, err=True)
 
 
@@ -105,7 +104,6 @@ def padded(text: str, room: int) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes as people say it."""
     if count < 1024:
         return f"{count} bytes"
     amount, unit = count / 1024, "KiB"

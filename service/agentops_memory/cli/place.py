@@ -35,7 +35,6 @@ def place_of(flags: Flags) -> Place:
 
 
 def chosen_settings(flags: Flags) -> Settings:
-    """The settings of a command, which name one place."""
     chosen = settings(flags=flags)
     require_one_place(chosen, flags)
     return chosen

@@ -17,7 +17,7 @@ def _read(body: bytes, _: Headers) -> dict[str, Any]:
     return fields
 
 
-def _deletion(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
+def erase(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
     return Call(
         operation="delete_project", method="DELETE", path=("projects", project), read=_read,
         query=given(hard=True, dry_run=dry_run), within=LONGEST,
@@ -26,11 +26,7 @@ def _deletion(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
 
 def plan_erasure(project: str) -> Call[dict[str, Any]]:
     """What the erasure of a project would remove; NotFound if there is no such project."""
-    return _deletion(project, dry_run=True)
-
-
-def erase(project: str) -> Call[dict[str, Any]]:
-    return _deletion(project)
+    return erase(project, dry_run=True)
 
 
 class ProjectRoutes(AsyncMemoryClient):

@@ -28,7 +28,6 @@ class FilesPlace:
 
     @property
     def called(self) -> str:
-        """What the place is called in a sentence."""
         return str(self.settings.keys_file)
 
     def prepare(self) -> None:
@@ -36,7 +35,6 @@ class FilesPlace:
         make_folder(self.settings.db_path.parent)
 
     def name_of(self, tenant: TenantId) -> str:
-        """What the storage of a tenant is called, whether it is there or not."""
         return str(self._file(tenant))
 
     def tenants(self) -> Sequence[TenantId]:

@@ -73,7 +73,6 @@ class Target:
 
     @property
     def key(self) -> str | None:
-        """The key in the file; None for that of the environment."""
         if self.key_file is None:
             return None
         unread = os_errors_as(FileRefused, f"{self.key_file} cannot be read")

@@ -67,7 +67,6 @@ def json(
 def answered(
     content: object, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
 ) -> Response:
-    """JSON that is no model's."""
     every = {**headers, REDACTED: str(redacted)} if redacted else headers
     return Response(written(content), status, every, media_type=JSON)
 

@@ -63,7 +63,6 @@ class Gate:
         is_authorization_only: bool = False,
         scope: str | None = None,
     ) -> Caller:
-        """Let the request in if its caller has at least this role."""
         headers: Mapping[str, str] = request.headers
         if is_authorization_only:
             headers = {"authorization": request.headers.get("authorization", "")}

@@ -34,12 +34,10 @@ def fault(phrase: str) -> PydanticCustomError:
 
 
 def fault_of(field: str, phrase: str) -> PydanticCustomError:
-    """A fault of a field that is found when all are known."""
     return PydanticCustomError("of", "{said}", {"field": field, "said": phrase})
 
 
 def bad_fields(faults: Iterable[ErrorDetails]) -> BadFields:
-    """The refusal that names every fault of a body."""
     return BadFields([_fault(each) for each in faults])
 
 

@@ -102,14 +102,12 @@ class _Reader:
         return found
 
     def name(self) -> str:
-        """The name of a member, and the colon behind it."""
         name = self.value(inside=1) if self.peek() == '"' else None
         if not isinstance(name, str) or not self.take(":"):
             self.fail("a name and a colon are expected")
         return name
 
     def items(self) -> Iterator[object]:
-        """The items of an array whose bracket has been passed."""
         if self.take("]"):
             return
         while True:

@@ -85,7 +85,6 @@ async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[B
 
 
 async def whole_body(request: Request, limit: int) -> bytes:
-    """The body, of at most so many bytes."""
     return b"".join([chunk async for chunk in _chunks(request, limit)])
 
 

@@ -54,7 +54,6 @@ class Backups:
         return None
 
     async def begin(self) -> None:
-        """Tell how it stands, and what is wrong with the folder; nothing is made yet."""
         self.metrics.show(BACKUP_INTERVAL, self.every.total_seconds())
         try:
             await self._look()
@@ -73,7 +72,7 @@ class Backups:
             return
         try:
             await self._look()
-            if self._is_due():
+            if self._newest is None or self.clock() - self._newest.made_at >= self.every:
                 await self._make()
             self._fault = None
         except Exception as error:
@@ -86,9 +85,6 @@ class Backups:
         self._newest = found = await run_in_thread(lambda _: newest(self.folder, now))
         self.metrics.show(BACKUP_LAST_SUCCESS, found.made_at.timestamp() if found else 0)
         self.metrics.show(BACKUP_BYTES, found.size if found else 0)
-
-    def _is_due(self) -> bool:
-        return self._newest is None or self.clock() - self._newest.made_at >= self.every
 
     async def _make(self) -> None:
         loop, now = asyncio.get_running_loop(), self.clock()

@@ -92,7 +92,6 @@ class Job:
     failure: str  # as the log has it
 
     async def run(self, callers: Iterable[Caller]) -> list[Caller]:
-        """Do the work for each of them; whose is held back."""
         return [caller for caller in callers if not await self._is_done(caller)]
 
     def on_signal(

@@ -89,7 +89,6 @@ class BackgroundJobs:
     async def database(
         self, url: str, has_key: Callable[[TenantId], bool]
     ) -> AsyncIterator[Storage]:
-        """The storage of all tenants in a PostgreSQL database."""
         from ..postgresql.engine.engine import PostgresEngine  # noqa: PLC0415
 
         soon = asyncio.get_running_loop().call_soon_threadsafe

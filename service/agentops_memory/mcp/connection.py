@@ -77,7 +77,6 @@ class Connection:
         return found
 
     async def owned(self, memory: int) -> Observation:
-        """A memory of this project; a global one of another project is only read here."""
         found = await self.seen(memory)
         if found.project != self.project:
             raise Conflict(

@@ -57,7 +57,6 @@ class McpOverHttp:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["McpOverHttp"]:
-        """These handlers, until what they started is ended."""
         try:
             yield self
         finally:

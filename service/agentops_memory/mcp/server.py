@@ -207,7 +207,6 @@ async def _opened(agent: Connection, session: str) -> Session:
 
 
 def offered(profile: Profile) -> Mapping[str, Tool]:
-    """The tools of a profile by their names, as the agent is told of them."""
     return {tool.name: _fitted(tool, profile) for tool in TOOLS if profile.offers(tool.name)}
 
 
@@ -407,8 +406,6 @@ class MemoryServer:
 
 
 class Transport:
-    """The SDK's server for the connections of a service."""
-
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         server = MemoryServer(connections.profile, self._connection).served()
@@ -418,7 +415,6 @@ class Transport:
         )
 
     async def host(self, ready: asyncio.Event, end: asyncio.Event) -> None:
-        """Be ready to answer, until the end."""
         async with self._manager.run():
             ready.set()
             await end.wait()

@@ -63,7 +63,6 @@ def instructions(profile: Profile, project: str) -> str:
 
 
 def guide(profile: Profile, project: str) -> str:
-    """The prompt that teaches an agent to use its memory."""
     parts = [INSTRUCTIONS.format(project=project, tools="")]
     if ways := [text for tool, text in WAYS.items() if profile.offers(tool)]:
         more = ", which mem_get takes" if profile.offers("mem_get") else ""

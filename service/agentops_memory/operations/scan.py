@@ -98,7 +98,6 @@ class Scan:
         return await self.engine.read(caller, size)
 
     async def look(self, caller: Caller) -> AsyncIterator[ScanPage]:
-        """The findings, page by page; nothing is changed."""
         caller.require(Role.ADMIN)
         rules = self.rules(caller)
         for page, first in PAGES:

@@ -67,7 +67,6 @@ def tenants_in(url: str) -> list[TenantId]:
 
 
 def check_server(url: str) -> Iterator[Finding]:
-    """The database, and what the server promises."""
     with opened(url) as connection:
         try:
             require_usable(connection)

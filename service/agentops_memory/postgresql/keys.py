@@ -100,8 +100,6 @@ log = logging.getLogger(__name__)
 
 
 class PostgresKeys(KeyRegistry):
-    """The KeyRegistry of a database."""
-
     def __init__(self, url: str) -> None:
         self._url = url
 

@@ -79,14 +79,12 @@ def require_current(connection: Database, tenant: TenantId) -> None:
 
 
 def size_of(connection: Database, tenant: TenantId) -> int:
-    """How many bytes the tables and indexes of a tenant take."""
     with connection.transaction():
         use_schema(connection, tenant)
         return stored(PostgresConnection(connection))
 
 
 def counted(connection: Database, tenant: TenantId) -> Counted:
-    """How much a tenant's schema holds."""
     with connection.transaction():
         use_schema(connection, tenant)
         ((memories, sessions, stores),) = connection.execute(_COUNTS).fetchall()

@@ -49,7 +49,6 @@ OF_FILES = (
 
 
 def require_backup_dir(values: Mapping[str, object], given: Mapping[str, str | None]) -> None:
-    """Refuse settings of backups with which none would be made."""
     if values["database_url"] and values["backup_dir"]:
         raise SettingRefused(f"MEMORY_BACKUP_DIR: {OF_FILES}")
     lonely = [name for name in ("backup_every", "backup_keep") if given[name]]

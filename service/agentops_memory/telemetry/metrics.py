@@ -53,7 +53,6 @@ class Metrics:
         self._looks: dict[Measure, Callable[[], float]] = {}
 
     def join(self, sink: Sink) -> None:
-        """Tell the sink, too, from now on."""
         for measure, recorders in self._recorders.items():
             recorders.append(sink(measure))
         self._recorders[m.INFO][-1](1, (__version__,), get_current_span())
@@ -75,7 +74,6 @@ class Metrics:
         self.observe(m.COMMIT_SECONDS, seconds)
 
     def fired(self, condition: str, commitments: int) -> None:
-        """Add commitments that have fired after the request that made them due."""
         self.count(m.COMMITMENTS_FIRED, condition, by=commitments)
 
     def show(self, measure: Measure, value: float, *labels: str) -> None:

@@ -62,13 +62,11 @@ def is_engram(file: BinaryIO) -> bool:
     names: set[str] = set()
     for name, _, value in members(file):
         if name == "observations" and isinstance(value, dict):
-            return "uid" not in value and (bool(names & OF_ENGRAM) or _has_any(file))
+            return "uid" not in value and (
+                bool(names & OF_ENGRAM) or any(it in OF_ENGRAM for it, _, _ in members(file))
+            )
         names |= {name} & (OF_ENGRAM | LISTS)
     return bool(names & OF_ENGRAM) and bool(names & LISTS)
-
-
-def _has_any(file: BinaryIO) -> bool:
-    return any(name in OF_ENGRAM for name, _, _ in members(file))
 
 
 def converted(file: BinaryIO, left_out: Counter[str]) -> Iterator[bytes]:

@@ -37,7 +37,6 @@ def answer_of(outcome: Outcome) -> Any:
 
 
 def settle(answer: asyncio.Future[Any], outcome: Outcome) -> None:
-    """Tell the caller, unless it has left."""
     if answer.done():
         return
     if isinstance(outcome, Succeeded):

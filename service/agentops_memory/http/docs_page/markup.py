@@ -56,7 +56,6 @@ def prose(text: str) -> Markup:
 
 
 def told(schema: Schema) -> Markup:
-    """Which values a schema takes: their kind, their limits, what is in them."""
     limits = joined(*_limits(schema), by=", ")
     within = joined(" (", limits, ")") if limits else ""
     return joined(_kind(schema), within, *_inside(schema))
@@ -68,7 +67,6 @@ def need(*, is_required: bool) -> Markup:
 
 
 def row(name: Markup, schema: Schema, *, is_required: bool, says: str = "") -> Markup:
-    """What a parameter or a field is called and takes."""
     takes: list[str] = [told(schema)]
     if schema.get("default") is not None:  # null is what any optional one may be left as
         takes += ["; ", _json(schema["default"]), " unless told"]

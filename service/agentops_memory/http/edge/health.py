@@ -76,7 +76,6 @@ class Probes:
 
     @property
     def operations(self) -> list[Operation]:
-        """Four questions, none of which wants a key."""
         return [
             _operation(HEALTH, "health", "Whether the service runs.", _ok),
             _operation(LIVE, "live", "Whether the process answers.", _ok),
@@ -98,12 +97,16 @@ class Probes:
             return self._found
 
     async def _looked(self) -> dict[str, Check]:
-        return {
-            **await self._written(),
-            **(await self._files() if self.storage.maintenance.has_files else {}),
-            "index": _index(int(self.metrics.shown(INDEX_DRIFT))),
-            **({"backup": _backup(self.backup_trouble())} if self.backup_trouble else {}),
-        }
+        checks = await self._written()
+        if self.storage.maintenance.has_files:
+            checks |= await self._files()
+        checks["index"] = _index(int(self.metrics.shown(INDEX_DRIFT)))
+        if self.backup_trouble:
+            trouble = self.backup_trouble()
+            checks["backup"] = Check(
+                status=Status.WARNING if trouble else Status.OK, detail=trouble
+            )
+        return checks
 
     async def _written(self) -> dict[str, Check]:
         try:
@@ -163,10 +166,6 @@ def _index(drift: int) -> Check:
         return Check(rows=0)
     mended = "The index was out of line with the memories at the last look, and was built anew."
     return Check(status=Status.WARNING, detail=mended, rows=drift)
-
-
-def _backup(trouble: str | None) -> Check:
-    return Check(status=Status.WARNING, detail=trouble) if trouble else Check()
 
 
 def _readiness(checks: dict[str, Check]) -> Readiness:
@@ -229,7 +228,6 @@ WHILE_STARTING: Told = {
 
 
 def while_waiting(reason: str) -> Told:
-    """What probes are told while it cannot be opened yet."""
     told = {STARTUP: partial(_refused, reason), READY: partial(_unready, DATABASE, reason)}
     return {**WHILE_STARTING, **told}
 

@@ -37,8 +37,6 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantPart:
-    """The database of a tenant in an archive."""
-
     tenant: TenantId
     member: Member
     contents: Contents
@@ -69,7 +67,6 @@ class Manifest:
 
 
 def member_of(tenant: TenantId) -> str:
-    """The name of a tenant's database in an archive."""
     return "default.db" if tenant == DEFAULT_TENANT else f"tenants/{tenant}.db"
 
 

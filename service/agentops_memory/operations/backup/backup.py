@@ -66,8 +66,6 @@ class ArchiveThere(Conflict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What goes into an archive."""
-
     tenants: Sequence[TenantId] = ()  # none means all
     with_keys: bool = False
     without_seal: bool = False  # the keys of confidential values, of all tenants

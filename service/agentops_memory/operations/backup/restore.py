@@ -83,8 +83,6 @@ class KeysPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """What a restore does."""
-
     archive: Path
     manifest: Manifest
     replacements: tuple[Replacement, ...]
@@ -119,7 +117,6 @@ def tenants_to_restore(manifest: Manifest, scope: Scope, after: Since) -> list[T
 
 
 def replacement(part: TenantPart, path: Path, draft: Path) -> Replacement:
-    """What it would be to put a draft at a path."""
     is_there = path.exists()
     is_done = is_there and _is_same(part, path)
     known = erasures_at(draft)
@@ -202,8 +199,6 @@ class NoRoom(Refusal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """A restore that is ready."""
-
     plan: RestorePlan
     paths: Settings
     files: Mapping[str, Path]  # what was taken from the archive beside databases
@@ -296,7 +291,9 @@ def _restore(
     files = unpacking.files(paths.db_path)
     after = _since(paths.audit_file, files)
     parts = tenants_to_restore(manifest, scope, after)
-    places = {it.tenant: _path_of(paths, it.tenant) for it in parts}
+    places = {
+        it.tenant: Path(os.path.realpath(tenant_file(paths.db_path, it.tenant))) for it in parts
+    }
     for database in places.values():
         require_files(database)
     meter = Meter(UNPACKED_AND_EXAMINED * sum(it.member.size for it in parts), progress)
@@ -320,10 +317,6 @@ def _since(audit: Path, files: Mapping[str, Path]) -> Since:
         return since(audit, ())
     with files[AUDIT].open("rb") as lines:
         return since(audit, lines)
-
-
-def _path_of(paths: Settings, tenant: TenantId) -> Path:
-    return Path(os.path.realpath(tenant_file(paths.db_path, tenant)))
 
 
 def _put(it: Replacement, database: Path) -> tuple[Path, ...]:
@@ -350,7 +343,6 @@ class Unpacking:
         self._folders: dict[Path, Path] = {}
 
     def files(self, near: Path) -> Mapping[str, Path]:
-        """What is in the archive beside databases, by its names there."""
         members = self.manifest.others
         self._require_room(near, sum(member.size for member in members))
         return {member.name: self._unpacked(member, near) for member in members}

@@ -88,7 +88,6 @@ class PostgresRows:
         return found
 
     def is_empty(self) -> bool:
-        """Whether no table has a row."""
         held = " OR ".join(f"EXISTS (SELECT FROM {it.name})" for it in self.tables)
         ((is_held,),) = self._execute(f"SELECT {held}").fetchall()
         return not is_held
@@ -161,7 +160,6 @@ class _FilledIndex(Index):
 
 
 def tables_of(connection: psycopg.Connection[Any]) -> list[Table]:
-    """The tables of a tenant's schema, in the order in which they are copied."""
     found: dict[str, list[tuple[str, str, int | None]]] = {}
     for table, *column in connection.execute(_CATALOG).fetchall():
         found.setdefault(table, []).append((column[0], column[1], column[2]))

@@ -45,8 +45,6 @@ TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
 
 
 class SqliteRows:
-    """Rows on a connection on which a transaction has begun."""
-
     def __init__(self, database: sqlite3.Connection) -> None:
         self.database = database
 
@@ -143,7 +141,6 @@ def new_file(path: Path, features: Features) -> Iterator[NewFile]:
 
 
 def _counting(database: sqlite3.Connection) -> set[str]:
-    """The tables that never give out an id again."""
     rows = database.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '% AUTOINCREMENT%'"
     )
@@ -229,8 +226,6 @@ def _in_database(connection: psycopg.Connection[Any]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """The files of a service."""
-
     path: Path  # of the default tenant's database
     keys: KeyFile
     audit: Path

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -158,7 +159,7 @@ def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]
 
 def _check_program() -> Iterator[Finding]:
     python = platform.python_version()
-    versions = f"agentops-memory {__version__}, Python {python}, SQLite {library.version()}."
+    versions = f"agentops-memory {__version__}, Python {python}, SQLite {sqlite3.sqlite_version}."
     if lack := library.lack():
         remedy = "Use a Python whose SQLite has it, as that of the image."
         yield failed("program", f"{versions} {lack}", remedy)

@@ -157,7 +157,6 @@ def has_locked(file: int, kind: int, timeout: timedelta | None = timedelta(0)) -
 
 
 def is_at(path: Path, file: int) -> bool:
-    """Whether the open file still is the one at the path."""
     try:
         return os.path.samestat(os.fstat(file), os.lstat(path))
     except FileNotFoundError:
@@ -319,8 +318,4 @@ def _nearest(path: Path) -> Path:
 
 
 def _unescaped(field: str) -> str:
-    return _ESCAPED.sub(_letter, field)
-
-
-def _letter(escaped: re.Match[str]) -> str:
-    return chr(int(escaped[1], 8))
+    return _ESCAPED.sub(lambda escaped: chr(int(escaped[1], 8)), field)

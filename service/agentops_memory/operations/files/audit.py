@@ -156,7 +156,6 @@ class KeysMade:
         return self._note.exists() or _were_keys_made(self._audit)
 
     def note(self) -> None:
-        """Say so from now on; on disk when this returns."""
         if not self._note.exists():
             with private_file(self._note, os.O_WRONLY, like=self._note.parent):
                 pass

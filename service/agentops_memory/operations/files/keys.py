@@ -47,7 +47,6 @@ def written(ring: KeyRing, at: datetime) -> bytes:
 
 
 def record_of(key: Key) -> dict[str, object]:
-    """A key as it is kept, with digests of its secrets."""
     return {
         "id": key.id,
         **public_fields(key),
@@ -162,10 +161,6 @@ def _bytes(count: int) -> Callable[[str], bytes]:
     return parse
 
 
-def _secrets(value: object) -> tuple[Secret, ...]:
-    return tuple(Secret(**_fields(record, _SECRET)) for record in _list(value))
-
-
 def _yes_if_any(value: Any) -> bool:
     if value is not None and not isinstance(value, bool):
         raise TypeError
@@ -184,7 +179,7 @@ _KEY: Readers = {
     "coordinates": _yes_if_any,
     "created_at": _instant,
     "revoked_at": _instant_if_any,
-    "secrets": _secrets,
+    "secrets": lambda value: tuple(Secret(**_fields(it, _SECRET)) for it in _list(value)),
 }
 _SECRET: Readers = {
     "salt": _bytes(SALT_BYTES),

@@ -43,7 +43,6 @@ class RedactionFile:
         self._exceptions = _read(self._path) if self._stamp else {}
 
     def rules(self, tenant: TenantId) -> Rules:
-        """What holds for a tenant now, without registered values."""
         if self._look() != self._stamp:
             try:
                 self.read()

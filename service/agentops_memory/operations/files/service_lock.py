@@ -33,8 +33,6 @@ OnWait = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The service that has a database."""
-
     host: str  # in a container its name, in a pod the pod's
     pid: int
     since: datetime

@@ -103,8 +103,6 @@ class PostgresConnection:
 
 
 class PostgresCursor:
-    """What a statement answers."""
-
     def __init__(self, connection: PostgresConnection, cursor: psycopg.Cursor[Any]) -> None:
         self._connection = connection
         self._cursor = cursor

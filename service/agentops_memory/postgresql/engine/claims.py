@@ -45,8 +45,6 @@ class Lock:
 
 
 class Claims:
-    """What one transaction has claimed, in a schema."""
-
     def __init__(
         self, connection: PostgresConnection, schema: str, taken: Collection[int] = ()
     ) -> None:
@@ -123,8 +121,6 @@ class ClaimedMemories(Claimed):
 
 
 class WithinOneProject:
-    """What a write beside others has of its transaction."""
-
     def __init__(self, tx: PostgresTransaction, claims: Claims) -> None:
         self.now = tx.now
         self.caller = tx.caller

@@ -21,7 +21,6 @@ from ...errors import Busy, DamagedRow
 from ...memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from ...memory.model.erasure import ErasureId
 from ...memory.model.kinds import ErasureKind
-from ...memory.model.memory import MemoryId
 from ...memory.model.retention import USUAL, Retentions
 from ...memory.model.space import RowCounts
 from ...memory.sql.projects import ProjectTable
@@ -35,7 +34,7 @@ from ..base.connecting import connect
 from ..base.values import damaged
 from ..schema.migrate import schema_of
 from ..words.cached import IndexMemory
-from ..words.upkeep import FIRST, Portion
+from ..words.upkeep import FIRST
 from .claims import Lock, NeedsToBeAlone
 from .group_commit import Change, Line, Places, deadline
 from .leader import Leader
@@ -116,7 +115,10 @@ class PostgresMaintenance:
 
     async def drifts(self, caller: Caller) -> dict[int, int]:
         areas = await self.engine.read(caller, lambda tx: tx.upkeep.areas())
-        return {it: await self.engine.read(caller, partial(_drift, area=it)) for it in areas}
+        return {
+            it: await self.engine.read(caller, lambda tx, area: tx.upkeep.drift(area), it)
+            for it in areas
+        }
 
     async def is_exact(self, caller: Caller, number: int) -> bool:
         return await self.engine.read(caller, lambda tx: tx.upkeep.is_exact(number))
@@ -126,8 +128,12 @@ class PostgresMaintenance:
         rebuild = await self.engine.write(caller, lambda tx: tx.upkeep.begin_rebuild(number))
         goes_on, after = True, FIRST
         while goes_on:
-            portion = await self.engine.read(caller, _portion, number, after)
-            goes_on = await self.engine.write(caller, _rebuild, rebuild, portion)
+            portion = await self.engine.read(
+                caller, lambda tx, *its: tx.upkeep.portion(*its), number, after
+            )
+            goes_on = await self.engine.write(
+                caller, lambda tx, *its: tx.upkeep.rebuild(*its), rebuild, portion
+            )
             after = portion.last
 
 
@@ -158,18 +164,6 @@ def _gone(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
         {"until": micros(until)},
     )
     return [ErasureId(id_) for (id_,) in rows]
-
-
-def _drift(tx: PostgresTransaction, area: int) -> int:
-    return tx.upkeep.drift(area)
-
-
-def _portion(tx: PostgresTransaction, area: int, after: MemoryId) -> Portion:
-    return tx.upkeep.portion(area, after)
-
-
-def _rebuild(tx: PostgresTransaction, number: int, portion: Portion) -> bool:
-    return tx.upkeep.rebuild(number, portion)
 
 
 def _sizes(tx: PostgresTransaction) -> Sizes:

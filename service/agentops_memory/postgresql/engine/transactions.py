@@ -277,7 +277,6 @@ class Transactions:
         return memory is not None and memory.areas.is_wanting
 
     def load(self, tenant: TenantId) -> None:
-        """Read into memory what prompts ask for."""
         schema = schema_of(tenant)
         areas = self._memory(schema).areas
         with areas.loading() as wanted:

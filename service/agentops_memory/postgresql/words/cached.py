@@ -76,7 +76,6 @@ class CachedAreas:
 
 
 def entry_of(stems: Stems, said: Columns) -> Entry:
-    """The entry of a memory that is indexed with these columns."""
     texts = stems.of_texts(said)
     counts: dict[str, int] = {}
     for field, words in enumerate(texts):
@@ -88,7 +87,6 @@ def entry_of(stems: Stems, said: Columns) -> Entry:
 
 
 def load(connection: Connection, areas: CachedGroups, wanted: Wanted, stems: Stems) -> None:
-    """Read an area into memory, as a snapshot has it."""
     begun = time.monotonic()
     row = connection.execute(
         "SELECT version, memories FROM areas WHERE area = :area", {"area": wanted.area}

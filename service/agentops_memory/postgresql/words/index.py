@@ -35,15 +35,12 @@ class Entry(NamedTuple):
 
 
 class Documents(Borrowing):
-    """The documents of one transaction."""
-
     def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
         super().__init__(connection, POSTGRESQL)
         self._features = features
         self._stems = stems
 
     def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
-        """Those of live memories."""
         if not ids:
             return {}
         given = f"(SELECT value FROM {self._sql.ids('given')})"
@@ -64,7 +61,6 @@ class Documents(Borrowing):
         )
 
     def entries(self, documents: Sequence[Document]) -> list[Entry]:
-        """The words of documents."""
         texts = [it for d in documents for it in (d.title, d.content, d.context, d.tags)]
         said = self._stems.of_texts(texts)
         each = (said[at : at + FIELDS] for at in range(0, len(said), FIELDS))
@@ -126,8 +122,6 @@ RULES = f"""(SELECT CASE WHEN count(*) = 0 THEN :rules END
 
 
 class Index(Table):
-    """The index of one transaction, as the record tables know it."""
-
     def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
         super().__init__(connection, POSTGRESQL)
         self._features = features
@@ -146,7 +140,7 @@ class Index(Table):
             return UNINDEXED_AREA, None
         row = place_of(self._connection, space.project) if space.traits.has_project else None
         return row or (
-            self._next_area(),
+            self._number("SELECT nextval('area_numbers')"),
             Groups(self._connection, self._sql).place(space.traits.index),
         )
 
@@ -303,7 +297,6 @@ class Index(Table):
                 self._drop_terms(area, forms)
 
     def take_postings(self, area: int, postings: Sequence[tuple[str, MemoryId]]) -> None:
-        """Take out stems of memories, each where it is."""
         for gone in _portions(postings, ROWS):
             self._execute(
                 """DELETE FROM postings p
@@ -367,9 +360,6 @@ class Index(Table):
     def forms(self, documents: Iterable[Document]) -> set[str]:
         words = {word for it in documents for word in plain_words(it.own)}
         return set(compared(self._stems, words).values()) - {""}
-
-    def _next_area(self) -> int:
-        return self._number("SELECT nextval('area_numbers')")
 
 
 def _portions(of: Sequence[T], size: int = BULK) -> Iterator[Sequence[T]]:

@@ -31,8 +31,6 @@ FEW = 2  # areas that are named one by one
 
 
 class Postings(Table):
-    """The postings of one transaction."""
-
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection, POSTGRESQL)
         self.end = inf  # of the monotonic clock, for what is done with rows here
@@ -42,7 +40,6 @@ class Postings(Table):
             raise TimedOut("Looking for words took too long.")
 
     def areas_of(self, number: int) -> list[int]:
-        """The areas of a group, without the global one."""
         return self._scalars(
             f"SELECT DISTINCT area FROM spaces WHERE partition = :number AND area > {GLOBAL_AREA}",
             number=number,
@@ -101,7 +98,6 @@ class Postings(Table):
         return rows.fetchall()
 
     def memories(self, areas: Sequence[int]) -> int:
-        """How many memories areas have in the index."""
         where, values = in_areas(areas)
         return self._number(f"SELECT coalesce(sum(memories), 0) FROM areas WHERE {where}", **values)
 
@@ -119,7 +115,6 @@ class Postings(Table):
         return dict(rows.fetchall())
 
     def having_all(self, number: int, stems: Sequence[str], *, own: bool) -> int:
-        """How many memories of a group have all of the stems."""
         owned = f"AND counts & {OWN} <> 0" * own
         return self._number(
             f"""SELECT count(*)
@@ -135,7 +130,6 @@ class Postings(Table):
         )
 
     def having_beginning(self, number: int, start: str, *, own: bool) -> int:
-        """How many memories of a group have a stem that begins with a text."""
         owned = f"AND counts & {OWN} <> 0" * own
         return self._number(
             f"""SELECT count(DISTINCT memory)
@@ -201,8 +195,6 @@ class KnownCounts:
 
 
 class Weights:
-    """A group in one transaction."""
-
     def __init__(
         self, postings: Postings, number: int, features: Features, known: KnownCounts
     ) -> None:

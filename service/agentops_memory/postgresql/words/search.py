@@ -44,8 +44,6 @@ from .terms import OWN, stored_term, unpacked
 
 
 class PostgresSpelling(Spelling):
-    """Corrections in one transaction."""
-
     def __init__(self, connection: Connection, visibility: Visibility, stems: Stems) -> None:
         super().__init__(visibility, stems)
         self._connection = connection
@@ -92,8 +90,6 @@ class PostgresSpelling(Spelling):
 
 
 class Source:
-    """The words of one transaction."""
-
     def __init__(
         self,
         connection: Connection,
@@ -144,7 +140,6 @@ class Source:
         return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)
 
     def stored(self, query: IndexQuery, number: int) -> StoredWords:
-        """What is found of a query in a group."""
         areas = self._areas(number, query.visible.spans[number])
         terms = query.terms
         stems = self._stems.of_texts([term.text for term in terms])
@@ -169,8 +164,6 @@ class Source:
 
 
 class Explanations:
-    """The parts of scores in one transaction."""
-
     def __init__(self, connection: Connection, source: Source, shown: Shown) -> None:
         self._connection = connection
         self._source = source

@@ -36,14 +36,11 @@ class Portion:
 
 
 class Upkeep(Table):
-    """The upkeep of one transaction's index."""
-
     def __init__(self, connection: Connection, index: Index) -> None:
         super().__init__(connection, POSTGRESQL)
         self._index = index
 
     def areas(self) -> list[int]:
-        """The areas that have words, or should."""
         return self._scalars(
             f"""SELECT area FROM areas
                  WHERE area >= {GLOBAL_AREA}
@@ -71,7 +68,6 @@ class Upkeep(Table):
         )
 
     def is_exact(self, area: int) -> bool:
-        """Whether an area holds just what the memories say, word for word."""
         self._index.flush()
         self._take_time()
         stored = _by_memory(
@@ -218,7 +214,6 @@ class Upkeep(Table):
         return False
 
     def fill(self, area: int) -> None:
-        """Make the words of an area that has none from the memories."""
         for documents in self._in_portions(area):
             self._index.put_in(documents, are_new=True)
 

@@ -34,7 +34,6 @@ class Subject:
     is_thorough: bool
 
     def fix(self, repair: Callable[..., str], *what: object) -> Fix:
-        """Does a repair of this file."""
         return partial(repair, self.path, self.features, *what)
 
 
@@ -62,7 +61,6 @@ def log_size(path: Path) -> int | None:
 
 
 def is_readable(database: sqlite3.Connection, table: str) -> bool:
-    """Whether SQLite can read a table and its indexes, page by page."""
     try:
         return not _reported(database, f'PRAGMA quick_check("{table}")')
     except sqlite3.DatabaseError as error:

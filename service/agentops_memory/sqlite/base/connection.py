@@ -108,7 +108,6 @@ def taken_damage(database: sqlite3.Connection) -> list[DamagedRow]:
 
 
 def read_only(database: sqlite3.Connection) -> None:
-    """Make every later write on this connection an error."""
     database.execute("PRAGMA query_only = ON")
 
 

@@ -44,7 +44,6 @@ def kept_copy(
 
 
 def draft_of(path: Path) -> Path:
-    """Where a copy is made, before it has its name."""
     return path.with_name(f"{path.name}.{SUFFIX}.part")
 
 

@@ -68,7 +68,6 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether the file is not as SQLite wrote it."""
     return primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -90,7 +89,6 @@ class Undecodable(RunAgain):
 
 
 def decoded(text: bytes | str) -> str:
-    """A text of the file, without what is no UTF-8."""
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 

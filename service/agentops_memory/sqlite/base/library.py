@@ -29,11 +29,6 @@ def without_memory_statistics() -> bool:
     return is_set
 
 
-def version() -> str:
-    """Which SQLite this is."""
-    return sqlite3.sqlite_version
-
-
 def lack() -> str:
     """What the library lacks that the service needs, in a sentence; nothing if it has all."""
     if sqlite3.sqlite_version_info < OLDEST:

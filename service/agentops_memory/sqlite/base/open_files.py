@@ -166,7 +166,6 @@ def _pages(database: sqlite3.Connection) -> int:
 
 
 def restarted(database: sqlite3.Connection) -> bool:
-    """Whether the log begins again from here."""
     with suppress(sqlite3.Error):  # a long read, or another process
         database.execute(f"PRAGMA busy_timeout = {TIMEOUT.total_seconds() * 1000:.0f}")
         (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
@@ -207,7 +206,6 @@ def opening(path: Path) -> Iterator[None]:
 
 @contextmanager
 def file_in_use(path: Path) -> Iterator[FileId]:
-    """Inside, there are connections to the file that is at the path now."""
     with _guard:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         found = os.fstat(descriptor)
@@ -251,7 +249,6 @@ def _close_unused() -> None:
 
 
 def descriptor_of(file: FileId) -> int:
-    """The descriptor that is open for as long as the file is in use."""
     with _guard:
         return next(descriptor for it, _, descriptor in _held if it == file)
 

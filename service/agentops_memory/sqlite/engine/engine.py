@@ -74,7 +74,6 @@ class Damage:
         self.known = KnownValues(str(path))
 
     def report_refusal(self, caller: Caller) -> None:
-        """Something was refused for it."""
         self.note(caller, is_intact=False)
         self.report(caller)
 
@@ -213,11 +212,9 @@ class SqliteMaintenance:
         return [copy.name for copy in copies_of(path)]
 
     async def drifts(self, caller: Caller) -> dict[int, int]:
-        """By how many rows each partition is out of line."""
         return {it: await self._drift(caller, it) for it in await self._partitions(caller)}
 
     async def is_exact(self, caller: Caller, number: int) -> bool:
-        """Whether a partition holds just what the memories say, word for word."""
         try:
             return await self._write(caller, lambda tx: tx.index.is_exact(number))
         except Damaged:

@@ -77,7 +77,6 @@ def files_of(path: Path) -> list[Path]:
 
 
 def require_new(path: Path, tenant: TenantId) -> None:
-    """Refuse with Conflict a tenant that has a database."""
     file = tenant_file(path, tenant)
     if file.exists():
         raise Conflict(f"The tenant {tenant} has a database already: {file}.")

@@ -79,7 +79,6 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """How many changes wait or are being made."""
         return len(self._queue)
 
     async def write(self, work: Change[T], lock_timeout: timedelta) -> T:
@@ -195,8 +194,6 @@ def alone(
     around: Around,
     database: sqlite3.Connection,
 ) -> Outcome:
-    """What came of work in a transaction of its own."""
-
     def run() -> object:
         with around() as note, change(database, deadline, check):
             batch = Pending(database, Partitions(database, is_alone=True))

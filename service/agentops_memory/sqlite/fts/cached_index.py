@@ -32,8 +32,6 @@ TOTALS = 1  # the row of FTS5's data that counts rows, and words by column
 
 
 class StoredGroup(SqliteTable):
-    """A partition in one transaction."""
-
     def __init__(self, connection: sqlite3.Connection, number: int) -> None:
         super().__init__(connection)
         self._partition = number
@@ -64,7 +62,6 @@ class StoredGroup(SqliteTable):
         return found
 
     def memories(self, area: int) -> int:
-        """How many memories of an area are in the index."""
         first, last = span_of(area)
         return self._number(
             f"""SELECT count(*)
@@ -103,7 +100,6 @@ class StoredGroup(SqliteTable):
 
 
 def entry_of(stems: Stems, said: Columns) -> Entry:
-    """The entry of a memory that is indexed with these columns."""
     return _entry(stems.of_texts(said))
 
 

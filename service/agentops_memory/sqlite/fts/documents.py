@@ -42,15 +42,12 @@ Row = tuple[int, str, str, str, str]
 
 
 class Documents(SqliteTable, Borrowing):
-    """The documents of one transaction."""
-
     def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
         super().__init__(connection)
         self._partitions = partitions
         self.writes = IndexWrites()
 
     def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
-        """Those of live memories."""
         documents = {}
         for id_ in ids:
             # By its space, too: the view reads along spaces, and would look into each of them.
@@ -136,7 +133,6 @@ class Terms(SqliteTable):
                 known |= said
 
     def forget(self) -> None:
-        """Remember nothing of what is there."""
         self._known.clear()
 
     def update(self, old: Document | None, new: Document | None) -> None:
@@ -151,7 +147,6 @@ class Terms(SqliteTable):
         self._remove(area, "\n".join(document.own for document in documents), "")
 
     def merge(self, area: int, into: int) -> None:
-        """Let the terms of an area be another's."""
         self._known.clear()
         self._execute(
             """INSERT INTO terms (area, length, term)
@@ -165,7 +160,6 @@ class Terms(SqliteTable):
         self._execute("DELETE FROM terms WHERE area = :area", area=area)
 
     def are_exact(self, partition: int) -> bool:
-        """Whether the terms of a partition's projects are those of their memories."""
         row = self._execute(
             f"""  WITH kept AS (SELECT area, length, term FROM terms WHERE area IN ({AREAS})),
                        afresh AS MATERIALIZED ({TERMS} WHERE area IN ({AREAS}))
@@ -177,11 +171,9 @@ class Terms(SqliteTable):
         return row.fetchone() is None
 
     def rebuild(self, partition: int) -> None:
-        """Find the terms of a partition's projects again."""
         self._rebuild(f"WHERE area IN ({AREAS})", partition=partition)
 
     def rebuild_all(self) -> None:
-        """Find all terms again."""
         self._rebuild("")
 
     def _forms(self, words: Collection[str]) -> Mapping[str, str]:
@@ -267,7 +259,6 @@ class Pending(SqliteTable):
 
     @property
     def writes(self) -> IndexWrites:
-        """What was written into the index."""
         return self.documents.writes
 
     def mark(self) -> Mark:

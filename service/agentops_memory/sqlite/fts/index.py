@@ -121,7 +121,6 @@ class Index(SqliteTable):
         return self._partitions.is_exact(partition) and self._terms.are_exact(partition)
 
     def rebuild(self, partition: int) -> None:
-        """Fill it again from the memories."""
         self._pending.require_own_rules()
         self.flush()
         self._partitions.rebuild(partition)
@@ -159,7 +158,6 @@ class Index(SqliteTable):
         return False
 
     def recreate_all(self) -> None:
-        """Make every partition again, and the terms."""
         self.flush()
         self._partitions.drop_all()
         self._execute("UPDATE spaces SET partition = NULL")
@@ -240,7 +238,6 @@ class Index(SqliteTable):
 
 
 def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
-    """Whether the index was made by these rules."""
     row: tuple[str] | None = database.execute("SELECT rules FROM index_rules").fetchone()
     return row == (rules,)
 

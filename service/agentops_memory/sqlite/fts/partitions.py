@@ -25,17 +25,14 @@ OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those th
 
 
 def table(number: int) -> str:
-    """The full-text table of a partition."""
     return f"memories_fts_{number}"
 
 
 def stored_of(number: int) -> list[str]:
-    """The tables in which FTS5 keeps a partition."""
     return [f"{table(number)}_{part}" for part in ("data", "idx", "docsize", "config")]
 
 
 def text_of(number: int) -> str:
-    """The view of the text that a partition holds."""
     return f"memory_text_{number}"
 
 
@@ -44,7 +41,6 @@ MERGES = {"usermerge": 2, "crisismerge": 6}
 
 
 def versions_of(database: sqlite3.Connection) -> dict[int, int]:
-    """The version of each partition."""
     return dict(database.execute("SELECT number, version FROM partitions").fetchall())
 
 
@@ -79,7 +75,6 @@ class Partitions(SqliteTable, Groups):
             self._make(number)
 
     def is_made(self, number: int) -> bool:
-        """Whether there is a partition with this number."""
         return self._exists("SELECT 1 FROM partitions WHERE number = :number", number=number)
 
     def has(self, area: int) -> bool:
@@ -103,7 +98,6 @@ class Partitions(SqliteTable, Groups):
         self._by_area.clear()
 
     def assign(self, area: int, number: int) -> None:
-        """Let an area lie in this partition from now on."""
         self._by_area.clear()
         self._execute(
             "UPDATE spaces SET partition = :number WHERE area = :area", number=number, area=area
@@ -120,20 +114,17 @@ class Partitions(SqliteTable, Groups):
         )
 
     def rebuild(self, number: int) -> None:
-        """Fill a partition again from the memories."""
         name = table(number)
         self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
         self.new_version(number)
 
     def new_version(self, number: int) -> int:
-        """Let a partition have another version, since what it holds has changed."""
         return self._number(
             "UPDATE partitions SET version = version + 1 WHERE number = :number RETURNING version",
             number=number,
         )
 
     def is_readable(self, number: int) -> bool:
-        """Whether what a partition stores can be read, page by page."""
         return all(is_readable(self._connection, name) for name in stored_of(number))
 
     def recreate(self, number: int) -> None:
@@ -268,10 +259,7 @@ class Level:
 
 
 class Segments(SqliteTable):
-    """The segments of partitions in one transaction."""
-
     def levels(self, number: int) -> list[Level]:
-        """The levels of a partition, the newest segments first."""
         ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
         return _levels(record)
 
@@ -330,8 +318,6 @@ class Purge:
 
 
 class Purges(SqliteTable):
-    """The purges of one transaction."""
-
     def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
         super().__init__(connection)
         self._partitions = partitions

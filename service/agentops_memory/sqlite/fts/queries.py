@@ -15,10 +15,7 @@ from .partitions import OWN_COLUMNS, table
 
 
 class Scores(SqliteTable):
-    """The scores of one transaction."""
-
     def best(self, query: IndexQuery, number: int) -> list[list[Scored]]:
-        """The best of each sentence in a partition, best first."""
         sentences: list[list[Scored]] = [[] for _ in query.sentence_weights]
         found = self._execute(_sentences(query, number), **_parameters(query, number))
         for at, id_, score in found:
@@ -73,7 +70,6 @@ def matches(query: IndexQuery) -> tuple[str, ...]:
 
 
 def weighted(name: str, weights: tuple[float, ...]) -> str:
-    """The score of a row of a full-text table."""
     return f"bm25({name}, {', '.join(map(str, weights))})"
 
 
@@ -116,7 +112,6 @@ def _all_of(pieces: Iterable[Piece]) -> str:
 
 
 def any_of(terms: Iterable[Term]) -> str:
-    """Matches where any term is."""
     return " OR ".join(map(_term, terms))
 
 

@@ -90,7 +90,6 @@ class AloneScores(SqliteTable):
         return [self._rows[place, it] for it in texts]
 
     def count(self, place: Range) -> int:
-        """How many rows there are in a range."""
         number, first, last = place
         return self._number(
             f"SELECT count(*) FROM {table(number)}_docsize WHERE id BETWEEN :first AND :last",
@@ -99,7 +98,6 @@ class AloneScores(SqliteTable):
         )
 
     def lengths(self, number: int, rows: Iterable[int]) -> list[int]:
-        """How many words each of some rows has."""
         found = self._execute(
             f"""SELECT d.sz
                   FROM {self._sql.ids("given")}
@@ -129,8 +127,6 @@ class AloneScores(SqliteTable):
 
 
 class Found:
-    """The rows that have any of the terms of a query."""
-
     def __init__(self, scores: AloneScores, ranges: Sequence[Range], terms: Sequence[Term]) -> None:
         self.memories: list[MemoryId] = []
         self.norms: list[float] = []
@@ -180,8 +176,6 @@ def _text(term: Term) -> str:
 
 
 class Explanations(SqliteTable):
-    """The parts of scores in one transaction."""
-
     def __init__(self, connection: sqlite3.Connection, scores: Scores) -> None:
         super().__init__(connection)
         self._scores = scores
@@ -245,8 +239,6 @@ def _match(tier: Tier, term: Term) -> str:
 
 
 class SqliteSpelling(Spelling):
-    """Corrections in one transaction."""
-
     def __init__(
         self, connection: sqlite3.Connection, visibility: Visibility, cached: CachedIndex
     ) -> None:
@@ -321,8 +313,6 @@ AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words 
 
 
 class SqliteSearch(Search):
-    """Recall in one transaction."""
-
     def __init__(
         self,
         connection: sqlite3.Connection,

@@ -42,19 +42,10 @@ class Strays:
         ((count,),) = database.execute(f"SELECT count(*) FROM {self.table} WHERE {self.where}")
         return int(count)
 
-    def put_right(self, database: sqlite3.Connection) -> None:
-        database.execute(self.repair.format(self.table, self.where))
-
 
 def strays_of(database: sqlite3.Connection) -> list[str]:
-    """What there is of them, as parts of a sentence."""
     counts = {it.what: it.count(database) for it in _STRAYS}
     return [f"{count:,} {what}" for what, count in counts.items() if count]
-
-
-def put_strays_right(database: sqlite3.Connection) -> None:
-    for strays in _STRAYS:
-        strays.put_right(database)
 
 
 def _not_of(newer: str, older: str, may_be_linked: str) -> str:
@@ -171,7 +162,8 @@ def put_right(path: Path, features: Features) -> str:
     with _repairing(path, features) as database:
         copy = kept_copy(path, contents, MENDED)
         found = strays_of(database)
-        put_strays_right(database)
+        for strays in _STRAYS:
+            database.execute(strays.repair.format(strays.table, strays.where))
     return f"Put right: {'; '.join(found)}. A copy of the file as it was is {copy}."
 
 

@@ -66,8 +66,6 @@ class FreeSpace:
 
 
 class WalkState(Enum):
-    """What came of a step."""
-
     HELD_BACK = auto()
     MORE = auto()
     DONE = auto()
@@ -159,7 +157,6 @@ class _WalFile:
             return b""
 
     def pages(self) -> Iterator[int]:
-        """The numbers of the pages in the log."""
         with self._path.open("rb") as log:
             header = log.read(LOG_HEADER)
             (size,), salt = struct.unpack_from(">I", header, 8), header[16:24]

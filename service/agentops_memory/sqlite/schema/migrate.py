@@ -271,7 +271,6 @@ def is_used(database: sqlite3.Connection) -> bool:
 
 
 def newest_format() -> int:
-    """The newest format of a file that this program knows."""
     return len(scripts())
 
 

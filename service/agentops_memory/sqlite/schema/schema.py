@@ -22,8 +22,6 @@ ERASED = "the tenant was erased"  # stands in the triggers of a tenant that is b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What a schema lacks, has otherwise, and has beyond what it should."""
-
     missing: Mapping[Part, str]  # with the statement that makes it
     changed: frozenset[Part]
     further: Mapping[Part, str]
@@ -69,7 +67,6 @@ def tables(database: sqlite3.Connection) -> Iterator[str]:
 
 
 def ordinary_indexes(database: sqlite3.Connection) -> dict[str, str]:
-    """The indexes that a statement made, each with it."""
     return dict(
         database.execute(
             "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
