@@ -38,7 +38,7 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (69_256, 46_000),
+    "lines": (69_050, 46_000),
     "files": (388, 180),
     "types of a noun": (7, 4),
     "places of an optional field": (23, 5),
