@@ -20,7 +20,7 @@ _LISTS = "Listed|Found|Deleted|One"
 # A field of an agent's entry, of a memory, and of a commitment, each of them optional.
 FIELDS = ("priority", "topic_key", "fired_at")
 # Not counted: migrations, examples of documentation, and programs beside the service.
-_BESIDE = re.compile(r"_client/|/schema/|/docs_page/|/cli/|/seams/")
+_BESIDE = re.compile(r"_client/|/schema/|/docs_page/|/cli/")
 
 _PORTS = ("Protocol", "ABC")
 _DATA = ("BaseModel", "Record", "NamedTuple", "TypedDict", "Protocol")
