@@ -15,7 +15,7 @@ from ..memory.model.access import Caller, Role
 from ..memory.model.erasure import UNKNOWN_COPIES, Erasure, ErasureId, Receipt
 from ..memory.model.kinds import ErasureKind
 from ..memory.model.memory import MemoryId
-from ..memory.model.space import NO_PROJECT, MemoryRef
+from ..memory.model.space import NO_PROJECT
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.receipts import ReceiptTable
 from ..memory.sql.rows import micros, tag_array, tag_tuple
@@ -24,8 +24,8 @@ from ..recall.text.ids import Uids
 from ..recall.text.json_words import stored_object
 from .entries import ALL, Method
 from .pass_records import Forgotten, Found
-from .refs import JsonObject, Offset, Snapshot, Turns, put_by, there, undeleted_at
-from .runs import Recorded, RunEventType, RunTable, payload_text
+from .refs import JsonObject, Offset, Turns, put_by, there
+from .runs import FORGOTTEN, Recorded, RunEventType, RunTable, payload_text
 
 SUBJECT = "subject:"  # and whom an entry is about
 
@@ -56,20 +56,6 @@ _IN_REF = f"""SELECT e.memory_id
                   JOIN ref_entries e ON e.space_id = f.space_id AND e.deleted_after {{}}
                  WHERE f.ref = :subject AND {_ASKED}"""
 
-FORGOTTEN = "forgotten:"  # how refs are called whose names are
-
-# Whether anything was in a ref by then, in the order in which it is soonest found.
-_KNOWN = " UNION ALL ".join(
-    f"""SELECT 1
-          FROM refs f
-          JOIN {rows} e ON e.space_id = f.space_id {which}
-         WHERE f.ref = :ref AND e.memory_id <= :high"""
-    for rows, which in (
-        ("ref_entries", "AND e.deleted_after IS NULL"),
-        ("ref_losses", ""),
-        ("ref_entries", "AND e.deleted_after IS NOT NULL"),
-    )
-)
 
 # What was put later has a higher id, so that what was made of others stands before these.
 _GOING = f"""WITH RECURSIVE going (id) AS (
@@ -145,21 +131,6 @@ class SubjectTable(Table):
         alias = f"{FORGOTTEN}{self._uids.make(self._now)}"
         self._execute("UPDATE refs SET ref = :alias WHERE ref = :ref", alias=alias, ref=subject)
         return alias
-
-    def may_have_been(self, ref: MemoryRef, at: Snapshot) -> bool:
-        """Whether a ref of which nothing is known then may be one whose name is forgotten."""
-        given: dict[str, object] = {"ref": ref, "high": at.high}
-        is_known = self._exists(_KNOWN, **given)
-        return not is_known and self._exists(
-            f"""SELECT 1
-                  FROM refs f
-                  JOIN ref_losses l ON l.space_id = f.space_id
-                 WHERE f.ref >= '{FORGOTTEN}' AND f.ref < '{FORGOTTEN[:-1]};'
-                       AND l.memory_id <= :high AND {undeleted_at("l")}
-                 LIMIT 1""",
-            offset=at.offset,
-            **given,
-        )
 
     def naming(self, subject: str, after: Offset) -> Sequence[Offset]:
         """Events after one that may tell of the subject, in order."""
