@@ -32,7 +32,8 @@ WARNINGS = "missing_auth,validation_mismatch,missing_deserializer,unsupported_re
 
 # What a client of agents' memory knows. No schema says that an entry which is not semantic is of
 # some agent, that a list of agents names none of them twice, or which entry there is; nor that an
-# entry of a ref has one kind of end, still to come, and which runs and entries it may name.
+# entry of a ref has one kind of end, still to come, which runs and entries it may name, and that a
+# branch begins at an event.
 KNOWN = """
 [parameters]
 "header.X-Agent-ID" = "ada"
@@ -50,6 +51,7 @@ include-path = [
     "/v1/host/agentops-memory/compact",
     "/v1/host/agentops-memory/distill",
     "/v1/host/agentops-memory/index",
+    "/v1/host/agentops-memory/runs/{runId}/fork",
 ]
 warnings = false
 """
