@@ -187,7 +187,7 @@ def test_a_command_whose_output_is_not_read_ends_all_the_same(tmp_path: Path) ->
         service.save("x" * 50_000)
         for number in range(9):
             service.save(f"{number}" * 50_000)
-    hasty = "from agentops_memory.cli import main, process; process.TIMEOUT = 1; main()"
+    hasty = "from agentops_memory.cli import main, program; program.TIMEOUT = 1; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", hasty, "export"],
         env=environment({**storage_at(tmp_path / "memory.db"), "PYTHONUNBUFFERED": ""}),
