@@ -183,7 +183,9 @@ class Wiring:
                     )
                 ),
                 passes=count(self._passes(engine, on_erased, on_due)),
-                forgetting=Forgetting(engine=engine, audit=audit, on_erased=on_erased),
+                forgetting=Forgetting(
+                    engine=engine, redaction=self.redaction, audit=audit, on_erased=on_erased
+                ),
                 proposals=count(Proposals(engine=engine, redaction=self.redaction, audit=audit)),
                 redaction=self.redaction,
                 clock=self.clock,

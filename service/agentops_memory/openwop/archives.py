@@ -31,15 +31,16 @@ from .adapter import removed
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
 from .pass_records import (
     ArchiveDraft,
-    Distilled,
+    DistilledObject,
     Inputs,
     Link,
     Pass,
-    PassDone,
+    PassEvent,
     PassKind,
+    PassObject,
     PassTable,
     Trigger,
-    Undone,
+    UndonePass,
 )
 from .refs import (
     ARCHIVE,
@@ -439,7 +440,7 @@ def _source(entry: RefEntry) -> Source:
 
 def put_archive(
     tx: Transaction, draft: ArchiveDraft | None, which: Inputs, is_current: IsCurrent
-) -> Distilled:
+) -> DistilledObject:
     """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
     tx.caller.require_refs()
     if draft is None or not is_current():
@@ -468,12 +469,11 @@ def put_archive(
         told["distillation"] = spent
     tx[RunTable].tell(run, RunEventType.COMPACTED, told)
     tx[RunTable].end(run, RunStatus.COMPLETED)
-    return Distilled(
-        run=run.id,
-        type=RunEventType.COMPACTED,
-        payload=told,
-        checksum=sha256_of(entry.content),
-        is_new=held is None,
+    return DistilledObject(
+        run_id=run.id,
+        event=PassEvent(type=RunEventType.COMPACTED.value, payload=told),
+        archive_checksum=sha256_of(entry.content),
+        created=held is None,
     )
 
 
@@ -487,35 +487,37 @@ def _put(tx: Transaction, draft: ArchiveDraft, run: RunId) -> RefEntry:
     return entry
 
 
-def ids_of_archive(done: Distilled) -> Ids:
-    return {"run": done.run, "checksum": done.checksum, "is_new": int(done.is_new)}
+def ids_of_archive(done: DistilledObject) -> Ids:
+    return {"run": done.run_id, "checksum": done.archive_checksum, "is_new": int(done.created)}
 
 
 def archive_again(
     tx: Transaction, ids: Ids, _: ArchiveDraft | None, __: Inputs, ___: IsCurrent
-) -> Distilled:
+) -> DistilledObject:
     """What was answered, as the log has it."""
     done = done_again(tx, RunId(str(ids["run"])))
     checksum, is_new = str(ids["checksum"]), bool(ids["is_new"])
-    return Distilled(
-        run=done.run, type=done.type, payload=done.payload, checksum=checksum, is_new=is_new
+    return DistilledObject(
+        run_id=done.run_id, event=done.event, archive_checksum=checksum, created=is_new
     )
 
 
-def done_again(tx: Transaction, run: RunId) -> PassDone:
+def done_again(tx: Transaction, run: RunId) -> PassObject:
     """What the log has of a pass; AnswerLost if that is gone."""
     tx.caller.require_refs()
     known = tx[RunTable].get(run)
     event = None if known is None else tx[RunTable].event(known, 1)
     if event is None:
         raise AnswerLost
-    return PassDone(run=run, type=event.type, payload=event.payload)
+    # Validated here: a log that is damaged may have an event of another type, and is AnswerLost.
+    told = PassEvent.model_validate({"type": event.type.value, "payload": event.payload})
+    return PassObject(run_id=run, event=told)
 
 
 # The undo of a pass: all of it, or nothing.
 
 
-def undo_pass(tx: Transaction, run: RunId) -> Undone:
+def undo_pass(tx: Transaction, run: RunId) -> UndonePass:
     """Bring back what a pass has replaced, and take away what it has written."""
     tx.caller.require_refs()
     done = _undoable(tx, run)
@@ -523,7 +525,7 @@ def undo_pass(tx: Transaction, run: RunId) -> Undone:
     for memory in done.written:
         removed(tx, memory)
     tx[RunTable].record(RunEventType.UNDONE, [Recorded({"runId": run}, (done.ref,))])
-    return Undone(run=run, restored=tx[PassTable].restored(done), removed=len(done.written))
+    return UndonePass(run_id=run, restored=tx[PassTable].restored(done), removed=len(done.written))
 
 
 def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | None) -> bool:
@@ -539,10 +541,10 @@ def _undoable(tx: Transaction, run: RunId) -> Pass:
     return done
 
 
-def ids_of_undone(undone: Undone) -> Ids:
+def ids_of_undone(undone: UndonePass) -> Ids:
     return {"restored": undone.restored, "removed": undone.removed}
 
 
-def undone_again(tx: Transaction, ids: Ids, run: RunId) -> Undone:
+def undone_again(tx: Transaction, ids: Ids, run: RunId) -> UndonePass:
     tx.caller.require_refs()
-    return Undone(run=run, restored=int(ids["restored"]), removed=int(ids["removed"]))
+    return UndonePass(run_id=run, restored=int(ids["restored"]), removed=int(ids["removed"]))

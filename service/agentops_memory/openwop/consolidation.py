@@ -20,7 +20,7 @@ from .archives import MOST_NAMED, REPLACEABLE, Resting, done_again, first_end, u
 from .commitments import arm
 from .conditions import conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
-from .pass_records import Inputs, Link, Merge, Pass, PassDone, PassTable, Trigger
+from .pass_records import Inputs, Link, MergeBody, Pass, PassEvent, PassObject, PassTable, Trigger
 from .refs import IsCurrent, MemoryChanged, RefEntryId, Screen, ScreenOutdated, stable_id
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 from .subjects import SubjectTable, subjects
@@ -28,7 +28,6 @@ from .subjects import SubjectTable, subjects
 STEP = 200  # links of one transaction; puts wait for it
 MOST_CONSOLIDATED = 10_000  # entries of a consolidation
 MOST_CONSOLIDATED_BYTES = 16 * 1024 * 1024
-MOST_MERGED = range(2, 101)  # entries that a host makes one
 KEY = "key:"  # and which fact an entry states
 INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
 """How tags begin that tell where an entry comes from, not what it says."""
@@ -209,11 +208,14 @@ def _screened(entry: RefEntry, screen: Screen) -> RefEntry:
     return entry.model_copy(update={"content": content, "tags": tags})
 
 
-def screened_merge(screen: Screen, merge: Merge) -> Merge:
-    return screen.draft(merge)
+def screened_merge(screen: Screen, merge: MergeBody) -> MergeBody:
+    content, tags = screen.content(merge.content), list(screen.tags(merge.tags))
+    return merge.model_copy(update={"content": content, "tags": tags})
 
 
-def merged_entries(tx: Transaction, ref: MemoryRef, merges: Sequence[Merge]) -> Sequence[RefEntry]:
+def merged_entries(
+    tx: Transaction, ref: MemoryRef, merges: Sequence[MergeBody]
+) -> Sequence[RefEntry]:
     """What a host wants merged, as far as it is there."""
     ids = (id_ for merge in merges for id_ in merge.ids)
     return [found for id_ in ids if (found := tx[RefTable].get(ref, id_))]
@@ -230,7 +232,7 @@ def with_secrets(entries: Sequence[RefEntry], screen: Screen) -> Collection[Memo
 def begin_pass(
     tx: Transaction,
     ref: MemoryRef,
-    merges: Sequence[Merge],
+    merges: Sequence[MergeBody],
     with_secrets: Collection[MemoryId],
     screen: Screen,
     is_current: IsCurrent,
@@ -285,7 +287,7 @@ def take_step(tx: Transaction, begun: Begun, step: Step, is_current: IsCurrent) 
     return begun
 
 
-def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassDone:
+def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassObject:
     """End a pass with the event that tells of it (RFC 0068)."""
     if begun is None:
         raise MemoryChanged  # the answer under the idempotency key is over its time
@@ -301,10 +303,11 @@ def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassD
     tx[RunTable].tell(run, RunEventType.CONSOLIDATED, told)
     tx[RunTable].end(run, RunStatus.COMPLETED)
     tx[PassTable].looked_at(begun.ref, begun.newest)
-    return PassDone(run=run.id, type=RunEventType.CONSOLIDATED, payload=told)
+    event = PassEvent(type=RunEventType.CONSOLIDATED.value, payload=told)
+    return PassObject(run_id=run.id, event=event)
 
 
-def finished_again(tx: Transaction, ids: Ids, _: Begun | None, __: Trigger) -> PassDone:
+def finished_again(tx: Transaction, ids: Ids, _: Begun | None, __: Trigger) -> PassObject:
     return done_again(tx, RunId(str(ids["run"])))
 
 
@@ -328,7 +331,7 @@ def _note(tx: Transaction, run: Run, begun: Begun) -> None:
     tx[PassTable].put(Pass(run=run, ref=begun.ref, written=begun.written, replaced=replaced))
 
 
-def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: Merge) -> Sequence[RefEntry]:
+def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: MergeBody) -> Sequence[RefEntry]:
     """What a host wants merged; MemoryChanged for what is not there, BadFields for what may not."""
     found = merged_entries(tx, ref, [merge])
     memories = [it.memory for it in found]
@@ -343,7 +346,7 @@ def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: Merge) -> Seque
 
 
 def _merged(
-    tx: Transaction, run: Run, merge: Merge, sources: Sequence[RefEntry], screen: Screen
+    tx: Transaction, run: Run, merge: MergeBody, sources: Sequence[RefEntry], screen: Screen
 ) -> MemoryId:
     """Put the entry that stands for its sources from now on; it is about whom they are about."""
     tags = tuple(dict.fromkeys((*merge.tags, *screen.tags(subjects(sources[0].tags)))))

@@ -6,16 +6,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from ..memory.model.erasure import ErasureId
+from pydantic import AfterValidator, BaseModel, Field
+
+from ..http.faults import fault
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..memory.sql.rows import MOST, count, instant, micros, tag_array, tag_tuple
 from ..memory.sql.table import Dialect, Table
+from ..recall.text.normalization import sha256_of
+from ..record import CamelRecord, Milliseconds
 from .entries import ENTRY, ListedRef, Method, RefEntry, entry_of
-from .refs import JsonObject, RefEntryId, superseded, there
-from .runs import RUN, Run, RunEventType, RunId, RunKind, run_of
+from .fields import CAMEL, ContentText, EntryName, Tags
+from .refs import RefEntryId, superseded, there
+from .runs import RUN, Run, RunKind, run_of
+
+MOST_MERGED = range(2, 101)  # entries that a host makes one
 
 
 class PassKind(StrEnum):
@@ -53,13 +60,23 @@ class ArchiveDraft:
         return len(self.content.encode())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merge:
-    """Entries that a host wants to be one, and what it says."""
+def _each_once(ids: list[str]) -> list[str]:
+    if len(set(ids)) < len(ids):
+        raise fault("must name each entry once")
+    return ids
 
-    ids: tuple[RefEntryId, ...]
-    content: str
-    tags: tuple[str, ...] = ()
+
+class MergeBody(BaseModel):
+    """Entries that become one, and what it says."""
+
+    model_config = CAMEL
+    ids: Annotated[
+        list[EntryName],
+        Field(min_length=MOST_MERGED.start, max_length=MOST_MERGED.stop - 1),
+        AfterValidator(_each_once),
+    ]
+    content: ContentText
+    tags: Tags = []
 
 
 class Link(NamedTuple):
@@ -80,60 +97,55 @@ class Pass:
     is_undone: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassDone:
-    """The run of a pass, and the event that tells of it."""
+class PassEvent(CamelRecord):
+    """The event that tells of a pass."""
 
-    run: RunId
-    type: RunEventType
-    payload: JsonObject
-    redacted: int = 0  # secrets removed
+    type: Literal["memory.compacted", "agent.memory.consolidated"]
+    payload: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distilled(PassDone):
-    """The outcome of a distillation: the SHA-256 of the archive, and whether it is new."""
+class PassObject(CamelRecord):
+    """A pass that was made: its run, and the event that tells of it."""
 
-    checksum: str
-    is_new: bool
+    run_id: str
+    event: PassEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undone:
-    """What an undo did: entries that stand for themselves again, and entries that are gone."""
+class DistilledObject(PassObject):
+    """The same of a distillation; `created` is false where the archive was there."""
 
-    run: RunId
+    archive_checksum: str
+    created: bool
+
+
+class UndonePass(CamelRecord):
+    """What an undo has brought back, and taken away."""
+
+    run_id: str
     restored: int
     removed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
-    """An archive as the index of a ref tells of it."""
+class IndexedArchive(CamelRecord):
+    """An archive: of how many entries it was made, and when these were put."""
 
-    entry: RefEntry
-    sources: int
-    first_at: datetime  # when the first source was put
-    last_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveIndex:
-    """The live archives of a ref, newest first, and how many there are."""
-
-    archives: Sequence[Archive]
-    total: int
+    memory_ref: str
+    memory_id: str
+    archive_checksum: str
+    entry_count: int
+    from_: Milliseconds = Field(alias="from")
+    to: Milliseconds
+    created_at: Milliseconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forgotten:
-    """What was erased of a subject; no receipt where there was nothing, or nothing was done."""
+class MemoryIndex(CamelRecord):
+    """`MEMORY-INDEX.json`: the live archives of a ref, newest first, without their content."""
 
-    entries: int = 0
-    archives: int = 0
-    restored: int = 0  # entries of others that stand for themselves again
-    commitments: int = 0
-    erasure: ErasureId | None = None
+    version: Literal[1]
+    archive_checksum: str | None = None
+    entry_count: int
+    updated_at: Milliseconds | None = None
+    archives: list[IndexedArchive]
 
 
 class Inputs(NamedTuple):
@@ -143,13 +155,16 @@ class Inputs(NamedTuple):
     replaceable: bool = False  # those alone that another may stand for: no pinned or awaited ones
 
 
-class Found(NamedTuple):
-    """What is to be erased of a subject, and what comes of that."""
-
-    entries: Sequence[MemoryId]  # what was made of others before these
-    archives: int  # how many of them are archives
-    restored: int  # entries of others that stand for themselves then
-    commitments: int
+def memory_index(archives: list[IndexedArchive], total: int) -> MemoryIndex:
+    """The index of these archives, of so many in all."""
+    newest = archives[0] if archives else None
+    return MemoryIndex(
+        version=1,
+        archive_checksum=newest.archive_checksum if newest else None,
+        entry_count=total,
+        updated_at=newest.created_at if newest else None,
+        archives=archives,
+    )
 
 
 @dataclass(eq=False)
@@ -389,7 +404,7 @@ class PassTable(Links):
             **{"pass": done.run.number, **self._at},
         )
 
-    def index(self, ref: MemoryRef, limit: int) -> ArchiveIndex:
+    def index(self, ref: MemoryRef, limit: int) -> MemoryIndex:
         """The live archives of the ref."""
         live = f"""FROM refs f
                   {self._sql.leads} archives a ON a.space_id = f.space_id
@@ -410,16 +425,19 @@ class PassTable(Links):
             **given,
         )
         archives = [
-            Archive(
-                entry=entry_of(row),
-                sources=count(sources),
-                first_at=instant(first),
-                last_at=instant(last),
+            IndexedArchive(
+                memory_ref=ref,
+                memory_id=entry.id,
+                archive_checksum=sha256_of(entry.content),
+                entry_count=count(sources),
+                from_=instant(first),
+                to=instant(last),
+                created_at=entry.created_at,
             )
             for *row, sources, first, last in rows
+            for entry in [entry_of(row)]
         ]
-        total = self._number(f"SELECT count(*) {live}", **given)
-        return ArchiveIndex(archives=archives, total=total)
+        return memory_index(archives, self._number(f"SELECT count(*) {live}", **given))
 
     def changed(self, after: MemoryRef, limit: int) -> Sequence[MemoryRef]:
         """Refs to which something was put since a pass has looked at all of each."""

@@ -7,15 +7,25 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, Field, model_validator
 
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Refusal
+from ..http.bodies import WRITTEN
+from ..http.faults import fault_of
+from ..http.paging import instant as parsed
+from ..http.protocol import Operation
 from ..memory.idempotency import IdempotentRequest, idempotent, is_due
 from ..memory.model.access import Caller, Role
 from ..memory.model.space import MemoryRef
+from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
 from ..recall.text.instants import whole_milliseconds
+from ..telemetry import Cut, annotate
+from .api import BASE, LONGEST_IN_SPAN, Param, Query, op
 from .archives import (
     MOST_TOKENS,
     REPLACEABLE,
@@ -48,17 +58,19 @@ from .consolidation import (
     with_secrets,
 )
 from .entries import RefEntry
+from .fields import CAMEL, ContentText, MemoryRefText, Zoned
 from .pass_records import (
     ArchiveDraft,
-    ArchiveIndex,
-    Distilled,
+    DistilledObject,
     Inputs,
-    Merge,
-    PassDone,
+    MemoryIndex,
+    MergeBody,
     PassKind,
+    PassObject,
     PassTable,
     Trigger,
-    Undone,
+    UndonePass,
+    memory_index,
 )
 from .refs import (
     IsCurrent,
@@ -75,12 +87,80 @@ from .refs import (
 from .runs import RunId
 
 TRIES = 3  # of a pass whose sources change meanwhile
+MOST_MERGES = 100
 MOST_INDEXED = 200  # archives of an index
 MOST_CHANGED = 200  # refs of one look for those that have changed
 
 DONE, UNCHANGED, REFUSED = "done", "unchanged", "refused"
 
 Made = Callable[[Screen], Awaitable[ArchiveDraft]]
+
+
+class CompactBody(BaseModel):
+    """A ref whose oldest entries an archive takes the place of."""
+
+    model_config = CAMEL
+    memory_ref: MemoryRefText
+    content: ContentText | None = None
+    keep_sources: bool = False
+
+
+class DistillBody(BaseModel):
+    """A ref whose entries an archive tells of, within a budget of tokens."""
+
+    model_config = CAMEL
+    memory_ref: MemoryRefText
+    token_budget: Annotated[int, Field(ge=1)] | None = None
+    content: ContentText | None = None
+    recursive: bool = False
+    expires_at: Zoned | None = None
+
+
+class ConsolidateBody(BaseModel):
+    """A ref whose entries are to stand for what they say, too."""
+
+    model_config = CAMEL
+    memory_ref: MemoryRefText
+    merges: Annotated[list[MergeBody], Field(max_length=MOST_MERGES)] = []
+
+    @model_validator(mode="after")
+    def _together(self) -> "ConsolidateBody":
+        ids = [it for merge in self.merges for it in merge.ids]
+        if len(set(ids)) < len(ids):
+            raise fault_of("merges", "must name each entry once")
+        return self
+
+
+def operations(passes: "Passes") -> Sequence[Operation]:
+    """Those that make passes, undo one, and show what is archived."""
+    return (
+        op("POST", f"{BASE}/compact", "compact",
+           "Put an archive in the place of the oldest entries of a ref.",
+           passes.compact, role=Role.WRITER, body=CompactBody, answer=PassObject,
+           headers=WRITTEN, refusals=(409,)),
+        op("POST", f"{BASE}/distill", "distill",
+           "Put an archive of the entries of a ref within a budget; these stay.",
+           passes.distill, role=Role.WRITER, body=DistillBody, answer=DistilledObject,
+           headers=WRITTEN, refusals=(409, 422)),
+        op("POST", f"{BASE}/consolidate", "consolidate",
+           "Let entries of a ref stand for what they say, too; no word is lost.",
+           passes.consolidate, role=Role.WRITER, body=ConsolidateBody, answer=PassObject,
+           headers=WRITTEN, refusals=(409, 422)),
+        op("POST", f"{BASE}/passes/{{runId}}/undo", "undo",
+           "Take back what a pass has done, wholly or not at all.",
+           passes.undo, role=Role.WRITER, answer=UndonePass, refusals=(404, 409)),
+        op("GET", f"{BASE}/index", "index",
+           "The live archives of a ref, newest first, without their content.",
+           passes.index, role=Role.READER, answer=MemoryIndex,
+           query=(Param(name="memoryRef", help="The ref.", required=True, read=_ref),)),
+    )  # fmt: skip
+
+
+def _ref(query: Query, name: str) -> MemoryRef:
+    ref = query.ref(name)
+    if not ref:
+        query.fault(name, "is required")
+    return MemoryRef(ref or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,82 +182,90 @@ class Passes:
     _turns: Turns = field(default_factory=Turns)
 
     async def compact(
-        self,
-        caller: Caller,
-        ref: MemoryRef,
-        *,
-        content: str | None = None,
-        keep_sources: bool = False,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Distilled:
+        self, caller: Caller, body: CompactBody, *, idempotency: IdempotentRequest | None = None
+    ) -> Written[PassObject]:
         """Put an archive in the place of the oldest entries; NothingToCompact.
 
         Its text is the host's `content`, or chosen from what they say (`extract-1`).
         """
+        ref, keep_sources = MemoryRef(body.memory_ref), body.keep_sources
 
         async def made(screen: Screen) -> ArchiveDraft:
             sources = await self.engine.read(caller, compaction_inputs, ref)
-            build = partial(compacted, ref, sources, screen, content, keep_sources=keep_sources)
+            build = partial(
+                compacted, ref, sources, screen, body.content, keep_sources=keep_sources
+            )
             return await asyncio.to_thread(build)
 
         async with self._turn(caller, ref, PassKind.COMPACTION):
-            return await self._archived(caller, made, REPLACEABLE, idempotency)
+            done = await self._archived(caller, made, REPLACEABLE, idempotency)
+        made_one = PassObject(run_id=done.value.run_id, event=done.value.event)
+        return _counted(Written(value=made_one, redacted=done.redacted))
 
     async def distill(
-        self,
-        caller: Caller,
-        ref: MemoryRef,
-        *,
-        budget: int | None = None,
-        content: str | None = None,
-        recursive: bool = False,
-        expires_at: datetime | None = None,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Distilled:
+        self, caller: Caller, body: DistillBody, *, idempotency: IdempotentRequest | None = None
+    ) -> Written[DistilledObject]:
         """Put an archive of all entries, within a budget of tokens for both; these stay.
 
         The same sources and budget are the same archive. With `recursive` archives are read,
         too. NothingToDistill, BudgetExceeded.
         """
-        most, which = min(budget or MOST_TOKENS, MOST_TOKENS), Inputs(archives=recursive)
+        ref, which = MemoryRef(body.memory_ref), Inputs(archives=body.recursive)
+        most = min(body.token_budget or MOST_TOKENS, MOST_TOKENS)
+        expires_at = None if body.expires_at is None else parsed(body.expires_at)
 
         async def made(screen: Screen) -> ArchiveDraft:
             sources = await self.engine.read(caller, distillation_inputs, ref, which, most)
             ends = await self._end(caller, expires_at)
-            build = partial(distilled, ref, sources, screen, content, most, ends)
+            build = partial(distilled, ref, sources, screen, body.content, most, ends)
             return await asyncio.to_thread(build)
 
         async with self._turn(caller, ref, PassKind.DISTILLATION):
-            return await self._archived(caller, made, which, idempotency)
+            return _counted(await self._archived(caller, made, which, idempotency))
 
-    async def index(self, caller: Caller, ref: MemoryRef) -> ArchiveIndex:
+    async def index(self, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
         """The live archives of the ref."""
         caller.require(Role.READER)
         caller.require_refs()
-        if not is_readable(ref, caller.tenant, screen_of(self.redaction, caller)):
-            return ArchiveIndex(archives=(), total=0)
-        return await self.engine.read(caller, read_index, ref)
+        found = memory_index([], 0)
+        if is_readable(memory_ref, caller.tenant, screen_of(self.redaction, caller)):
+            found = await self.engine.read(caller, read_index, memory_ref)
+        annotate({"memory.result_count": len(found.archives)})
+        return found
 
     async def consolidate(
-        self,
-        caller: Caller,
-        ref: MemoryRef,
-        merges: Sequence[Merge] = (),
-        *,
-        trigger: Trigger = Trigger.ON_DEMAND,
-        idempotency: IdempotentRequest | None = None,
-    ) -> PassDone:
+        self, caller: Caller, body: ConsolidateBody, *, idempotency: IdempotentRequest | None = None
+    ) -> Written[PassObject]:
         """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
 
         No word is lost but those of a stale key. It is done in steps, each of which holds;
         MemoryTooLarge for a ref that is more than one pass can look at.
         """
+        ref, on_demand = MemoryRef(body.memory_ref), Trigger.ON_DEMAND
+        return _counted(await self._consolidated(caller, ref, body.merges, on_demand, idempotency))
+
+    async def consolidate_changed(self, caller: Caller) -> None:
+        """Consolidate each ref to which something was put since; what is refused waits."""
+        after = MemoryRef("")
+        while refs := await self.engine.read(caller, changed_refs, after):
+            for after in refs:
+                with suppress(Refusal):
+                    await self._consolidated(caller, after, (), Trigger.HOST_MANAGED, None)
+
+    async def _consolidated(
+        self,
+        caller: Caller,
+        ref: MemoryRef,
+        merges: Sequence[MergeBody],
+        trigger: Trigger,
+        idempotency: IdempotentRequest | None,
+    ) -> Written[PassObject]:
         finish = idempotent(
-            finish_pass, idempotency, again=finished_again, ids=lambda it: {"run": it.run}
+            finish_pass, idempotency, again=finished_again, ids=lambda it: {"run": it.run_id}
         )
         async with self._turn(caller, ref, PassKind.CONSOLIDATION):
             if not await self.engine.read(caller, is_due, idempotency):
-                return await self.engine.write(caller, finish, None, trigger)
+                return Written(value=await self.engine.write(caller, finish, None, trigger))
             await self.engine.read(caller, consolidation_inputs, ref)  # or MemoryTooLarge
             begun = await self._begun(caller, ref, merges)
             redacted = begun.redacted
@@ -195,22 +283,15 @@ class Passes:
                     raise
             done = await self.engine.write(caller, finish, begun, trigger)
             self._count(PassKind.CONSOLIDATION, is_new=bool(begun.replaced))
-            return replace(done, redacted=redacted)
-
-    async def consolidate_changed(self, caller: Caller) -> None:
-        """Consolidate each ref to which something was put since; what is refused waits."""
-        after = MemoryRef("")
-        while refs := await self.engine.read(caller, changed_refs, after):
-            for after in refs:
-                with suppress(Refusal):
-                    await self.consolidate(caller, after, trigger=Trigger.HOST_MANAGED)
+            return Written(value=done, redacted=redacted)
 
     async def undo(
-        self, caller: Caller, run: RunId, *, idempotency: IdempotentRequest | None = None
-    ) -> Undone:
+        self, caller: Caller, run_id: str, *, idempotency: IdempotentRequest | None = None
+    ) -> UndonePass:
         """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
         caller.require(Role.WRITER)
         caller.require_refs()
+        run = RunId(run_id)
         work = idempotent(undo_pass, idempotency, again=undone_again, ids=ids_of_undone)
         async with self._turns.of(caller, run):  # what is audited is what is done
             if await self.engine.read(caller, is_undo_due, run, idempotency):
@@ -218,7 +299,7 @@ class Passes:
                 await asyncio.to_thread(self.audit, caller, "pass.undone", **said)
             return await self.engine.write(caller, work, run)
 
-    async def _begun(self, caller: Caller, ref: MemoryRef, merges: Sequence[Merge]) -> Begun:
+    async def _begun(self, caller: Caller, ref: MemoryRef, merges: Sequence[MergeBody]) -> Begun:
         async def write(screen: Screen, is_current: IsCurrent) -> Begun:
             clean = [screened_merge(screen, it) for it in merges]
             entries = await self.engine.read(caller, merged_entries, ref, merges)
@@ -252,7 +333,7 @@ class Passes:
 
     async def _archived(
         self, caller: Caller, made: Made, which: Inputs, idempotency: IdempotentRequest | None
-    ) -> Distilled:
+    ) -> Written[DistilledObject]:
         """Put an archive, made anew while what it is made of changes."""
         work = idempotent(put_archive, idempotency, again=archive_again, ids=ids_of_archive)
         tries = 0
@@ -269,8 +350,8 @@ class Passes:
                     raise MemoryChanged from None
                 continue
             if draft is not None:
-                self._count(draft.kind, is_new=done.is_new)
-            return replace(done, redacted=screen.redactor.count)
+                self._count(draft.kind, is_new=done.created)
+            return Written(value=done, redacted=screen.redactor.count)
 
     @asynccontextmanager
     async def _turn(self, caller: Caller, ref: MemoryRef, kind: PassKind) -> AsyncIterator[None]:
@@ -306,5 +387,23 @@ def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
     return tx[PassTable].changed(after, MOST_CHANGED)
 
 
-def read_index(tx: Transaction, ref: MemoryRef) -> ArchiveIndex:
+def read_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
     return tx[PassTable].index(ref, MOST_INDEXED)
+
+
+P = TypeVar("P", bound=PassObject)
+
+
+def _counted(done: Written[P]) -> Written[P]:
+    """The outcome, of which the span has told how much it was about."""
+    told = done.value.event.payload
+    distillation = told.get("distillation")
+    tokens = distillation["tokensUsed"] if isinstance(distillation, dict) else None
+    annotate({
+        "openwop.run_id": Cut(done.value.run_id, LONGEST_IN_SPAN),
+        "memory.pass.input_count": told.get("inputCount", told.get("sourceCount")),
+        "memory.pass.output_count": told.get("outputCount"),
+        "memory.pass.output_bytes": told.get("byteSize"),
+        "memory.pass.tokens_used": tokens,
+    })  # fmt: skip
+    return done

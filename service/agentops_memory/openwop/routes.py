@@ -23,7 +23,7 @@ from ..http.request_ids import Refused
 from ..memory.model.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too
-from . import adapter, commitments, host_runs, pass_operations, proposals
+from . import adapter, commitments, host_runs, passes, proposals, subjects
 from .adapter import RefEntries
 from .api import BASE, LONGEST_BODY
 from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded
@@ -294,7 +294,8 @@ def operations(
         ),
         *adapter.operations(it.ref_entries),
         *host_runs.operations(it.runs, it.commitments.fire_due),
-        *pass_operations.operations(it.passes, it.forgetting, it.redaction),
+        *passes.operations(it.passes),
+        *subjects.operations(it.forgetting),
         *commitments.operations(it.commitments),
         *proposals.operations(it.proposals),
         *more,

@@ -3,31 +3,91 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, Field
 
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Ids, Transaction
 from ..errors import NotFound
+from ..http.protocol import Operation
 from ..memory.idempotency import IdempotentRequest, idempotent, is_due
 from ..memory.model.access import Caller, Role
-from ..memory.model.erasure import UNKNOWN_COPIES, Erasure, ErasureId, Receipt
+from ..memory.model.erasure import UNKNOWN_COPIES, Erasure, ErasureId
 from ..memory.model.kinds import ErasureKind
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import NO_PROJECT
+from ..memory.redactor import Redaction
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.receipts import ReceiptTable
 from ..memory.sql.rows import micros, tag_array, tag_tuple
 from ..memory.sql.table import Table
 from ..recall.text.ids import Uids
 from ..recall.text.json_words import stored_object
+from ..record import CamelRecord, Milliseconds
+from .api import BASE, op
 from .entries import ALL, Method
-from .pass_records import Forgotten, Found
-from .refs import JsonObject, Offset, Turns, put_by, there
+from .fields import CAMEL, Exact
+from .refs import LONGEST_ID, JsonObject, Offset, Turns, put_by, there
 from .runs import FORGOTTEN, Recorded, RunEventType, RunTable, payload_text
 
 SUBJECT = "subject:"  # and whom an entry is about
+
+
+class ForgetBody(BaseModel):
+    """Whom to forget."""
+
+    model_config = CAMEL
+    subject: Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact]
+    dry_run: bool = False
+
+
+class ForgottenSubject(CamelRecord):
+    """What was erased of a subject; no receipt where there was nothing."""
+
+    subject: str
+    entries: int
+    archives: int
+    restored: int  # entries of others that stand for themselves again
+    commitments: int
+    erasure_id: str | None = None
+    dry_run: Literal[True] | None = None
+
+
+class RefErasureReceipt(CamelRecord):
+    """An erasure, when its bytes were gone, and where they may still be."""
+
+    erasure_id: str
+    entries: int
+    erased_at: Milliseconds
+    bytes_gone_at: Milliseconds | None = None
+    not_reached: list[str]
+
+
+class Found(NamedTuple):
+    """What is to be erased of a subject, and what comes of that."""
+
+    entries: Sequence[MemoryId]  # what was made of others before these
+    archives: int  # how many of them are archives
+    restored: int  # entries of others that stand for themselves then
+    commitments: int
+
+
+NOTHING = Found(entries=(), archives=0, restored=0, commitments=0)
+
+
+def operations(forgetting: "Forgetting") -> Sequence[Operation]:
+    """Those that forget, and that tell of it."""
+    return (
+        op("POST", f"{BASE}/forget", "forget",
+           "Erase whatever is about a subject, with what was made of it.",
+           forgetting.forget, role=Role.ADMIN, body=ForgetBody, answer=ForgottenSubject),
+        op("GET", f"{BASE}/erasures/{{erasureId}}", "get_erasure",
+           "The receipt of an erasure, and whether its bytes are gone.",
+           forgetting.receipt, role=Role.READER, answer=RefErasureReceipt, refusals=(404,)),
+    )  # fmt: skip
 
 
 def subjects(tags: Iterable[str]) -> tuple[str, ...]:
@@ -180,6 +240,7 @@ class SubjectTable(Table):
 
 STEP = 200  # entries, or events, of one transaction; puts wait for it
 LOGS = "the event logs of hosts"
+COUNTS = "entries", "archives", "restored", "commitments"
 OF_HOSTS = ErasureKind.SUBJECT, ErasureKind.REF  # what hosts may ask for
 
 
@@ -188,18 +249,14 @@ class Forgetting:
     """The subjects of one service. A change is audited first, and not made if that fails."""
 
     engine: Engine
+    redaction: Redaction
     audit: Audit
     on_erased: Callable[[Caller], None] = noop
     _turns: Turns = field(default_factory=Turns)
 
     async def forget(
-        self,
-        caller: Caller,
-        subject: str,
-        *,
-        dry_run: bool = False,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Forgotten:
+        self, caller: Caller, body: ForgetBody, *, idempotency: IdempotentRequest | None = None
+    ) -> ForgottenSubject:
         """Erase every entry of the subject, in any ref, with what was made of any of them.
 
         What these stood for and is of others stands for itself again. When this answers,
@@ -209,40 +266,50 @@ class Forgetting:
         caller.require(Role.ADMIN)
         caller.require_refs()
         async with self._turns.of(caller):  # each entry counts once
-            return await self._forget(caller, subject, dry_run, idempotency)
+            told = await self._forget(caller, body.subject, body.dry_run, idempotency)
+        shown = {"subject": self.redaction.echo(caller, body.subject)}
+        return told.model_copy(update=shown | {"dry_run": body.dry_run or None})
 
     async def _forget(
         self, caller: Caller, subject: str, dry_run: bool, idempotency: IdempotentRequest | None
-    ) -> Forgotten:
+    ) -> ForgottenSubject:
         finish = idempotent(finish_forgetting, idempotency, again=forgotten_again, ids=ids_of)
         if not await self.engine.read(caller, is_due, idempotency):
-            return await self.engine.write(caller, finish, subject, Forgotten())
+            return await self.engine.write(caller, finish, subject, _told(subject, NOTHING))
         high, found, erasure = await self.engine.read(caller, first_look, subject)
-        told = _told(found)
+        told = _told(subject, found)
         if dry_run:
             return told
         if found.entries:
             said = {"tenant": caller.tenant, "erasure": erasure, **ids_of(told)}
-            told = replace(told, erasure=erasure)
+            told = told.model_copy(update={"erasure_id": erasure})
             await asyncio.to_thread(self.audit, caller, "memory.forgotten", **said)
         while found.entries:
             for start in range(0, len(found.entries), STEP):
                 some = found.entries[start : start + STEP]
                 await self.engine.write(caller, erase_some, some, erasure)
             found = await self.engine.read(caller, look, subject, high)  # made meanwhile
-            told = _and(told, _told(found))
+            more = counts(_told(subject, found))
+            told = told.model_copy(
+                update={name: n + more[name] for name, n in counts(told).items()}
+            )
         await self._unname(caller, subject)
         told = await self.engine.write(caller, finish, subject, told)
         self.on_erased(caller)
         return told
 
-    async def receipt(self, caller: Caller, erasure: ErasureId) -> Receipt:
+    async def receipt(self, caller: Caller, erasure_id: str) -> RefErasureReceipt:
         """The receipt of an erasure of entries; NotFound."""
         caller.require(Role.READER)
         caller.require_refs()
-        found = await self.engine.read(caller, receipt_of, erasure)
-        copies = (*self.engine.maintenance.copies(caller), *UNKNOWN_COPIES, LOGS)
-        return Receipt(erasure=found, copies_not_reached=copies)
+        found = await self.engine.read(caller, receipt_of, ErasureId(erasure_id))
+        return RefErasureReceipt(
+            erasure_id=found.id,
+            entries=found.observations,
+            erased_at=found.erased_at,
+            bytes_gone_at=found.bytes_gone_at,
+            not_reached=[*self.engine.maintenance.copies(caller), *UNKNOWN_COPIES, LOGS],
+        )
 
     async def _unname(self, caller: Caller, subject: str) -> None:
         """Let the log tell of the subject no more."""
@@ -294,36 +361,33 @@ def unname_events(
     tx[SubjectTable].unname_events(events, subject, alias)
 
 
-def finish_forgetting(tx: Transaction, _: str, told: Forgotten) -> Forgotten:
+def finish_forgetting(tx: Transaction, _: str, told: ForgottenSubject) -> ForgottenSubject:
     """Tell of what was erased. Its bytes, and those of its name, are gone after the next scrub."""
     tx.caller.require_refs()
     tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
-    if told.erasure is not None:
-        tx[ReceiptTable].extend(told.erasure, (), 0)
-        payload = {"erasureId": told.erasure, "entries": told.entries + told.archives}
+    if told.erasure_id is not None:
+        tx[ReceiptTable].extend(ErasureId(told.erasure_id), (), 0)
+        payload = {"erasureId": told.erasure_id, "entries": told.entries + told.archives}
         tx[RunTable].record(RunEventType.FORGOTTEN, [Recorded(payload)])
     return told
 
 
-def ids_of(told: Forgotten) -> Ids:
-    counts = {
-        "entries": told.entries,
-        "archives": told.archives,
-        "restored": told.restored,
-        "commitments": told.commitments,
-    }
-    return counts if told.erasure is None else counts | {"erasure": told.erasure}
+def counts(told: ForgottenSubject) -> dict[str, int]:
+    return {name: getattr(told, name) for name in COUNTS}
 
 
-def forgotten_again(tx: Transaction, ids: Ids, _: str, __: Forgotten) -> Forgotten:
+def ids_of(told: ForgottenSubject) -> Ids:
+    known = counts(told)
+    return known if told.erasure_id is None else known | {"erasure": told.erasure_id}
+
+
+def forgotten_again(
+    tx: Transaction, ids: Ids, subject: str, _: ForgottenSubject
+) -> ForgottenSubject:
     tx.caller.require_refs()
-    return Forgotten(
-        entries=int(ids["entries"]),
-        archives=int(ids["archives"]),
-        restored=int(ids["restored"]),
-        commitments=int(ids["commitments"]),
-        erasure=ErasureId(str(ids["erasure"])) if "erasure" in ids else None,
-    )
+    erasure = str(ids["erasure"]) if "erasure" in ids else None
+    numbers: dict[str, Any] = {name: int(ids[name]) for name in COUNTS}
+    return ForgottenSubject(subject=subject, erasure_id=erasure, **numbers)
 
 
 def receipt_of(tx: Transaction, erasure: ErasureId) -> Erasure:
@@ -333,18 +397,9 @@ def receipt_of(tx: Transaction, erasure: ErasureId) -> Erasure:
     return found
 
 
-def _and(told: Forgotten, more: Forgotten) -> Forgotten:
-    return replace(
-        told,
-        entries=told.entries + more.entries,
-        archives=told.archives + more.archives,
-        restored=told.restored + more.restored,
-        commitments=told.commitments + more.commitments,
-    )
-
-
-def _told(found: Found) -> Forgotten:
-    return Forgotten(
+def _told(subject: str, found: Found) -> ForgottenSubject:
+    return ForgottenSubject(
+        subject=subject,
         entries=len(found.entries) - found.archives,
         archives=found.archives,
         restored=found.restored,

@@ -20,6 +20,7 @@ from agentops_memory.openwop.adapter import MOST_SHOWN
 from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
+from agentops_memory.openwop.passes import CompactBody, ConsolidateBody, DistillBody
 from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.routes import OpenWopServices
 
@@ -56,12 +57,14 @@ class SeamPasses:
         given = await BODIES.read(request, b.SeamRefBody)
         ref = _noted(given)
         caller, idempotency = await asked_once(request, "seam_compact")
-        done = await self.services.passes.compact(caller, ref, idempotency=idempotency)
-        output = RefEntryId(str(done.payload["outputId"]))
+        body = CompactBody(memory_ref=ref)
+        done = await self.services.passes.compact(caller, body, idempotency=idempotency)
+        event = done.value.event
+        output = RefEntryId(str(event.payload["outputId"]))
         archive = await self._content(caller, ref, output)
         shown = {
-            "type": done.type.value,
-            "payload": dict(done.payload),
+            "type": event.type,
+            "payload": event.payload,
             "outputContent": archive,
         }
         return answered(shown, redacted=done.redacted)
@@ -75,10 +78,11 @@ class SeamPasses:
             clean = await self.seeding.clean(caller, contents)
             ref = MemoryRef(DISTILLED + sha256(written(list(clean))).hexdigest())
         redacted = await self._fill(caller, ref, contents)
-        done = await self.services.passes.distill(caller, ref, budget=given.token_budget)
+        body = DistillBody(memory_ref=ref, token_budget=given.token_budget)
+        done = await self.services.passes.distill(caller, body)
         shown = {
-            "event": dict(done.payload),
-            "archiveChecksum": done.checksum,
+            "event": done.value.event.payload,
+            "archiveChecksum": done.value.archive_checksum,
             "indexUpdated": False,
         }
         return answered(shown, redacted=redacted + done.redacted)
@@ -96,8 +100,8 @@ class SeamPasses:
             return answered({"event": event, "secretLeaked": any(value in it for it in found)})
 
     async def _consolidated(self, caller: Caller, ref: MemoryRef) -> dict[str, object]:
-        done = await self.services.passes.consolidate(caller, ref)
-        return {name: done.payload[name] for name in ("inputCount", "outputCount")}
+        done = await self.services.passes.consolidate(caller, ConsolidateBody(memory_ref=ref))
+        return {name: done.value.event.payload[name] for name in ("inputCount", "outputCount")}
 
     async def _fill(self, caller: Caller, ref: MemoryRef, contents: Sequence[str]) -> int:
         """Put texts into a ref that is empty, as if at other times; how many secrets went."""

@@ -13,7 +13,7 @@ from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import Runs, RunSecretBody
 from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.runs import RunId
-from agentops_memory.openwop.subjects import Forgetting
+from agentops_memory.openwop.subjects import ForgetBody, Forgetting
 
 from .requests import JsonObject
 from .seeding import Seed, Seeding
@@ -79,7 +79,7 @@ class Stage:
 
     async def forget(self) -> None:
         """Erase what was put apart."""
-        await self.forgetting.forget(self.caller, self.run)
+        await self.forgetting.forget(self.caller, ForgetBody(subject=self.run))
 
     async def put_expired(self, content: str) -> RefEntryId:
         """An entry that has ended a minute ago."""
