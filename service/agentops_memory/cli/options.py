@@ -1,7 +1,7 @@
 """The options that commands share, each declared once."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -9,6 +9,7 @@ from ..settings.settings import VARIABLES
 
 URL, KEY, PROJECT = "MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT"
 
+T = TypeVar("T")
 Command = Callable[..., Any]
 
 
@@ -58,6 +59,18 @@ def without_route(command: Command) -> Command:
             name, hidden=True, expose_value=False, is_eager=True, callback=refuse
         )(command)
     return command
+
+
+def parsed_by(parse: Callable[[str], T]) -> Callable[..., T | None]:
+    """The callback of an option whose text is read like that of a setting."""
+
+    def read(context: click.Context, option: click.Parameter, text: str | None) -> T | None:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{text!r} {error}.", context, option) from error
+
+    return read
 
 
 def json_option(help: str = "Print JSON.") -> Callable[[Command], Command]:  # noqa: A002 - click's

@@ -210,10 +210,7 @@ async def fire_due(firing: Firing, callers: Iterable[Caller]) -> None:
 
 async def drop_secrets(runs: Runs, callers: Iterable[Caller], idle: timedelta) -> None:
     """Forget the values of runs that are idle; what fails is tried the next time."""
-
-    async def drop(caller: Caller) -> None:
-        await runs.drop_idle(caller, idle)
-
+    drop = partial(runs.drop_idle, idle=idle)
     await Job(drop, log, "values of idle runs are kept; they go later").run(callers)
 
 

@@ -12,8 +12,6 @@ from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Maintenance
 from ..memory import memories
 from ..memory.model.access import Caller
-from ..memory.model.agent_memory import AgentEntry
-from ..memory.model.intents import PendingArchive
 from ..memory.model.memory import Memory, Session
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.sessions import SessionTable
@@ -125,18 +123,6 @@ def _match(found: Memory | None, *_: object, **__: object) -> Attributes:
     }
 
 
-def _inserted(stored: Memory, *_: object, **__: object) -> Attributes:
-    return {"memory.observation.id": stored.id}
-
-
-def _evicted(victim: AgentEntry | None, *_: object, **__: object) -> Attributes:
-    return {"memory.evicted_count": 0 if victim is None else 1}
-
-
-def _archived(_: None, pending: PendingArchive) -> Attributes:
-    return {"memory.agent.id": pending.agent}
-
-
 def _found(match: str | None = None) -> Callable[..., Attributes]:
     def found(hits: Sized, *_: object, **__: object) -> Attributes:
         return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
@@ -158,12 +144,19 @@ WORK: Mapping[Callable[..., object], str] = {
 }
 
 STEPS: Mapping[type, Mapping[str, Step]] = {
-    AgentTable: {"victim": Step("store.evict", _evicted)},
-    ArchiveTable: {"add": Step("store.archive", _archived)},
+    AgentTable: {
+        "victim": Step(
+            "store.evict",
+            lambda victim, *_, **__: {"memory.evicted_count": int(victim is not None)},
+        )
+    },
+    ArchiveTable: {
+        "add": Step("store.archive", lambda _, pending: {"memory.agent.id": pending.agent})
+    },
     MemoryTable: {
         "at_key": Step("store.dedup.topic_key", _match),
         "twin": Step("store.dedup.hash", _match),
-        "insert": Step("store.insert", _inserted),
+        "insert": Step("store.insert", lambda it, *_, **__: {"memory.observation.id": it.id}),
         "pinned": Step("store.pins", _found()),
     },
     SessionTable: {"close": Step("store.summarize", _summarized)},

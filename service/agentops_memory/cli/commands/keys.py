@@ -15,7 +15,7 @@ from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
 from ...settings.parsing import duration
 from ..invocation import now, user
-from ..options import Command, json_option, setting_options, tenant_option, without_route
+from ..options import Command, json_option, parsed_by, setting_options, tenant_option, without_route
 from ..output import say
 from ..place import Place, place_of
 from ..print_results import print_records
@@ -37,13 +37,6 @@ def keys() -> None:
     file beside the database; every change adds a line to the audit file there.
     In PostgreSQL both are tables, and a change holds within a second.
     """
-
-
-def _read_duration(context: click.Context, option: click.Parameter, text: str) -> timedelta:
-    try:
-        return duration(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} {error}.", context, option) from error
 
 
 @keys.command(short_help="Make a key and print it, once.")
@@ -141,7 +134,7 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
     "--keep-old",
     metavar="DURATION",
     default="0",
-    callback=_read_duration,
+    callback=parsed_by(duration),
     help="How long the old secret works on, such as 1h. [default: 0, not at all]",
 )
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above

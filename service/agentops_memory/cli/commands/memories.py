@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from ...memory.model.space import project_name
 from ...recall.text.instants import rendered
 from ...settings.parsing import retention
-from ..options import json_option, project_option, target_options
+from ..options import json_option, parsed_by, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, show
 from ..print_results import print_context, print_found, print_history, print_json, print_saved
 from ..target import run_on_target, taken_from
@@ -40,13 +39,6 @@ def _limit(default: int) -> Callable[..., Any]:
     )
 
 
-def _time(_: object, __: object, text: str | None) -> timedelta | None:
-    try:
-        return None if text is None else retention(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} {error}.") from error
-
-
 @click.command()
 @click.argument("title")
 @click.argument("content", required=False)
@@ -58,7 +50,8 @@ def _time(_: object, __: object, text: str | None) -> timedelta | None:
 @click.option(
     "--session", "session_id", metavar="ID", help="In which session. [default: cli:PROJECT]"
 )
-@click.option("--ttl", metavar="TIME", callback=_time, help="How long it holds, such as 30d.")
+@click.option("--ttl", metavar="TIME", callback=parsed_by(retention),
+              help="How long it holds, such as 30d.")  # fmt: skip
 @click.option("--pinned", is_flag=True, help="First in every context of the project.")
 @click.option("--supersedes", multiple=True, metavar="ID", type=click.IntRange(min=1),
               help="The memory that it replaces; may be repeated.")  # fmt: skip

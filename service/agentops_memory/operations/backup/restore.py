@@ -355,7 +355,12 @@ class Unpacking:
         That is one of a newer format, and one that does not hold what the manifest says.
         """
         for part in parts:
-            _require_known(part, self.manifest)
+            if part.contents.format > newest_format():
+                raise ArchiveRefused(
+                    f"The database of the tenant {part.tenant} has format {part.contents.format}, "
+                    f"made by agentops-memory {self.manifest.program}; this one knows formats up "
+                    f"to {newest_format()}."
+                )
         for part in parts:
             self._require_room(places[part.tenant], sum(it.member.size for it in parts))
         return {it.tenant: self._database(it, places[it.tenant], on_read) for it in parts}
@@ -395,14 +400,6 @@ class Unpacking:
                 f"What is in the archive needs {needed:,} bytes free in {_there(near)}; there are "
                 f"{free:,}."
             )
-
-
-def _require_known(part: TenantPart, manifest: Manifest) -> None:
-    if part.contents.format > newest_format():
-        raise ArchiveRefused(
-            f"The database of the tenant {part.tenant} has format {part.contents.format}, made by "
-            f"agentops-memory {manifest.program}; this one knows formats up to {newest_format()}."
-        )
 
 
 def _there(path: Path) -> Path:

@@ -88,6 +88,11 @@ def drop_statements(names: Iterable[str]) -> list[str]:
     ]
 
 
+def run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
+    for statement in statements:
+        database.execute(statement)
+
+
 def _reported(database: sqlite3.Connection, check: str) -> list[str]:
     lines = [line for (report,) in database.execute(check) for line in report.splitlines()]
     return [line for line in lines if line not in NO_FAULTS and not line.startswith(OF_A_VALUE)]

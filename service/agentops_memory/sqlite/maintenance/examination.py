@@ -29,11 +29,8 @@ def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
     seals = SealTable(database, SQLITE, subject.sealer, subject.tenant)
     count, lost, after = 0, 0, UNSAVED
     while page := seals.page(after, PAGE):
-        count, lost, after = (
-            count + len(page),
-            lost + sum(it.is_lost for it in page),
-            page[-1].memory,
-        )
+        count, after = count + len(page), page[-1].memory
+        lost += sum(it.is_lost for it in page)
     if not lost:
         yield ok("seals", f"All of it opens: {count:,} confidential values.")
         return

@@ -18,7 +18,7 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.space import GLOBAL_SCOPE
 from ...recall.text.features import Features
 from ...secrets.sanitizing import reason
-from ..base.checks import drop_statements, faults_of
+from ..base.checks import drop_statements, faults_of, run
 from ..base.connection import CHANGING, change, connect
 from ..base.copies import MENDED, kept_copy
 from ..fts.index import Index
@@ -124,14 +124,14 @@ def make_partition(path: Path, features: Features, number: int) -> str:
 
 def make_indexes(path: Path, features: Features, indexes: Mapping[str, str]) -> str:
     with _repairing(path, features) as database:
-        _run(database, indexes.values())
+        run(database, indexes.values())
     return f"Made: {', '.join(indexes)}."
 
 
 def reindex(path: Path, features: Features) -> str:
     with _repairing(path, features) as database:
         indexes = ordinary_indexes(database)
-        _run(database, [*drop_statements(indexes), *indexes.values()])
+        run(database, [*drop_statements(indexes), *indexes.values()])
         database.execute("REINDEX")  # those that SQLite made for constraints
     return "Every ordinary index was made anew."
 
@@ -216,11 +216,6 @@ def _repairing(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
 def _memories(done: Iterable[RepairedValue]) -> list[MemoryId]:
     ids = (int(it.value.row) for it in done if it.value.table == "memories")
     return [MemoryId(id_) for id_ in dict.fromkeys(ids)]
-
-
-def _run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
-    for statement in statements:
-        database.execute(statement)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from ...recall.text.ids import uid_of
 from ...recall.text.instants import parsed
 from ...recall.text.normalization import clean, content_hash
 from ...secrets.sanitizing import reason
-from ..base.checks import drop_statements
+from ..base.checks import drop_statements, run
 from ..base.copies import kept_copy
 
 log = logging.getLogger(__name__)
@@ -42,14 +42,14 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     _require_space(database, path)
     copy = kept_copy(path, _contents)
     _register(database, now)
-    _run(database, drop_statements(["observations_fts"]))
+    run(database, drop_statements(["observations_fts"]))
     sound = _is_sound(database)
-    _run(database, [*_RENAME, *schema, *_CONVERT])
+    run(database, [*_RENAME, *schema, *_CONVERT])
     displaced = _displaced(database)
     remains = _remains(database)
     removing = [f'DROP TABLE "{it}"' for it in remains] if sound else drop_statements(remains)
     # Not earlier: a statement that writes over freed pages keeps what was on them in memory.
-    _run(database, [*_TIDY, *removing])
+    run(database, [*_TIDY, *removing])
     log.warning(
         "upgraded a database of the original",
         extra={
@@ -111,11 +111,6 @@ def _contents(database: sqlite3.Connection) -> list[tuple[object, ...]]:
                  FROM observations NOT INDEXED"""
         ),
     ]
-
-
-def _run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
-    for statement in statements:
-        database.execute(statement)
 
 
 def _is_sound(database: sqlite3.Connection) -> bool:
