@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.space import MemoryRef
-from agentops_memory.openwop.adapter import RefEntryBody, Screened, put_entry
+from agentops_memory.openwop.adapter import RefEntryBody, put_entry
 from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
@@ -23,8 +23,6 @@ OTHER = 10_000  # entries of each other ref
 EVERY = 1000  # one in so many has the rare tag
 COMMON, RARE = "note", "decision"
 VALUE_BYTES = 400
-
-FREE = Screened(is_current=lambda: True, held=lambda _: {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +68,8 @@ def refs_put(path: Path, counts: Mapping[str, int], seed: int) -> None:
             database.execute("BEGIN")
             for draft in batch:
                 at += timedelta(milliseconds=1)
-                put_entry(SqliteTransaction(database, at, OPERATOR), draft, FREE)
+                tx = SqliteTransaction(database, at, OPERATOR)
+                put_entry(tx, draft, lambda: True, lambda _: {})
             database.execute("COMMIT")
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

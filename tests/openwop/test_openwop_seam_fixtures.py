@@ -71,13 +71,9 @@ class Wrong:
         budget = None if "has no budget" in self.faults else token_budget
         if "keeps one" in self.faults and len(found) == 1:
             budget = None
-        shown, _ = fitting(
-            [] if hides else reversed(found),
-            limit=limit,
-            budget=budget,
-            size=lambda it: len(it.content),
-            length=lambda it: 1 if "counts wrong" in self.faults else len(it.content),
-        )
+        is_wrong = "counts wrong" in self.faults
+        sized = [(it, size, 1 if is_wrong else size) for it in found if (size := len(it.content))]
+        shown, _ = fitting([] if hides else reversed(sized), limit, budget)
         return Page("entries", shown)
 
     async def register(self, *_: object) -> RegisteredSecret:

@@ -4,19 +4,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Ids, Transaction
-from ..errors import AnswerLost, BadFields
+from ..errors import AnswerLost, BadFields, Conflict
 from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant
 from ..http.protocol import Operation
-from ..memory.idempotency import IdempotentRequest, idempotent
+from ..memory.idempotency import idempotent
 from ..memory.limits import require_room
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
@@ -35,41 +34,28 @@ from ..recall.text.query import TIMEOUT, understood
 from ..recall.text.query import Query as Words
 from ..record import CamelRecord
 from ..telemetry import Cut, annotate
-from .api import BASE, LONGEST_IN_SPAN, SHOWN, Page, Param, Query, limit, op
+from . import fields as f
+from .api import BASE, LONGEST_IN_SPAN, SHOWN, Idempotency, Page, Param, Query, limit, op
 from .commitments import arm, cancel_of, fire_met
 from .conditions import conditions_of
 from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
-from .fields import (
-    CAMEL,
-    AgentName,
-    ContentText,
-    EntryName,
-    MemoryRefText,
-    Node,
-    OwnName,
-    RunName,
-    Tags,
-    Zoned,
-)
 from .refs import (
     LONGEST_TAG,
-    IdTaken,
+    NOWHERE,
     IsCurrent,
     MemoryChanged,
     RefEntryId,
     Screen,
     ScreenOutdated,
-    Snapshot,
     fitting,
     is_readable,
     no_entry,
     require_plain,
     require_ref,
     screen_of,
-    unknown_before,
     written,
 )
-from .runs import RunEventType, RunId, RunTable, known_run, open_run, require_secrets, snapshot_of
+from .runs import RunEventType, RunId, RunTable, open_run, require_secrets, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
 MOST_SHOWN = 500  # entries of a page
@@ -89,17 +75,17 @@ class RefExtent(CamelRecord):
 class RefEntryBody(BaseModel):
     """An entry to be put, in a run if it names one."""
 
-    model_config = CAMEL
-    memory_ref: MemoryRefText
-    content: ContentText
-    tags: Tags = []
-    expires_at: Zoned | None = None
+    model_config = f.CAMEL
+    memory_ref: f.MemoryRefText
+    content: f.ContentText
+    tags: f.Tags = []
+    expires_at: f.Zoned | None = None
     ttl_seconds: Annotated[int, Field(ge=1, le=MAX_TTL)] | None = None
-    supersedes: Annotated[list[EntryName], Field(max_length=MAX_SUPERSEDED)] = []
-    id: OwnName | None = None
-    run_id: RunName | None = None
-    node_id: Node | None = None
-    agent_id: AgentName | None = None
+    supersedes: Annotated[list[f.EntryName], Field(max_length=MAX_SUPERSEDED)] = []
+    id: f.OwnName | None = None
+    run_id: f.RunName | None = None
+    node_id: f.Node | None = None
+    agent_id: f.AgentName | None = None
 
     @model_validator(mode="after")
     def _together(self) -> "RefEntryBody":
@@ -156,8 +142,8 @@ class ListedRefs(CamelRecord):
     next: str | None = None
 
 
-def _ref(query: Query, name: str) -> str:
-    return query.ref(name) or TENANT_MEMORY
+class IdTaken(Conflict):
+    code = "memory_id_conflict"  # a live entry has the id, and says something else
 
 
 def _tag(query: Query, name: str) -> str | None:
@@ -174,7 +160,8 @@ def _rank(query: Query, name: str) -> None:
         query.fault("query", "is for semantic ranks, which there are none of")
 
 
-_REF = Param(name="memoryRef", help="The ref; `tenant-memory` unless told.", read=_ref)
+_REF = Param(name="memoryRef", help="The ref; `tenant-memory` unless told.",
+             read=lambda query, name: query.ref(name) or TENANT_MEMORY)  # fmt: skip
 _IN_RUN = Param(name="runId", help="A run, whose snapshot is read.")
 _TAG = Param(name="tag", help="With this tag alone.", read=_tag)
 _BUDGET = Param(
@@ -231,19 +218,10 @@ def operations(entries: "RefEntries") -> Sequence[Operation]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Screened:
-    """What an entry was screened with, asked when it is written."""
-
-    is_current: IsCurrent
-    held: Callable[[RunId], Mapping[str, int]]  # how many values each id of a run has here
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RefEntries:
     """The entries of one service, of refs that belong to a tenant.
 
-    Denied for callers without access to every project. What cannot be there, or is
-    another tenant's, is looked for nowhere.
+    Under what can be no ref, and another tenant's, there is nothing.
     """
 
     engine: Engine
@@ -252,94 +230,64 @@ class RefEntries:
     timeout: timedelta = TIMEOUT
     on_due: Callable[[Caller], object] = noop  # called after a put whose commitments may be due
 
-    async def list(  # noqa: PLR0913 - all that a list may be of
-        self,
-        caller: Caller,
-        *,
-        memory_ref: MemoryRef,
-        run_id: RunId | None = None,
-        tag: str | None = None,
-        before: RefEntryId | None = None,
-        limit: int,
-        token_budget: int | None = None,
-        rank: None = None,
+    async def list(
+        self, caller: Caller, *, memory_ref: MemoryRef, limit: int, rank: None = None, **which: Any
     ) -> Page:
         """Live entries that no live one supersedes, newest first; in a run as its snapshot has it.
 
-        `before` is the id of an entry, or its cursor, also of a deleted one: those older than it.
-        The budget bounds the code points of all contents; an entry that alone exceeds it is left
-        out. NotFound for an unknown run, Invalid for an unknown `before`, SnapshotLost.
+        NotFound for an unknown run, Invalid for an unknown `before`, SnapshotLost.
         """
-        caller.require(Role.READER)
-        caller.require_refs()
-        entries: Sequence[RefEntry] = ()
-        has_more = False
-        if is_readable(memory_ref, caller.tenant, screen_of(self.redaction, caller)):
-            entries, has_more = await self.engine.read(
-                caller, list_entries, memory_ref, run_id, tag, before, limit, token_budget
-            )
-        else:
-            await self._require_run(caller, run_id)
-            if before is not None:
-                raise unknown_before()
+        ref = self._readable(caller, memory_ref)
+        entries, has_more = await self.engine.read(caller, list_entries, ref, limit, **which)
 
         def beside(shown: int) -> dict[str, object]:
-            ref = self.redaction.echo(caller, memory_ref)
             goes_on = shown and (has_more or shown < len(entries))
-            return {"memoryRef": ref, "next": entries[shown - 1].cursor if goes_on else None}
+            next_ = entries[shown - 1].cursor if goes_on else None
+            return {"memoryRef": self.redaction.echo(caller, memory_ref), "next": next_}
 
         return Page("entries", entries, beside)
 
     async def get(
-        self,
-        caller: Caller,
-        *,
-        memory_id: RefEntryId,
-        memory_ref: MemoryRef,
-        run_id: RunId | None = None,
+        self, caller: Caller, memory_id: str, memory_ref: MemoryRef, run_id: str | None = None
     ) -> OneRefEntry:
         """The entry, also one that another supersedes; NotFound, SnapshotLost."""
-        caller.require(Role.READER)
-        await self._require_readable(caller, memory_ref, run_id)
-        entry = await self.engine.read(caller, get_entry, memory_ref, memory_id, run_id)
+        ref = self._readable(caller, memory_ref)
+        entry = await self.engine.read(caller, get_entry, ref, RefEntryId(memory_id), run_id)
         return OneRefEntry(memory_ref=memory_ref, entry=entry)
 
     async def provenance(
         self, caller: Caller, *, memory_id: RefEntryId, memory_ref: MemoryRef
     ) -> Provenance:
         """Who wrote the entry, of what it was made, and what replaces it; NotFound."""
-        caller.require(Role.READER)
-        await self._require_readable(caller, memory_ref)
-        return await self.engine.read(caller, provenance_of, memory_ref, memory_id)
+        ref = self._readable(caller, memory_ref)
+        return await self.engine.read(caller, provenance_of, ref, memory_id)
 
     async def put(
-        self, caller: Caller, body: RefEntryBody, *, idempotency: IdempotentRequest | None = None
+        self, caller: Caller, body: RefEntryBody, *, idempotency: Idempotency = None
     ) -> Written[OneRefEntry]:
         """Make an entry; the same one again under a host's id is the first.
 
         Denied for another tenant's ref; IdTaken, MemoryChanged, RunEnded, SecretsLost,
         TooManyArmed.
         """
-        caller.require(Role.WRITER)
-        caller.require_refs()
         work = idempotent(
-            put_entry,
-            idempotency,
-            again=put_again,
+            put_entry, idempotency, again=put_again,
             ids=lambda put: {"memory": put.value.memory, "is_new": int(put.is_new)},
             status=lambda put: CREATED if put.is_new else OK,
-        )
+        )  # fmt: skip
 
         def clean(screen: Screen) -> RefEntryBody:
             content, tags = screen.content(body.content), list(screen.tags(body.tags))
             return body.model_copy(update={"content": content, "tags": tags})
 
+        def held(run: RunId) -> Mapping[str, int]:
+            return self.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
+
         async def write(screen: Screen, is_current: IsCurrent) -> Written[RefEntry]:
             require_ref(body.memory_ref, caller.tenant, screen)
             require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
             cleaned = await asyncio.to_thread(clean, screen)
-            screened = Screened(is_current=is_current, held=partial(self._held, caller))
-            return await self.engine.write(caller, work, cleaned, screened)
+            return await self.engine.write(caller, work, cleaned, is_current, held)
 
         done = await written(self.redaction, caller, write)
         put = done.value
@@ -355,44 +303,33 @@ class RefEntries:
         *,
         memory_id: RefEntryId,
         memory_ref: MemoryRef,
-        run_id: RunId | None = None,
-        idempotency: IdempotentRequest | None = None,
+        run_id: str | None = None,
+        idempotency: Idempotency = None,
     ) -> DeletedRefEntry:
         """Delete an entry: it is gone for all but runs that are open; NotFound, RunEnded."""
-        caller.require(Role.WRITER)
-        await self._require_readable(caller, memory_ref, run_id)
-        work = idempotent(delete_entry, idempotency, again=deleted_again)
-        await self.engine.write(caller, work, memory_ref, memory_id, run_id)
+        if (ref := self._readable(caller, memory_ref)) == NOWHERE:
+            await self.engine.read(caller, get_entry, ref, memory_id, run_id)  # is refused
+        work = idempotent(delete_entry, idempotency, again=lambda tx, _, ref, entry, run: None)
+        await self.engine.write(caller, work, ref, memory_id, run_id)
         id_ = self.redaction.echo(caller, memory_id)
         return DeletedRefEntry(memory_ref=memory_ref, memory_id=id_, removed=True)
 
     async def search(
-        self,
-        caller: Caller,
-        *,
-        memory_ref: MemoryRef,
-        q: str,
-        tag: str | None = None,
-        limit: int,
-        token_budget: int | None = None,
+        self, caller: Caller, *, memory_ref: MemoryRef, q: str, limit: int, **which: Any
     ) -> Page:
         """Entries that a list would show, by their words, best first."""
-        caller.require(Role.READER)
-        caller.require_refs()
         entries: Sequence[RefEntry] = ()
         ranks: Sequence[float] = ()
-        is_there = is_readable(memory_ref, caller.tenant, screen_of(self.redaction, caller))
-        if is_there and (words := understood(q, self.features, self.timeout)):
+        ref = self._readable(caller, memory_ref)
+        if ref != NOWHERE and (words := understood(q, self.features, self.timeout)):
             entries, ranks = await self.engine.read(
-                caller, search_entries, memory_ref, words, tag, limit, token_budget
+                caller, search_entries, ref, words, limit, **which
             )
-        ref = self.redaction.echo(caller, memory_ref)
-        return Page("entries", entries, lambda shown: {"memoryRef": ref, "ranks": ranks[:shown]})
+        shown = self.redaction.echo(caller, memory_ref)
+        return Page("entries", entries, lambda n: {"memoryRef": shown, "ranks": ranks[:n]})
 
     async def refs(self, caller: Caller, *, limit: int, after: str | None = None) -> Page:
         """Refs that hold entries, in code point order."""
-        caller.require(Role.READER)
-        caller.require_refs()
         found = await self.engine.read(caller, list_refs, after or "", limit + 1)
 
         def beside(shown: int) -> dict[str, object]:
@@ -400,43 +337,36 @@ class RefEntries:
 
         return Page("refs", found[:limit], beside)
 
-    async def _require_readable(
-        self, caller: Caller, ref: MemoryRef, run: RunId | None = None
-    ) -> None:
-        """Refuse a ref under which there can be nothing just as one that is unknown."""
-        caller.require_refs()
-        if not is_readable(ref, caller.tenant, screen_of(self.redaction, caller)):
-            await self._require_run(caller, run)
-            raise no_entry()
-
-    async def _require_run(self, caller: Caller, run: RunId | None) -> None:
-        if run is not None:
-            await self.engine.read(caller, known_run, run)
-
-    def _held(self, caller: Caller, run: RunId) -> Mapping[str, int]:
-        return self.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
+    def _readable(self, caller: Caller, ref: MemoryRef) -> MemoryRef:
+        """The ref, or NOWHERE in place of one under which there can be nothing for the caller."""
+        screen = screen_of(self.redaction, caller)
+        return ref if is_readable(ref, caller.tenant, screen) else NOWHERE
 
 
-def list_entries(  # noqa: PLR0917 - all that a list may be of
+def list_entries(
     tx: Transaction,
     ref: MemoryRef,
-    run: RunId | None,
-    tag: str | None,
-    before: RefEntryId | None,
     limit: int,
-    budget: int | None,
+    *,
+    run_id: str | None = None,
+    tag: str | None = None,
+    before: RefEntryId | None = None,
+    token_budget: int | None = None,
 ) -> tuple[Sequence[RefEntry], bool]:
-    listed = tx[RefTable].listed(ref, _snapshot(tx, run, ref), tag=tag, before=before)
+    """A page of entries, and whether there are more.
+
+    `before` is the id of an entry, or its cursor, also of a deleted one: those older than it.
+    The budget bounds the code points of all contents; an entry that alone exceeds it is left out.
+    """
+    listed = tx[RefTable].listed(ref, snapshot_of(tx, run_id, ref), tag=tag, before=before)
     if listed is None:
-        raise unknown_before()
-    chosen, has_more = fitting(
-        listed, limit=limit, budget=budget, size=lambda it: it.size, length=lambda it: it.length
-    )
-    return tx[RefTable].some([it.memory for it in chosen]), has_more
+        raise BadFields([("before", "is the id of no entry")])
+    chosen, has_more = fitting(listed, limit, token_budget)
+    return tx[RefTable].some(chosen), has_more
 
 
-def get_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: RunId | None) -> RefEntry:
-    found = tx[RefTable].get(ref, entry, _snapshot(tx, run, ref))
+def get_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: str | None) -> RefEntry:
+    found = tx[RefTable].get(ref, entry, snapshot_of(tx, run, ref))
     if found is None:
         raise no_entry()
     return found
@@ -450,18 +380,13 @@ def provenance_of(tx: Transaction, ref: MemoryRef, entry: RefEntryId) -> Provena
 
 
 def search_entries(
-    tx: Transaction, ref: MemoryRef, query: Words, tag: str | None, limit: int, budget: int | None
+    tx: Transaction, ref: MemoryRef, q: Words, limit: int, tag: str | None, token_budget: int | None
 ) -> tuple[Sequence[RefEntry], Sequence[float]]:
     within = Filter(ref=ref, tag=tag, is_current=True)
-    found = recall.search(tx, query, within, limit if budget is None else MOST_RANKED)
+    found = recall.search(tx, q, within, limit if token_budget is None else MOST_RANKED)
     ranks = {hit.memory.id: hit.rank for hit in found.hits}
-    chosen, _ = fitting(
-        tx[RefTable].some(list(ranks)),
-        limit=limit,
-        budget=budget,
-        size=lambda it: len(it.content.encode()),
-        length=lambda it: len(it.content),
-    )
+    sized = ((it, it.size, len(it.content)) for it in tx[RefTable].some(list(ranks)))
+    chosen, _ = fitting(sized, limit, token_budget)
     return chosen, [ranks[entry.memory] for entry in chosen]
 
 
@@ -472,34 +397,30 @@ def list_refs(tx: Transaction, after: str, limit: int) -> Sequence[RefExtent]:
             WHERE ref > :after AND entries > 0
          ORDER BY ref
             LIMIT :limit""",
-        after=after,
-        limit=limit,
-    )
-    return [
-        RefExtent(memory_ref=ref, entries=count(entries), bytes=count(size))
-        for ref, entries, size in rows
-    ]
+        after=after, limit=limit,
+    )  # fmt: skip
+    return [RefExtent(memory_ref=ref, entries=count(n), bytes=count(size)) for ref, n, size in rows]
 
 
-def _snapshot(tx: Transaction, run: RunId | None, ref: MemoryRef) -> Snapshot | None:
-    return None if run is None else snapshot_of(tx, run, ref)
-
-
-def put_entry(tx: Transaction, body: RefEntryBody, screened: Screened) -> Written[RefEntry]:
-    if not screened.is_current():
+def put_entry(
+    tx: Transaction,
+    body: RefEntryBody,
+    is_current: IsCurrent,
+    held: Callable[[RunId], Mapping[str, int]],
+) -> Written[RefEntry]:
+    """Make an entry; `held` tells how many values this process has of each secret of a run."""
+    if not is_current():
         raise ScreenOutdated
-    tx.caller.require_refs()
     ref, tags, node = body.memory_ref, tuple(body.tags), body.node_id
-    run_id = None if body.run_id is None else RunId(body.run_id)
-    run = None if run_id is None else open_run(tx, run_id)
+    run = None if body.run_id is None else open_run(tx, body.run_id)
     if run is not None:
-        require_secrets(run, screened.held(run.id))
-    held = None if body.id is None else tx[RefTable].get(ref, body.id)
-    if held is not None:
-        says_the_same = held.content == body.content and held.tags == tags
-        if not says_the_same or held.expires_at != body.ends(held.created_at):
-            raise IdTaken
-        return Written(value=held, is_new=False)
+        require_secrets(run, held(run.id))
+    known = None if body.id is None else tx[RefTable].get(ref, body.id)
+    if known is not None:
+        says_the_same = known.content == body.content and known.tags == tags
+        if not says_the_same or known.expires_at != body.ends(known.created_at):
+            raise IdTaken("Another live entry has this id.")
+        return Written(value=known, is_new=False)
     require_room(tx)
     older = [tx[RefTable].get(ref, it) for it in dict.fromkeys(body.supersedes)]
     replaced = [it.memory for it in older if it is not None]
@@ -508,7 +429,7 @@ def put_entry(tx: Transaction, body: RefEntryBody, screened: Screened) -> Writte
     ends, conditions = body.ends(tx.now), conditions_of(tags, tx.now)
     if ends is not None and ends <= tx.now:
         raise BadFields([("expiresAt", "must lie in the future")])
-    origin = Origin(run=run_id, node=node, agent=body.agent_id)
+    origin = Origin(run=run.id if run else None, node=node, agent=body.agent_id)
     draft = RefDraft(ref=ref, content=body.content, tags=tags, id=body.id, origin=origin)
     entry = added(tx, draft, ends=ends)
     if replaced:
@@ -527,21 +448,19 @@ def put_entry(tx: Transaction, body: RefEntryBody, screened: Screened) -> Writte
     return Written(value=entry, is_new=True, fired=fired)
 
 
-def put_again(tx: Transaction, ids: Ids, body: RefEntryBody, _: Screened) -> Written[RefEntry]:
+def put_again(
+    tx: Transaction, ids: Ids, body: RefEntryBody, _: IsCurrent, __: Callable[[RunId], object]
+) -> Written[RefEntry]:
     """The entry as it was answered; AnswerLost if it is not live any more."""
-    tx.caller.require_refs()
     (entry,) = tx[RefTable].some([MemoryId(int(ids["memory"]))])
     if tx[RefTable].get(body.memory_ref, entry.id) != entry:
         raise AnswerLost
     return Written(value=entry, is_new=bool(ids["is_new"]))
 
 
-def delete_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: RunId | None) -> None:
-    tx.caller.require_refs()
+def delete_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: str | None) -> None:
     within = None if run is None else open_run(tx, run)
-    found = tx[RefTable].get(ref, entry)
-    if found is None:
-        raise no_entry()
+    found = get_entry(tx, ref, entry, None)
     removed(tx, found.memory)
     if within is not None:
         payload = {"memoryRef": ref, "memoryId": found.id}
@@ -549,19 +468,12 @@ def delete_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: RunId 
         tx[RunTable].hear(within)
 
 
-def deleted_again(
-    tx: Transaction, _: Ids, __: MemoryRef, ___: RefEntryId, ____: RunId | None
-) -> None:
-    tx.caller.require_refs()
-
-
 def removed(tx: Transaction, memory: MemoryId) -> None:
     """Delete an entry that is there."""
     tx[Sql].run(
         "UPDATE ref_entries SET deleted_after = :after WHERE memory_id = :id",
-        id=memory,
-        after=tx[RunTable].newest(),
-    )
+        id=memory, after=tx[RunTable].newest(),
+    )  # fmt: skip
     cancel_of(tx, [memory])
     (held,) = tx[MemoryTable].loaded([memory])
     gone = replace(held, deleted_at=tx.now)

@@ -17,6 +17,7 @@ from ..http.endpoint import current_caller
 from ..http.faults import bad_fields
 from ..http.protocol import Operation, Parameter
 from ..http.requests import exact_parameter, fitting
+from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Role
 from ..memory.model.stores import Written
 from ..recall.text.normalization import REPLACEMENT
@@ -42,6 +43,9 @@ _IN_PATH = re.compile(r"{(\w+)")
 _CAPITAL = re.compile("[A-Z]")
 
 E = TypeVar("E", bound=StrEnum)
+
+Idempotency = IdempotentRequest | None
+"""A request under its idempotency key, or one that has none."""
 
 
 class Query:
@@ -170,6 +174,8 @@ def op(  # noqa: PLR0913 - all that an operation is
             values["idempotency"] = key
         else:
             caller = current_caller(request)
+        caller.require(role, more.get("scope"))  # of now: rights may go while a body comes
+        caller.require_refs()
         done = await work(caller, **values)
         if isinstance(done, Page):
             return _page(done)

@@ -10,7 +10,7 @@ import time
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
 from datetime import date, datetime
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
@@ -28,7 +28,7 @@ from ..memory.model.space import MemoryRef
 from ..recall.text.normalization import sha256_of
 from ..recall.text.query import STOPWORDS
 from .adapter import removed
-from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
+from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added
 from .pass_records import (
     ArchiveDraft,
     DistilledObject,
@@ -97,13 +97,10 @@ def units(content: str) -> list[Unit]:
     """
     lines = _END.sub(r"\g<0>\n", content).splitlines()
     texts = [text for line in lines if (text := " ".join(line.split()))]
-    return [unit for unit in map(Unit, texts, _words(texts)) if unit.words]
-
-
-def _words(texts: list[str]) -> list[tuple[str, ...]]:
-    """The words of each text; all at once, as a call for each would cost more than the work."""
+    # All at once, as a call for each would cost more than the work.
     together = _normalized("\n".join(texts)).casefold().translate(_SIGNS)
-    return [tuple(text.split()) for text in together.split("\n")]
+    words = (tuple(text.split()) for text in together.split("\n"))
+    return [unit for unit in map(Unit, texts, words) if unit.words]
 
 
 def _normalized(text: str) -> str:
@@ -153,36 +150,26 @@ _DATED = re.compile(r"- ([0-9]{4}-[0-9]{2}-[0-9]{2}): ")
 
 
 class NothingToCompact(Conflict):
-    """Fewer than two entries, or no word in them."""
-
-    code = "nothing_to_compact"
+    code = "nothing_to_compact"  # fewer than two entries, or no word in them
 
 
 class NothingToDistill(Conflict):
-    """No entry, or no word in it."""
-
-    code = "nothing_to_distill"
+    code = "nothing_to_distill"  # no entry, or no word in it
 
 
 class PassNotUndoable(Conflict):
-    """Undone already, or something that the pass wrote or replaced is gone."""
-
-    code = "pass_not_undoable"
+    code = "pass_not_undoable"  # undone already, or what the pass wrote or replaced is gone
 
 
 class BudgetExceeded(Refusal):
-    """The sources and their archive do not fit into the budget."""
-
-    code = "token_budget_exceeded"
+    code = "token_budget_exceeded"  # the sources and their archive do not fit into it
 
     def __init__(self, budget: int, required: int) -> None:
         super().__init__("The budget is too small for what is to be distilled.")
-        self.budget = budget
-        self.required = required
+        self.budget, self.required = budget, required
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(NamedTuple):
     """A text and the day it was written; an archive has a day of its own on each line."""
 
     content: str
@@ -191,10 +178,8 @@ class Source:
 
 
 class _Line(NamedTuple):
-    """A unit, the place of its source among the others, and its day."""
-
     unit: Unit
-    source: int
+    source: int  # its place among the others
     day: date
 
     @property
@@ -244,13 +229,10 @@ def _lines(at: int, source: Source) -> list[_Line]:
 
 def _undated(line: str, day: date) -> tuple[str, date]:
     """An archive's line without its own date, and that date; else the day of the archive."""
-    prefix = _DATED.match(line)
-    if prefix is None:
-        return line, day
-    try:
-        return line[prefix.end() :], date.fromisoformat(prefix[1])
-    except ValueError:
-        return line, day
+    if prefix := _DATED.match(line):
+        with suppress(ValueError):
+            return line[prefix.end() :], date.fromisoformat(prefix[1])
+    return line, day
 
 
 def _chosen(
@@ -322,49 +304,14 @@ def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
     return tx[RefTable].some(chosen)
 
 
-def compacted(
-    ref: MemoryRef,
-    sources: Sequence[RefEntry],
-    screen: Screen,
-    content: str | None,
-    *,
-    keep_sources: bool,
-) -> ArchiveDraft:
-    """The archive that takes the place of entries; NothingToCompact."""
-    cap = min(max(SMALLEST_CAP, -(-sum(map(_size, sources)) // 3)), MAX_CONTENT)
-    draft = _draft(ref, sources, screen, content, cap) if len(sources) > 1 else None
-    if draft is None:
-        sentence = "There are not two entries with words that a compaction may replace."
-        raise NothingToCompact(sentence)
-    return replace(draft, supersedes=not keep_sources)
-
-
 def distillation_inputs(
     tx: Transaction, ref: MemoryRef, which: Inputs, budget: int
 ) -> Sequence[RefEntry]:
     """All entries, if they fit into the budget; BudgetExceeded."""
     listed = list(tx[PassTable].inputs(ref, which))
     if listed:
-        _distillation_cap(budget, sum(_tokens(each.size) for each in listed))
+        _distillation_cap(budget, _tokens(listed))
     return tx[RefTable].some([each.memory for each in listed])
-
-
-def distilled(
-    ref: MemoryRef,
-    sources: Sequence[RefEntry],
-    screen: Screen,
-    content: str | None,
-    budget: int,
-    ends: datetime | None,
-) -> ArchiveDraft:
-    """The archive of entries within a budget; NothingToDistill, BudgetExceeded."""
-    cap = _distillation_cap(budget, sum(_tokens(_size(it)) for it in sources))
-    draft = _draft(ref, sources, screen, content, cap, budget=budget, ends=ends)
-    if draft is None:
-        raise NothingToDistill("There is no entry with words to distill.")
-    if (used := _used(draft)) > budget:
-        raise BudgetExceeded(budget, used)
-    return draft
 
 
 def first_end(sources: Iterable[RefEntry]) -> datetime | None:
@@ -372,18 +319,9 @@ def first_end(sources: Iterable[RefEntry]) -> datetime | None:
     return min((it.expires_at for it in sources if it.expires_at is not None), default=None)
 
 
-def _size(entry: RefEntry) -> int:
-    return len(entry.content.encode())
-
-
-def _tokens(size: int) -> int:
-    """How many tokens a text of so many bytes has."""
-    return (size + 3) // 4
-
-
-def _used(draft: ArchiveDraft) -> int:
-    """The tokens of an archive and its sources."""
-    return sum(_tokens(_size(it)) for it in draft.sources) + _tokens(draft.size)
+def _tokens(texts: Iterable[ListedRef | RefEntry | ArchiveDraft]) -> int:
+    """How many tokens texts have together, each as many as it begins four bytes."""
+    return sum(-(-it.size // 4) for it in texts)
 
 
 def _distillation_cap(budget: int, taken: int) -> int:
@@ -394,55 +332,67 @@ def _distillation_cap(budget: int, taken: int) -> int:
     return min(4 * min(budget - taken, max(SMALLEST_OUTPUT, -(-taken // 3))), MAX_CONTENT)
 
 
-def _draft(
+def archive_of(
     ref: MemoryRef,
     sources: Sequence[RefEntry],
     screen: Screen,
     content: str | None,
-    cap: int,
     *,
     budget: int | None = None,
     ends: datetime | None = None,
-) -> ArchiveDraft | None:
-    """The archive of entries, with a budget that of a distillation; None without a word."""
-    if content is not None:
-        said = screen.content(content) if has_words(map(_source, sources)) else None
+    supersedes: bool = False,
+) -> ArchiveDraft:
+    """The archive of entries: with a budget that of a distillation, else that of a compaction.
+
+    NothingToCompact, NothingToDistill, BudgetExceeded.
+    """
+    if budget is not None:
+        cap = _distillation_cap(budget, _tokens(sources))
+        nothing: Refusal = NothingToDistill("There is no entry with words to distill.")
     else:
-        # A value is compared with texts as they were put: an extract may say it in pieces.
-        clean = [it.model_copy(update={"content": screen.text(it.content)}) for it in sources]
-        extracted = screen.text(extract(list(map(_source, clean)), cap, Rest()))
-        said = extracted.encode()[:cap].decode(errors="ignore") or None
+        cap = min(max(SMALLEST_CAP, -(-sum(it.size for it in sources) // 3)), MAX_CONTENT)
+        nothing = NothingToCompact(
+            "There are not two entries with words that a compaction may replace."
+        )
+    has_enough = budget is not None or len(sources) > 1
+    said = _said(sources, screen, content, cap) if has_enough else None
     if said is None:
-        return None
+        raise nothing
     method = Method.EXTRACT if content is None else Method.HOST
     digest = sha256()
     for part in (ref, method.value, str(budget or cap), *(it.id for it in sources), said):
         digest.update(b"%d:%b" % (len(part.encode()), part.encode()))
     about = dict.fromkeys(tag for it in sources for tag in subjects(it.tags))
-    return ArchiveDraft(
-        id=RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]),
-        ref=ref,
-        kind=PassKind.DISTILLATION if budget else PassKind.COMPACTION,
-        method=method,
-        content=said,
-        subjects=screen.tags(about),
-        sources=sources,
+    draft = ArchiveDraft(
+        id=RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]), ref=ref, method=method,
+        kind=PassKind.DISTILLATION if budget else PassKind.COMPACTION, content=said,
+        subjects=screen.tags(about), sources=sources, budget=budget, supersedes=supersedes,
         ends=min(filter(None, (ends, first_end(sources))), default=None),
-        budget=budget,
-        supersedes=False,
-    )
+    )  # fmt: skip
+    if budget is not None and (used := _tokens([*sources, draft])) > budget:
+        raise BudgetExceeded(budget, used)
+    return draft
+
+
+def _said(sources: Sequence[RefEntry], screen: Screen, content: str | None, cap: int) -> str | None:
+    """What an archive says: a host's text, or an extract; None if the sources have no word."""
+    if content is not None:
+        return screen.content(content) if has_words(map(_source, sources)) else None
+    # A value is compared with texts as they were put: an extract may say it in pieces.
+    clean = [it.model_copy(update={"content": screen.text(it.content)}) for it in sources]
+    extracted = screen.text(extract(list(map(_source, clean)), cap, Rest()))
+    return extracted.encode()[:cap].decode(errors="ignore") or None
 
 
 def _source(entry: RefEntry) -> Source:
     day, is_archive = entry.created_at.date(), ARCHIVE in entry.tags
-    return Source(content=entry.content, day=day, is_archive=is_archive)
+    return Source(entry.content, day, is_archive)
 
 
 def put_archive(
     tx: Transaction, draft: ArchiveDraft | None, which: Inputs, is_current: IsCurrent
 ) -> DistilledObject:
     """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
-    tx.caller.require_refs()
     if draft is None or not is_current():
         raise ScreenOutdated  # or the answer under the idempotency key is over its time
     sources = [it.memory for it in draft.sources]
@@ -454,7 +404,14 @@ def put_archive(
         held = None
     require_room(tx)
     run = tx[RunTable].open(refs=(draft.ref,), kind=RunKind.PASS)
-    entry = held or _put(tx, draft, run.id)
+    entry = held
+    if entry is None:
+        kind = (DISTILLED,) if draft.kind is PassKind.DISTILLATION else ()
+        tags = (ARCHIVE, COMPACTED + run.id, *kind, *draft.subjects)
+        origin = Origin(run=run.id, method=draft.method)
+        new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
+        entry = added(tx, new, ends=draft.ends)
+        tx[PassTable].add_archive(entry.memory, draft.ref, draft.sources)
     if draft.supersedes:
         tx[PassTable].link(run, [Link(entry.memory, it) for it in sources], counts=False)
     written, replaced = () if held else (entry.memory,), len(sources) if draft.supersedes else 0
@@ -465,26 +422,15 @@ def put_archive(
     told |= {"sourceCount": len(sources), "trigger": Trigger.HOST_MANAGED.value}
     told["byteSize"] = draft.size
     if draft.budget is not None:
-        spent = {"tokenBudget": draft.budget, "tokensUsed": _used(draft), "indexUpdated": False}
-        told["distillation"] = spent
+        used = _tokens([*draft.sources, draft])
+        told["distillation"] = {
+            "tokenBudget": draft.budget, "tokensUsed": used, "indexUpdated": False,
+        }  # fmt: skip
     tx[RunTable].tell(run, RunEventType.COMPACTED, told)
     tx[RunTable].end(run, RunStatus.COMPLETED)
-    return DistilledObject(
-        run_id=run.id,
-        event=PassEvent(type=RunEventType.COMPACTED.value, payload=told),
-        archive_checksum=sha256_of(entry.content),
-        created=held is None,
-    )
-
-
-def _put(tx: Transaction, draft: ArchiveDraft, run: RunId) -> RefEntry:
-    kind = (DISTILLED,) if draft.kind is PassKind.DISTILLATION else ()
-    tags = (ARCHIVE, COMPACTED + run, *kind, *draft.subjects)
-    origin = Origin(run=run, method=draft.method)
-    new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
-    entry = added(tx, new, ends=draft.ends)
-    tx[PassTable].add_archive(entry.memory, draft.ref, draft.sources)
-    return entry
+    event = PassEvent(type=RunEventType.COMPACTED.value, payload=told)
+    checksum, is_new = sha256_of(entry.content), held is None
+    return DistilledObject(run_id=run.id, event=event, archive_checksum=checksum, created=is_new)
 
 
 def ids_of_archive(done: DistilledObject) -> Ids:
@@ -497,14 +443,11 @@ def archive_again(
     """What was answered, as the log has it."""
     done = done_again(tx, RunId(str(ids["run"])))
     checksum, is_new = str(ids["checksum"]), bool(ids["is_new"])
-    return DistilledObject(
-        run_id=done.run_id, event=done.event, archive_checksum=checksum, created=is_new
-    )
+    return DistilledObject(**vars(done), archive_checksum=checksum, created=is_new)
 
 
 def done_again(tx: Transaction, run: RunId) -> PassObject:
     """What the log has of a pass; AnswerLost if that is gone."""
-    tx.caller.require_refs()
     known = tx[RunTable].get(run)
     event = None if known is None else tx[RunTable].event(known, 1)
     if event is None:
@@ -519,7 +462,6 @@ def done_again(tx: Transaction, run: RunId) -> PassObject:
 
 def undo_pass(tx: Transaction, run: RunId) -> UndonePass:
     """Bring back what a pass has replaced, and take away what it has written."""
-    tx.caller.require_refs()
     done = _undoable(tx, run)
     tx[PassTable].undo(done)
     for memory in done.written:
@@ -539,12 +481,3 @@ def _undoable(tx: Transaction, run: RunId) -> Pass:
     if done is None or done.is_undone or not tx[PassTable].is_whole(done):
         raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
     return done
-
-
-def ids_of_undone(undone: UndonePass) -> Ids:
-    return {"restored": undone.restored, "removed": undone.removed}
-
-
-def undone_again(tx: Transaction, ids: Ids, run: RunId) -> UndonePass:
-    tx.caller.require_refs()
-    return UndonePass(run_id=run, restored=int(ids["restored"]), removed=int(ids["removed"]))

@@ -1,11 +1,11 @@
 """Entries of refs: memories that never change, each with a row beside it."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -29,8 +29,6 @@ from .refs import (
     values,
 )
 from .runs import RunId
-
-T = TypeVar("T")
 
 ENTRY_TYPE = "memory"
 ALL = 1 << 62  # rows
@@ -76,6 +74,10 @@ class RefEntry(CamelRecord):
     expires_at: Milliseconds | None = None
 
     @property
+    def size(self) -> int:
+        return len(self.content.encode())
+
+    @property
     def cursor(self) -> RefEntryId:
         """An id that no other entry ever has: a name may be given again."""
         return ref_entry_id(self.uid, None)
@@ -106,21 +108,15 @@ def added(
     tx: Transaction, draft: RefDraft, *, ends: datetime | None = None, like: Memory | None = None
 ) -> RefEntry:
     """A new entry; in place of another one, when it was put, and seen as often."""
-    memory = created(
-        tx,
-        Memory(
-            uid=tx.new_uid(tx.now),
-            session=None,
-            space=_space_of(tx, draft.ref),
-            key=None,
-            text=Text(type=ENTRY_TYPE, title="", content=draft.content, tags=draft.tags),
-            duplicates=like.duplicates if like else 1,
-            last_seen_at=like.last_seen_at if like else tx.now,
-            created_at=like.created_at if like else tx.now,
-            updated_at=tx.now,
-            lifecycle=Lifecycle(expires_at=ends),
-        ),
-    )
+    memory = Memory(
+        uid=tx.new_uid(tx.now), session=None, space=_space_of(tx, draft.ref), key=None,
+        text=Text(type=ENTRY_TYPE, title="", content=draft.content, tags=draft.tags),
+        duplicates=like.duplicates if like else 1,
+        last_seen_at=like.last_seen_at if like else tx.now,
+        created_at=like.created_at if like else tx.now, updated_at=tx.now,
+        lifecycle=Lifecycle(expires_at=ends),
+    )  # fmt: skip
+    memory = created(tx, memory)
     space, _ = tx[SpaceTable].placed(memory.space)
     origin = draft.origin
     tx[Sql].insert(
@@ -161,9 +157,8 @@ def measure(tx: Transaction, memory: Memory) -> None:
     """Update what lies beside a memory whose text was redacted."""
     tx[Sql].run(
         "UPDATE ref_entries SET size = :size, length = :length WHERE memory_id = :id",
-        id=memory.id,
-        **_measures(memory),
-    )
+        id=memory.id, **_measures(memory),
+    )  # fmt: skip
     tx[Sql].run("DELETE FROM ref_tags WHERE memory_id = :id", id=memory.id)
     space, _ = tx[SpaceTable].placed(memory.space)
     _tag(tx[Sql], memory, space)
@@ -202,7 +197,6 @@ _SOURCES = """SELECT older_id
 _NEWER = """SELECT newer_id
               FROM ref_supersessions
              WHERE older_id = :memory AND ended_after IS NULL"""
-_NEWEST_FIRST = "ORDER BY created_at DESC, memory_id DESC"
 
 
 @dataclass(eq=False)
@@ -216,7 +210,8 @@ class RefTable(Table):
 
     def get(self, ref: MemoryRef, id_: RefEntryId, at: Snapshot | None = None) -> RefEntry | None:
         """The entry, also one that others supersede."""
-        return self._one(entry_of, ENTRY, ref, id_, at)
+        row = self._row(ENTRY, ref, id_, at)
+        return None if row is None else entry_of(row)
 
     def some(self, memories: Sequence[MemoryId]) -> list[RefEntry]:
         """The entries that these memories are, in their order."""
@@ -233,21 +228,17 @@ class RefTable(Table):
 
     def provenance(self, ref: MemoryRef, id_: RefEntryId) -> Provenance | None:
         """Where the entry comes from."""
-        row = self._one(tuple, _PROVENANCE, ref, id_)
+        row = self._row(_PROVENANCE, ref, id_)
         if row is None:
             return None
-        name, uid, memory, run, node, agent, method_, seen, last_seen_at = row
-        method = member(Method, method_, Method.PUT)
+        name, uid, memory, run, node, agent, method, seen, last_seen_at = row
+        origin = Origin(run=run, node=node, agent=agent, method=member(Method, method, Method.PUT))
         return Provenance(
-            memory_ref=ref,
-            memory_id=ref_entry_id(uid, name),
-            origin=Origin(run=run, node=node, agent=agent, method=method),
-            method=method,
+            memory_ref=ref, memory_id=ref_entry_id(uid, name), origin=origin, method=origin.method,
             derived_from=self._linked(_SOURCES, memory),
             superseded_by=self._linked(_NEWER, memory) or None,
-            seen=count(seen),
-            last_seen_at=instant(last_seen_at),
-        )
+            seen=count(seen), last_seen_at=instant(last_seen_at),
+        )  # fmt: skip
 
     def listed(
         self, ref: MemoryRef, at: Snapshot | None, *, tag: str | None, before: RefEntryId | None
@@ -262,48 +253,37 @@ class RefTable(Table):
         if before is not None:
             # Of those that had a name, the newest; in a snapshot the one that it has.
             seen = "" if at is None else f"WHERE {put_by('e')} AND {undeleted_at('e')}"
-            row = self._first(
-                tuple,
+            row = self._execute(
                 f"""SELECT e.created_at, e.memory_id
                       FROM {_named(before, has_no_name=False)} {seen}
                   ORDER BY e.memory_id DESC
                      LIMIT 1""",
-                **_names(ref, before),
-                **values(at),
-            )
+                ref=ref, name=before, uid=stable_id(before), **values(at),
+            ).fetchone()  # fmt: skip
             if row is None:
                 return None
             given["created_at"], given["before"] = row
             condition += " AND (e.created_at, e.memory_id) < (:created_at, :before)"
         rows = self._stream(self._listing(tag, at, condition), **given)
-        return (
-            ListedRef(MemoryId(id_), count(size), count(length)) for id_, size, length, *_ in rows
-        )
+        return (ListedRef(MemoryId(id_), count(size), count(it)) for id_, size, it, *_ in rows)
 
     def _at(self, at: Snapshot | None = None) -> dict[str, object]:
         """The instant of the conditions: a clock that went back brings nothing into a snapshot."""
         return {"now": micros(max(self._now, at.at) if at else self._now), **values(at)}
 
-    def _one(
-        self,
-        made: Callable[[Any], T],
-        columns: str,
-        ref: MemoryRef,
-        id_: RefEntryId,
-        at: Snapshot | None = None,
-    ) -> T | None:
-        """What is made of an entry's row, in one statement whatever there is."""
-        return self._first(
-            made,
+    def _row(
+        self, columns: str, ref: MemoryRef, id_: RefEntryId, at: Snapshot | None = None
+    ) -> Any:
+        """An entry's row, or None, by one statement whatever there is: its time tells nothing."""
+        return self._execute(
             f"""SELECT {columns}
                   FROM {_named(id_)}
                   LEFT JOIN lifecycles l ON l.memory_id = m.id
                  WHERE {there(at)}
               ORDER BY m.id DESC
                  LIMIT 1""",
-            **_names(ref, id_),
-            **self._at(at),
-        )
+            ref=ref, name=id_, uid=stable_id(id_), **self._at(at),
+        ).fetchone()  # fmt: skip
 
     def _listing(self, tag: str | None, at: Snapshot | None, condition: str) -> str:
         """The statement of a list."""
@@ -323,13 +303,13 @@ class RefTable(Table):
         return f"""SELECT e.memory_id, e.size, e.length
                      FROM ({kept} AND {put_by("e")}
                            UNION ALL
-                           {gone} AND {put_by("e")} {_NEWEST_FIRST} LIMIT {ALL}) e
+                           {gone} AND {put_by("e")}
+                           ORDER BY created_at DESC, memory_id DESC LIMIT {ALL}) e
                     WHERE {condition}
                           {self._sql.reordered("e.created_at DESC, e.memory_id DESC")}"""
 
     def _leg(self, index: str, which: str) -> str:
-        return f"""SELECT e.memory_id, e.size, e.length, e.created_at, e.deleted_after,
-                          e.renews
+        return f"""SELECT e.memory_id, e.size, e.length, e.created_at, e.deleted_after, e.renews
                      FROM refs f
                     {self._sql.leads} ref_entries e {self._sql.hint(index)}
                           ON e.space_id = f.space_id
@@ -342,9 +322,8 @@ class RefTable(Table):
                   JOIN memories m ON m.id = e.memory_id
                  WHERE e.memory_id IN ({linked}) AND {there(None)}
               ORDER BY e.memory_id""",
-            memory=memory,
-            **self._at(),
-        )
+            memory=memory, **self._at(),
+        )  # fmt: skip
         return tuple(ref_entry_id(uid, name) for uid, name in rows)
 
 
@@ -361,8 +340,3 @@ def _named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
     return f"""memories m
                JOIN ref_entries e ON m.uid = :uid AND e.memory_id = m.id {nameless}
                JOIN refs f ON f.space_id = e.space_id AND f.ref = :ref"""
-
-
-def _names(ref: MemoryRef, id_: RefEntryId) -> dict[str, object]:
-    """The values that `_named` names."""
-    return {"ref": ref, "name": id_, "uid": stable_id(id_)}

@@ -14,17 +14,19 @@ from ..recall.text.normalization import clean
 from ..recall.text.visible import has_controls
 from .refs import (
     AGENT_LENGTHS,
+    ARCHIVE,
+    COMPACTED,
+    DISTILLED,
     LONGEST_ID,
     LONGEST_NODE,
     LONGEST_REF,
     LONGEST_RUN,
     LONGEST_TAG,
+    MADE,
     MAX_CONTENT,
     MAX_TAGS,
     RefEntryId,
     is_malformed,
-    is_reserved,
-    reserved,
 )
 
 CAMEL = ConfigDict(**GIVEN, alias_generator=to_camel, populate_by_name=True)
@@ -43,7 +45,7 @@ def _tags(tags: list[str]) -> list[str]:
     kept = list(dict.fromkeys(filter(None, tags)))
     if len(kept) > MAX_TAGS:
         raise fault(f"has at most {MAX_TAGS} items")
-    if next(reserved(tuple(kept)), None) is not None:
+    if any(tag in (ARCHIVE, DISTILLED) or tag.startswith(COMPACTED) for tag in kept):
         raise fault("has a tag that only the service gives")
     return kept
 
@@ -63,7 +65,8 @@ MemoryRefText = Annotated[
 ]
 EntryName = Annotated[RefEntryId, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
 OwnName = Annotated[
-    EntryName, _must(lambda name: not is_reserved(name), "has a form that only the service gives")
+    EntryName,
+    _must(lambda name: not MADE.fullmatch(name), "has a form that only the service gives"),
 ]
 RunName = Annotated[
     str,

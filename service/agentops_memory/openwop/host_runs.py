@@ -12,24 +12,23 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from ..engine.engine import Engine, Ids, Transaction
-from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, Refusal, TooMany
+from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
 from ..http.faults import fault_of
 from ..http.protocol import Operation
-from ..memory.idempotency import IdempotentRequest, idempotent
+from ..memory.idempotency import idempotent
 from ..memory.limits import require_margin
 from ..memory.model.access import Caller, Role
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import LONGEST_ID as LONGEST_SECRET_ID
 from ..memory.redactor import Redaction, RunKey
-from ..memory.sql.rows import micros
 from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
 from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate
-from .api import BASE, LONGEST_IN_SPAN, Page, Param, Query, limit, op
+from .api import BASE, LONGEST_IN_SPAN, Idempotency, Page, Param, Query, limit, op
 from .fields import CAMEL, AgentName, Exact, MemoryRefText, RunName, Workflow
-from .refs import Offset, Snapshot, require_plain, require_ref, screen_of
+from .refs import Offset, require_plain, require_ref, screen_of
 from .runs import (
     Run,
     RunEnded,
@@ -38,10 +37,8 @@ from .runs import (
     RunKind,
     RunStatus,
     RunTable,
-    SnapshotLost,
-    is_lost,
+    fork_run,
     known_run,
-    new_run_id,
     open_run,
 )
 
@@ -128,28 +125,20 @@ class RunForkBody(BaseModel):
 
 
 class RunConflict(Conflict):
-    """The run is there already, and is another one, or goes on."""
-
-    code = "run_conflict"
-
-
-class InvalidSequence(Refusal):
-    """The run has no such event, nor is it the next."""
-
-    code = "invalid_from_seq"
+    code = "run_conflict"  # the run is there already, and is another one, or goes on
 
 
 def operations(runs: "Runs", fire_due: Callable[[Caller], Awaitable[None]]) -> Sequence[Operation]:
     """Those of runs and of their events; what is due fires before a log is read."""
 
-    async def log(caller: Caller, **values: Any) -> Page:
-        await fire_due(caller)
-        return await runs.log(caller, **values)
+    def up_to_date(read: Callable[..., Awaitable[Page]]) -> Callable[..., Awaitable[Page]]:
+        async def work(caller: Caller, **values: Any) -> Page:
+            await fire_due(caller)
+            return await read(caller, **values)
 
-    async def events(caller: Caller, **values: Any) -> Page:
-        await fire_due(caller)
-        return await runs.events(caller, **values)
+        return work
 
+    after = partial(Param, name="after", kind="integer", read=Query.number)
     every, one = f"{BASE}/runs", f"{BASE}/runs/{{runId}}"
     return (
         op("POST", every, "open_run",
@@ -165,61 +154,49 @@ def operations(runs: "Runs", fire_due: Callable[[Caller], Awaitable[None]]) -> S
         op("POST", f"{one}/end", "end_run", "End a run.", runs.end, role=Role.WRITER,
            body=RunEndBody, answer=Run, is_limited=False, refusals=(404, 409)),
         op("GET", f"{one}/events", "run_events", "What happened in a run, in order.",
-           log, role=Role.READER, answer=RunEvents, refusals=(404,),
-           query=(_after("After this sequence."), limit())),
+           up_to_date(runs.log), role=Role.READER, answer=RunEvents, refusals=(404,),
+           query=(after(help="After this sequence."), limit())),
         op("POST", f"{one}/fork", "fork_run", "Copy a run that has ended, or begin where it was.",
            runs.fork, role=Role.WRITER, body=RunForkBody, answer=ForkedRun, status=201,
            refusals=(404, 409, 422)),
         op("GET", f"{BASE}/events", "events",
            "What happened in all runs, in the order of commits.",
-           events, role=Role.READER, answer=AllRunEvents,
-           query=(_after("The `next` of the answer before."), limit(),
+           up_to_date(runs.events), role=Role.READER, answer=AllRunEvents,
+           query=(after(help="The `next` of the answer before."), limit(),
                   Param(name="type", help="Of this type alone."))),
     )  # fmt: skip
 
 
-def _after(help_: str) -> Param:
-    return Param(name="after", kind="integer", help=help_, read=Query.number)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """The runs of one service.
-
-    Denied for callers without access to every project; NotFound for unknown runs.
-    """
+    """The runs of one service; NotFound for unknown ones."""
 
     engine: Engine
     redaction: Redaction
 
     async def open(
-        self, caller: Caller, body: RunBody, *, idempotency: IdempotentRequest | None = None
+        self, caller: Caller, body: RunBody, *, idempotency: Idempotency = None
     ) -> Written[OpenedRun]:
         """Open a run; the same one again is the first.
 
         RunConflict for another one, and for one that has ended.
         """
-        caller.require(Role.WRITER)
-        caller.require_refs()
         screen = screen_of(self.redaction, caller)
         require_plain(screen, runId=body.run_id, agentId=body.agent_id, workflowId=body.workflow_id)
         for number, ref in enumerate(body.memory_refs):
             require_ref(MemoryRef(ref), caller.tenant, screen, f"memoryRefs[{number}]")
         work = idempotent(
-            open_or_known,
-            idempotency,
-            again=_opened_again,
+            open_or_known, idempotency,
+            again=lambda tx, ids, body: _opened(known_run(tx, str(ids["run"])), int(ids["is_new"])),
             ids=lambda it: {"run": it.value.run_id, "is_new": int(it.is_new)},
             status=lambda it: 201 if it.is_new else 200,
-        )
+        )  # fmt: skip
         opened = await self.engine.write(caller, work, body)
         annotate({"openwop.run_id": Cut(opened.value.run_id, LONGEST_IN_SPAN)})
         return opened
 
     async def get(self, caller: Caller, run_id: str) -> Run:
-        caller.require(Role.READER)
-        caller.require_refs()
-        return await self.engine.read(caller, known_run, RunId(run_id))
+        return await self.engine.read(caller, known_run, run_id)
 
     async def register(self, caller: Caller, run_id: str, body: RunSecretBody) -> RegisteredSecret:
         """Let a value be a secret in all that the tenant writes until the run ends.
@@ -227,71 +204,53 @@ class Runs:
         Not one so short that it stands in words. What is put once this has answered is
         without it, whenever it was sent. RunEnded; Invalid, OverQuota, TooMany.
         """
-        caller.require(Role.WRITER)
-        caller.require_refs()
-        run, secret, value = RunId(run_id), body.secret_id, body.value
-        key, names = RunKey(tenant=caller.tenant, run=run), {"secretId": secret, "runId": run}
-        await self.engine.write(caller, hear_run, run)  # lest it is idle when the value comes
+        secret, value = body.secret_id, body.value
+        key = RunKey(tenant=caller.tenant, run=run_id)
+        # Lest it is idle when the value comes.
+        await self.engine.write(caller, lambda tx: tx[RunTable].hear(open_run(tx, run_id)))
         registry = self.redaction.registry
         if registry.occurs_in(caller.tenant, secret):  # it is answered, and stored
             raise BadFields([("secretId", "holds a registered value")])
         if len(value.strip()) < SHORTEST_VALUE:
             return RegisteredSecret(secret_id=secret, registered=False)
         # Both stand in answers, one of them in place of the value.
+        names = {"secretId": secret, "runId": run_id}
         if faults := [(name, "holds the value") for name, it in names.items() if value in it]:
             raise BadFields(faults)
-        register = partial(registry.register, key, secret, value)
         try:
             try:
-                register()
+                registry.register(key, secret, value)
             except (OverQuota, TooMany):  # runs that another process has ended may hold the room
                 await self.drop_idle(caller, timedelta())
-                register()
+                registry.register(key, secret, value)
         except Invalid as refusal:
             raise BadFields([("value", "is none that can be registered")]) from refusal
         try:
-            await self.engine.write(caller, note_secrets, run, partial(registry.count, key))
+            await self.engine.write(caller, note_secrets, run_id, partial(registry.count, key))
         except RunEnded:
             registry.forget(key)
             raise
         return RegisteredSecret(secret_id=secret, registered=True)
 
     async def end(
-        self,
-        caller: Caller,
-        run_id: str,
-        body: RunEndBody,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, run_id: str, body: RunEndBody, *, idempotency: Idempotency = None
     ) -> Run:
         """End a run, whose values are no secrets any more; RunEnded if it did otherwise."""
-        caller.require(Role.WRITER)
-        caller.require_refs()
-        work = idempotent(end_run, idempotency, again=_ended_again)
-        ended = await self.engine.write(caller, work, RunId(run_id), RunStatus(body.status))
+        work = idempotent(end_run, idempotency, again=lambda tx, _, run, status: known_run(tx, run))
+        ended = await self.engine.write(caller, work, run_id, RunStatus(body.status))
         self.redaction.registry.forget(RunKey(tenant=caller.tenant, run=run_id))
         return ended
 
     async def log(self, caller: Caller, run_id: str, after: int | None, limit: int) -> Page:
         """Events of a run after a sequence, or from the first one on."""
-        caller.require(Role.READER)
-        caller.require_refs()
         since = -1 if after is None else after
-        run, found = await self.engine.read(caller, read_log, RunId(run_id), since, limit + 1)
+        run, found = await self.engine.read(caller, read_log, run_id, since, limit + 1)
         has_ended, events = not run.is_open and len(found) <= limit, found[:limit]
         return Page("events", events, lambda n: {"isComplete": has_ended and n == len(events)})
 
-    async def events(
-        self,
-        caller: Caller,
-        after: int | None,
-        limit: int,
-        type: str | None,  # noqa: A002 - as the parameter is called
-    ) -> Page:
+    async def events(self, caller: Caller, after: int | None, limit: int, **of: str | None) -> Page:
         """Events of all runs in the order of their commits, and where to go on."""
-        caller.require(Role.READER)
-        caller.require_refs()
-        events, last = await self.engine.read(caller, read_events, Offset(after or 0), limit, type)
+        events, last = await self.engine.read(caller, read_events, Offset(after or 0), limit, **of)
 
         def beside(shown: int) -> Mapping[str, object]:
             return {"next": str(last if shown == len(events) else events[shown - 1].offset)}
@@ -299,30 +258,21 @@ class Runs:
         return Page("events", events, beside)
 
     async def fork(
-        self,
-        caller: Caller,
-        run_id: str,
-        body: RunForkBody,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, run_id: str, body: RunForkBody, *, idempotency: Idempotency = None
     ) -> ForkedRun:
         """A copy of a run, which is over, or a run that begins where another one was.
 
         InvalidSequence; SnapshotLost if it is not known any more what it saw.
         """
-        caller.require(Role.WRITER)
-        caller.require_refs()
-        source, from_sequence = RunId(run_id), min(body.from_seq or 0, BEYOND)
         work = idempotent(
-            branch_run if body.mode == "branch" else replay_run,
-            idempotency,
-            again=_forked_again,
+            fork_run, idempotency, again=_forked_again,
             ids=lambda it: {"run": it.id, "status": it.status.value},
-        )
-        run = await self.engine.write(caller, work, source, from_sequence)
+        )  # fmt: skip
+        kind, from_sequence = RunKind(body.mode), min(body.from_seq or 0, BEYOND)
+        run = await self.engine.write(caller, work, run_id, kind, from_sequence)
         return ForkedRun(
-            run_id=run.id, source_run_id=source, from_seq=run.from_sequence, mode=body.mode,
-            status=run.status,
+            run_id=run.id, source_run_id=RunId(run_id), from_seq=run.from_sequence,
+            mode=body.mode, status=run.status,
         )  # fmt: skip
 
     async def drop_idle(self, caller: Caller, idle: timedelta) -> None:
@@ -337,139 +287,64 @@ class Runs:
 
 
 def open_or_known(tx: Transaction, body: RunBody) -> Written[OpenedRun]:
-    id_, refs = RunId(body.run_id or ""), tuple(body.memory_refs)
-    known = tx[RunTable].get(id_) if id_ else None
+    id_, refs = body.run_id, tuple(body.memory_refs)
+    known = tx[RunTable].get(id_) if id_ is not None else None
     if known is None:
         require_margin(tx)
-        return _opened(
-            tx[RunTable].open(id_ or None, body.agent_id, body.workflow_id, refs), is_new=True
-        )
+        columns = {"name": id_, "agent": body.agent_id, "workflow": body.workflow_id}
+        return _opened(tx[RunTable].open(RunKind.HOST, refs, **columns), True)
     same = (known.agent, known.workflow, known.refs) == (body.agent_id, body.workflow_id, refs)
     if not (known.is_open and same and known.kind is RunKind.HOST):
         raise RunConflict("There is another run with this id, or it has ended.")
-    return _opened(known, is_new=False)
+    return _opened(known, False)
 
 
-def _opened_again(tx: Transaction, ids: Ids, _: RunBody) -> Written[OpenedRun]:
-    return _opened(known_run(tx, RunId(str(ids["run"]))), is_new=bool(ids["is_new"]))
-
-
-def _opened(run: Run, *, is_new: bool) -> Written[OpenedRun]:
+def _opened(run: Run, is_new: int) -> Written[OpenedRun]:
     """The run as it is answered, whatever has become of it."""
     opened = OpenedRun(run_id=run.id, status="running", started_at=run.started_at)
-    return Written(value=opened, is_new=is_new)
+    return Written(value=opened, is_new=bool(is_new))
 
 
-def hear_run(tx: Transaction, run: RunId) -> None:
-    tx[RunTable].hear(open_run(tx, run))
-
-
-def note_secrets(tx: Transaction, run: RunId, counted: Callable[[], Mapping[str, int]]) -> None:
+def note_secrets(tx: Transaction, run: str, counted: Callable[[], Mapping[str, int]]) -> None:
     found = open_run(tx, run)
     require_margin(tx)
     counts = Counter(found.secrets) | Counter(counted())  # the larger of each
     tx[Sql].run(
         "UPDATE runs SET secrets = :secrets WHERE id = :number",
-        number=found.number,
-        secrets=json.dumps(counts),
-    )
+        number=found.number, secrets=json.dumps(counts),
+    )  # fmt: skip
 
 
-def end_run(tx: Transaction, run: RunId, status: RunStatus) -> Run:
+def end_run(tx: Transaction, run: str, status: RunStatus) -> Run:
     found = known_run(tx, run)
     if found.is_open:  # also beyond the quota: its values are secrets until then
         return tx[RunTable].end(found, status)
     if found.status is not status:
-        raise RunEnded
+        raise RunEnded("The run has ended.")
     return found
 
 
-def _ended_again(tx: Transaction, _: Ids, run: RunId, __: RunStatus) -> Run:
-    return known_run(tx, run)
-
-
-def read_log(tx: Transaction, run: RunId, after: int, limit: int) -> tuple[Run, Sequence[RunEvent]]:
+def read_log(tx: Transaction, run: str, after: int, limit: int) -> tuple[Run, Sequence[RunEvent]]:
     found = known_run(tx, run)
-    return found, tx[RunTable].log(found, after, limit)
+    return found, tx[RunTable].some(
+        "v.run = :run AND v.sequence > :after ORDER BY v.sequence LIMIT :limit",
+        run=found.number, after=after, limit=limit,
+    )  # fmt: skip
 
 
 def read_events(
-    tx: Transaction, after: Offset, limit: int, type_: str | None
+    tx: Transaction, /, after: Offset, limit: int, **of: str | None
 ) -> tuple[Sequence[RunEvent], Offset]:
-    of_type = "" if type_ is None else " AND v.type = :type"
+    of_type = "" if of.get("type") is None else "AND v.type = :type"
     events = tx[RunTable].some(
-        f"v.id > :after{of_type} ORDER BY v.id LIMIT :limit", after=after, limit=limit, type=type_
+        f"v.id > :after {of_type} ORDER BY v.id LIMIT :limit", after=after, limit=limit, **of
     )
     return events, events[-1].offset if len(events) == limit else max(after, tx[RunTable].newest())
 
 
-def replay_run(tx: Transaction, run: RunId, from_sequence: int) -> Run:
-    """A run that has ended, with the snapshot of another one and its log."""
-    source, last = _source(tx, run, from_sequence)
-    _require_whole(tx, source, source.snapshot, from_sequence)
-    require_margin(tx)
-    sql, id_ = tx[Sql], new_run_id(tx.new_uid(tx.now))
-    sql.run(
-        """INSERT INTO runs (name, kind, status, agent, workflow, refs, source, from_sequence,
-                             log_offset, high, at, secrets, wrote, started_at, heard_at, ended_at)
-           SELECT :name, 'replay', status, agent, workflow, refs, name, :from_sequence, log_offset,
-                  high, at, '{}', '[]', :now, :now, CASE WHEN status <> 'running' THEN :now END
-             FROM runs
-            WHERE id = :source""",
-        name=id_, from_sequence=from_sequence, now=micros(tx.now), source=source.number,
-    )  # fmt: skip
-    copied = known_run(tx, id_)
-    sql.run(
-        f"""INSERT INTO run_events (uid, run, sequence, type, payload, node, at, copied, high)
-            SELECT given.value, :run, v.sequence, v.type, v.payload, v.node, v.at,
-                   coalesce(v.copied, v.id), v.high
-              FROM {sql.dialect.texts("given")}
-             {sql.dialect.leads} run_events v ON v.run = :source AND v.sequence = given.key
-          ORDER BY v.sequence""",
-        texts=json.dumps([tx.new_uid(tx.now) for _ in range(last.sequence + 1)]), run=copied.number,
-        source=source.number,
-    )  # fmt: skip
-    # Of one that goes on there is a copy up to now.
-    return tx[RunTable].end(copied, RunStatus.CANCELLED) if copied.is_open else copied
-
-
-def branch_run(tx: Transaction, run: RunId, from_sequence: int) -> Run:
-    source, last = _source(tx, run, from_sequence)
-    event = tx[RunTable].event(source, from_sequence) or last
-    at = event.snapshot if from_sequence else source.snapshot  # of a branch, what it began with
-    refs = _require_whole(tx, source, at, from_sequence)
-    require_margin(tx)
-    of = source.model_copy(update={"snapshot": at, "from_sequence": from_sequence})
-    return tx[RunTable].open(None, source.agent, source.workflow, refs, of=of, kind=RunKind.BRANCH)
-
-
-def _source(tx: Transaction, run: RunId, from_sequence: int) -> tuple[Run, RunEvent]:
-    """The run that is to be made again, and its last event; InvalidSequence, SnapshotLost."""
-    source = known_run(tx, run)
-    last = tx[RunTable].last(source)
-    if last is None:
-        raise SnapshotLost(run, from_sequence)
-    if from_sequence > last.sequence + 1:
-        raise InvalidSequence("fromSeq lies beyond the next event of the run.")
-    events = "SELECT count(*) FROM run_events WHERE run = :run"
-    if tx[Sql].number(events, run=source.number) <= last.sequence:
-        raise SnapshotLost(run, from_sequence, "event_log_unavailable")
-    return source, last
-
-
-def _require_whole(
-    tx: Transaction, source: Run, at: Snapshot, from_sequence: int
-) -> tuple[MemoryRef, ...]:
-    """The refs that the run has named; SnapshotLost if something that it saw of them is gone."""
-    refs = tuple(MemoryRef(it) for it in sorted({*source.refs, *source.wrote}))
-    if is_lost(tx, source, at, refs, until=tx.now):
-        raise SnapshotLost(source.id, from_sequence)
-    return refs
-
-
-def _forked_again(tx: Transaction, ids: Ids, _: RunId, __: int) -> Run:
+def _forked_again(tx: Transaction, ids: Ids, _: str, __: RunKind, ___: int) -> Run:
     """The run as it was answered, whatever has become of it."""
-    run = known_run(tx, RunId(str(ids["run"])))
+    run = known_run(tx, str(ids["run"]))
     return run.model_copy(update={"status": RunStatus(str(ids["status"]))})
 
 

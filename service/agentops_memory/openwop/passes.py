@@ -31,16 +31,13 @@ from .archives import (
     REPLACEABLE,
     Rest,
     archive_again,
-    compacted,
+    archive_of,
     compaction_inputs,
     distillation_inputs,
-    distilled,
     ids_of_archive,
-    ids_of_undone,
     is_undo_due,
     put_archive,
     undo_pass,
-    undone_again,
 )
 from .consolidation import (
     STEP,
@@ -188,13 +185,11 @@ class Passes:
 
         Its text is the host's `content`, or chosen from what they say (`extract-1`).
         """
-        ref, keep_sources = MemoryRef(body.memory_ref), body.keep_sources
+        ref, supersedes = MemoryRef(body.memory_ref), not body.keep_sources
 
         async def made(screen: Screen) -> ArchiveDraft:
             sources = await self.engine.read(caller, compaction_inputs, ref)
-            build = partial(
-                compacted, ref, sources, screen, body.content, keep_sources=keep_sources
-            )
+            build = partial(archive_of, ref, sources, screen, body.content, supersedes=supersedes)
             return await asyncio.to_thread(build)
 
         async with self._turn(caller, ref, PassKind.COMPACTION):
@@ -217,7 +212,7 @@ class Passes:
         async def made(screen: Screen) -> ArchiveDraft:
             sources = await self.engine.read(caller, distillation_inputs, ref, which, most)
             ends = await self._end(caller, expires_at)
-            build = partial(distilled, ref, sources, screen, body.content, most, ends)
+            build = partial(archive_of, ref, sources, screen, body.content, budget=most, ends=ends)
             return await asyncio.to_thread(build)
 
         async with self._turn(caller, ref, PassKind.DISTILLATION):
@@ -292,7 +287,11 @@ class Passes:
         caller.require(Role.WRITER)
         caller.require_refs()
         run = RunId(run_id)
-        work = idempotent(undo_pass, idempotency, again=undone_again, ids=ids_of_undone)
+        work = idempotent(
+            undo_pass, idempotency,
+            again=lambda tx, ids, run: UndonePass.model_validate({"run_id": run, **ids}),
+            ids=lambda it: {"restored": it.restored, "removed": it.removed},
+        )  # fmt: skip
         async with self._turns.of(caller, run):  # what is audited is what is done
             if await self.engine.read(caller, is_undo_due, run, idempotency):
                 said = {"tenant": caller.tenant, "run": run}

@@ -417,10 +417,8 @@ def list_proposals(
     """Proposals, and whether there are more to go on with."""
     tx.caller.require_refs()
     sizes = proposal_sizes(tx, number_of(tx, after), limit + 1, **where)
-    chosen, has_more = fitting(
-        sizes, limit=limit, budget=None, size=lambda it: it[1], length=lambda _: 0
-    )
-    return proposals_of(tx, [number for number, _ in chosen]), has_more
+    numbers, has_more = fitting(((number, size, 0) for number, size in sizes), limit)
+    return proposals_of(tx, numbers), has_more
 
 
 def get_artifact(tx: Transaction, ref: str) -> ArtifactText:

@@ -5,10 +5,11 @@ The lowest module of OpenWOP: what every noun needs (OpenWOP CTI-1, SR-1, RFC 00
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NewType, TypeVar
+from typing import NewType, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -41,7 +42,10 @@ AGENT_LENGTHS = range(3, 257)
 MAX_TAGS = 50
 MAX_CONTENT = 65_536  # bytes of UTF-8
 MAX_READ = 2 * 1024 * 1024  # bytes of the contents that are read for one answer, which has less
-ARCHIVE, DISTILLED, COMPACTED = "archive", "distilled", "compacted-from:"
+ARCHIVE, DISTILLED, COMPACTED = "archive", "distilled", "compacted-from:"  # tags of the service
+
+NOWHERE = MemoryRef("")
+"""What stands for a ref under which there can be nothing."""
 
 MADE = re.compile(r"(?:mem|archive)_[0-9a-f]{32}", re.ASCII)
 """The forms of the ids that the service gives."""
@@ -69,19 +73,8 @@ class Snapshot:
     at: datetime
 
 
-class IdTaken(Conflict):
-    """A live entry has the id, and says something else."""
-
-    code = "memory_id_conflict"
-
-    def __init__(self) -> None:
-        super().__init__("Another live entry has this id.")
-
-
 class MemoryChanged(Conflict):
-    """What was named is not live any more."""
-
-    code = "memory_changed"
+    code = "memory_changed"  # what was named is not live any more
 
     def __init__(self) -> None:
         super().__init__("An entry that was named is not live.")
@@ -94,11 +87,6 @@ class ScreenOutdated(Exception):
 def no_entry() -> NotFound:
     """The one answer for whatever is not there, or not to be known."""
     return NotFound("memory entry not found")
-
-
-def unknown_before() -> BadFields:
-    """The refusal of a page that begins at what is not known."""
-    return BadFields([("before", "is the id of no entry")])
 
 
 # The screen of what hosts write: secrets are rewritten, in each form that they have (SR-1).
@@ -129,12 +117,6 @@ class Screen:
         """Whether a name holds a secret."""
         return Screen(Redactor(self.redactor.rules)).text(name) != name
 
-    def draft(self, draft: T) -> T:
-        """A dataclass with content and tags: without secrets, within their limits."""
-        it: Any = draft
-        clean: T = replace(it, content=self.content(it.content), tags=self.tags(it.tags))
-        return clean
-
     def content(self, content: str) -> str:
         """The content without secrets, at most as long as one can be."""
         clean = self.text(content)
@@ -158,7 +140,8 @@ def marked(text: str) -> tuple[str, int]:
 
 def screened(redactor: Redactor, text: Text) -> Text:
     """The text of an entry's memory without secrets."""
-    return Screen(redactor).draft(text)
+    screen = Screen(redactor)
+    return replace(text, content=screen.content(text.content), tags=screen.tags(text.tags))
 
 
 def _named(found: re.Match[str]) -> str:
@@ -180,16 +163,6 @@ def stable_id(entry: RefEntryId) -> str | None:
     """The stable id in a public one; None for a name that a host gave."""
     is_one = entry.startswith(_STABLE) and MADE.fullmatch(entry)
     return str(UUID(entry.removeprefix(_STABLE))) if is_one else None
-
-
-def is_reserved(name: str) -> bool:
-    """Whether an id has a form that only the service gives."""
-    return MADE.fullmatch(name) is not None
-
-
-def reserved(tags: tuple[str, ...]) -> Iterator[str]:
-    """The tags that only the service gives."""
-    return (tag for tag in tags if tag in (ARCHIVE, DISTILLED) or tag.startswith(COMPACTED))
 
 
 def is_malformed(ref: str) -> bool:
@@ -247,11 +220,9 @@ async def written(
     """What is written through a screen, which is done again as long as its values are outdated."""
     while True:
         screen = screen_of(redaction, caller)
-        try:
+        with suppress(ScreenOutdated):
             done = await write(screen, currency(redaction, caller, screen))
-        except ScreenOutdated:
-            continue
-        return Written(value=done, redacted=screen.redactor.count)
+            return Written(value=done, redacted=screen.redactor.count)
 
 
 class Turns:
@@ -266,25 +237,21 @@ class Turns:
 
 
 def fitting(
-    listed: Iterable[T],
-    *,
-    limit: int,
-    budget: int | None,
-    size: Callable[[T], int],
-    length: Callable[[T], int],
+    listed: Iterable[tuple[T, int, int]], limit: int, budget: int | None = None
 ) -> tuple[list[T], bool]:
-    """The first contents that fit into one answer, and whether there are more to go on with.
+    """The first of some that fit into one answer, and whether there are more to go on with.
 
-    One that alone exceeds the budget is left out; of the others the longest prefix whose
-    lengths add up to no more than it (RFC 0113).
+    Each comes with the bytes of its content, and the length of that in code points. One that alone
+    exceeds the budget is left out; of the others the longest prefix whose lengths add up to no
+    more than it (RFC 0113).
     """
     chosen: list[T] = []
     room, left = MAX_READ, budget
-    for each in listed:
-        if budget is not None and length(each) > budget:
+    for each, size, length in listed:
+        if budget is not None and length > budget:
             continue
-        room -= size(each)
-        left = None if left is None else left - length(each)
+        room -= size
+        left = None if left is None else left - length
         if len(chosen) == limit or room < 0 or (left is not None and left < 0):
             return chosen, True
         chosen.append(each)

@@ -99,6 +99,6 @@ class SeamCommitments:
     async def _told(self, caller: Caller, armed: Commitment, since: int) -> list[RunEvent]:
         """The events that tell of its firing."""
         fired = RunEventType.FIRED.value
-        page = await self.services.runs.events(caller, since, MOST_LISTED, fired)
+        page = await self.services.runs.events(caller, since, MOST_LISTED, type=fired)
         events = [it for it in page.items if isinstance(it, RunEvent)]
         return [it for it in events if it.payload["commitmentId"] == armed.id]

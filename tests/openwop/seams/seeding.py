@@ -128,4 +128,7 @@ def _require_names(caller: Caller, screen: Screen, seeds: Sequence[Seed]) -> Non
 
 
 def _screened(screen: Screen, seeds: Sequence[Seed]) -> Sequence[Seed]:
-    return [replace(each, draft=screen.draft(each.draft)) for each in seeds]
+    def clean(draft: RefDraft) -> RefDraft:
+        return replace(draft, content=screen.content(draft.content), tags=screen.tags(draft.tags))
+
+    return [replace(each, draft=clean(each.draft)) for each in seeds]
