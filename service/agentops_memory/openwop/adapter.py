@@ -48,11 +48,10 @@ from .refs import (
     Screen,
     ScreenOutdated,
     fitting,
-    is_readable,
     no_entry,
+    readable,
     require_plain,
     require_ref,
-    screen_of,
     written,
 )
 from .runs import RunEventType, RunId, RunTable, open_run, require_secrets, snapshot_of
@@ -61,7 +60,6 @@ TENANT_MEMORY = "tenant-memory"
 MOST_SHOWN = 500  # entries of a page
 FOUND, MOST_FOUND = 10, 100  # of a search
 MOST_RANKED = 1000  # of a search, among which a budget chooses
-CREATED, OK = 201, 200
 
 
 class RefExtent(CamelRecord):
@@ -171,10 +169,8 @@ _BUDGET = Param(
 LISTED = (
     Param(name="rank", help="The order.", choices=("recency",), read=_rank),
     Param(name="before", help="An entry's id: those older than it."),
-    _TAG,
-    limit(SHOWN, MOST_SHOWN),
-    _BUDGET,
-)
+    _TAG, limit(SHOWN, MOST_SHOWN), _BUDGET,
+)  # fmt: skip
 
 
 def operations(entries: "RefEntries") -> Sequence[Operation]:
@@ -187,8 +183,8 @@ def operations(entries: "RefEntries") -> Sequence[Operation]:
            query=(_REF, _IN_RUN, *LISTED), refusals=(404, 422)),
         op("POST", every, "put",
            "Put an entry; the same one again under a host's id is the first.",
-           entries.put, role=Role.WRITER, body=RefEntryBody, answer=OneRefEntry, status=CREATED,
-           status_if_new=OK, headers=WRITTEN, refusals=(404, 409)),
+           entries.put, role=Role.WRITER, body=RefEntryBody, answer=OneRefEntry, status=201,
+           status_if_new=200, headers=WRITTEN, refusals=(404, 409)),
         op("GET", one, "get", "One entry, also one that another supersedes.",
            entries.get, role=Role.READER, answer=OneRefEntry, query=(_REF, _IN_RUN),
            refusals=(404, 422)),
@@ -237,7 +233,7 @@ class RefEntries:
 
         NotFound for an unknown run, Invalid for an unknown `before`, SnapshotLost.
         """
-        ref = self._readable(caller, memory_ref)
+        ref = readable(self.redaction, caller, memory_ref)
         entries, has_more = await self.engine.read(caller, list_entries, ref, limit, **which)
 
         def beside(shown: int) -> dict[str, object]:
@@ -251,7 +247,7 @@ class RefEntries:
         self, caller: Caller, memory_id: str, memory_ref: MemoryRef, run_id: str | None = None
     ) -> OneRefEntry:
         """The entry, also one that another supersedes; NotFound, SnapshotLost."""
-        ref = self._readable(caller, memory_ref)
+        ref = readable(self.redaction, caller, memory_ref)
         entry = await self.engine.read(caller, get_entry, ref, RefEntryId(memory_id), run_id)
         return OneRefEntry(memory_ref=memory_ref, entry=entry)
 
@@ -259,7 +255,7 @@ class RefEntries:
         self, caller: Caller, *, memory_id: RefEntryId, memory_ref: MemoryRef
     ) -> Provenance:
         """Who wrote the entry, of what it was made, and what replaces it; NotFound."""
-        ref = self._readable(caller, memory_ref)
+        ref = readable(self.redaction, caller, memory_ref)
         return await self.engine.read(caller, provenance_of, ref, memory_id)
 
     async def put(
@@ -273,7 +269,7 @@ class RefEntries:
         work = idempotent(
             put_entry, idempotency, again=put_again,
             ids=lambda put: {"memory": put.value.memory, "is_new": int(put.is_new)},
-            status=lambda put: CREATED if put.is_new else OK,
+            status=lambda put: 201 if put.is_new else 200,
         )  # fmt: skip
 
         def clean(screen: Screen) -> RefEntryBody:
@@ -307,7 +303,7 @@ class RefEntries:
         idempotency: Idempotency = None,
     ) -> DeletedRefEntry:
         """Delete an entry: it is gone for all but runs that are open; NotFound, RunEnded."""
-        if (ref := self._readable(caller, memory_ref)) == NOWHERE:
+        if (ref := readable(self.redaction, caller, memory_ref)) == NOWHERE:
             await self.engine.read(caller, get_entry, ref, memory_id, run_id)  # is refused
         work = idempotent(delete_entry, idempotency, again=lambda tx, _, ref, entry, run: None)
         await self.engine.write(caller, work, ref, memory_id, run_id)
@@ -320,7 +316,7 @@ class RefEntries:
         """Entries that a list would show, by their words, best first."""
         entries: Sequence[RefEntry] = ()
         ranks: Sequence[float] = ()
-        ref = self._readable(caller, memory_ref)
+        ref = readable(self.redaction, caller, memory_ref)
         if ref != NOWHERE and (words := understood(q, self.features, self.timeout)):
             entries, ranks = await self.engine.read(
                 caller, search_entries, ref, words, limit, **which
@@ -337,11 +333,6 @@ class RefEntries:
 
         return Page("refs", found[:limit], beside)
 
-    def _readable(self, caller: Caller, ref: MemoryRef) -> MemoryRef:
-        """The ref, or NOWHERE in place of one under which there can be nothing for the caller."""
-        screen = screen_of(self.redaction, caller)
-        return ref if is_readable(ref, caller.tenant, screen) else NOWHERE
-
 
 def list_entries(
     tx: Transaction,
@@ -353,14 +344,12 @@ def list_entries(
     before: RefEntryId | None = None,
     token_budget: int | None = None,
 ) -> tuple[Sequence[RefEntry], bool]:
-    """A page of entries, and whether there are more.
+    """A page of entries, and whether there are more; BadFields for an unknown `before`.
 
     `before` is the id of an entry, or its cursor, also of a deleted one: those older than it.
     The budget bounds the code points of all contents; an entry that alone exceeds it is left out.
     """
     listed = tx[RefTable].listed(ref, snapshot_of(tx, run_id, ref), tag=tag, before=before)
-    if listed is None:
-        raise BadFields([("before", "is the id of no entry")])
     chosen, has_more = fitting(listed, limit, token_budget)
     return tx[RefTable].some(chosen), has_more
 
@@ -439,9 +428,9 @@ def put_entry(
         cancel_of(tx, replaced)
     if run is not None:
         names = {"nodeId": node, "agentId": body.agent_id}
-        told = {name: it for name, it in names.items() if it is not None}
-        payload = {"memoryRef": ref, "memoryId": entry.id, **told, "tags": body.tags}  # RFC 0057
-        tx[RunTable].tell(run, RunEventType.WRITTEN, payload, node)
+        payload = {"memoryRef": ref, "memoryId": entry.id, **names, "tags": body.tags}  # RFC 0057
+        told = {name: it for name, it in payload.items() if it is not None}
+        tx[RunTable].tell(run, RunEventType.WRITTEN, told, node)
         tx[RunTable].hear(run, ref)
     fired = fire_met(tx, ref, entry)
     arm(tx, entry.memory, conditions)

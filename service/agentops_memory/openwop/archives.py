@@ -27,21 +27,9 @@ from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..recall.text.normalization import sha256_of
 from ..recall.text.query import STOPWORDS
+from . import pass_records as p
 from .adapter import removed
 from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added
-from .pass_records import (
-    ArchiveDraft,
-    DistilledObject,
-    Inputs,
-    Link,
-    Pass,
-    PassEvent,
-    PassKind,
-    PassObject,
-    PassTable,
-    Trigger,
-    UndonePass,
-)
 from .refs import (
     ARCHIVE,
     COMPACTED,
@@ -53,7 +41,7 @@ from .refs import (
     Screen,
     ScreenOutdated,
 )
-from .runs import Recorded, RunEventType, RunId, RunKind, RunStatus, RunTable, known_run
+from .runs import RunEventType, RunId, RunKind, RunStatus, RunTable
 from .subjects import subjects
 
 Resting = Callable[[], object]
@@ -143,7 +131,7 @@ SMALLEST_ROOM = 16  # tokens that must be left of a budget
 MOST_NAMED = 100  # entries that an event names
 ARCHIVE_ID = "archive_"
 ELLIPSIS = "..."
-REPLACEABLE = Inputs(replaceable=True)
+REPLACEABLE = p.Inputs(replaceable=True)
 
 _PREFIX = len("- YYYY-MM-DD: ")
 _DATED = re.compile(r"- ([0-9]{4}-[0-9]{2}-[0-9]{2}): ")
@@ -294,9 +282,8 @@ def _cut(line: _Line, cap: int) -> str:
 
 def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
     """The oldest entries that an archive may take the place of."""
-    chosen: list[MemoryId] = []
-    room = MOST_COMPACTED_BYTES
-    for each in tx[PassTable].inputs(ref, REPLACEABLE):
+    chosen, room = list[MemoryId](), MOST_COMPACTED_BYTES
+    for each in tx[p.PassTable].inputs(ref, REPLACEABLE):
         room -= each.size
         if len(chosen) == MOST_COMPACTED or room < 0:
             break
@@ -305,10 +292,10 @@ def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
 
 
 def distillation_inputs(
-    tx: Transaction, ref: MemoryRef, which: Inputs, budget: int
+    tx: Transaction, ref: MemoryRef, which: p.Inputs, budget: int
 ) -> Sequence[RefEntry]:
     """All entries, if they fit into the budget; BudgetExceeded."""
-    listed = list(tx[PassTable].inputs(ref, which))
+    listed = list(tx[p.PassTable].inputs(ref, which))
     if listed:
         _distillation_cap(budget, _tokens(listed))
     return tx[RefTable].some([each.memory for each in listed])
@@ -319,7 +306,7 @@ def first_end(sources: Iterable[RefEntry]) -> datetime | None:
     return min((it.expires_at for it in sources if it.expires_at is not None), default=None)
 
 
-def _tokens(texts: Iterable[ListedRef | RefEntry | ArchiveDraft]) -> int:
+def _tokens(texts: Iterable[ListedRef | RefEntry | p.ArchiveDraft]) -> int:
     """How many tokens texts have together, each as many as it begins four bytes."""
     return sum(-(-it.size // 4) for it in texts)
 
@@ -341,7 +328,7 @@ def archive_of(
     budget: int | None = None,
     ends: datetime | None = None,
     supersedes: bool = False,
-) -> ArchiveDraft:
+) -> p.ArchiveDraft:
     """The archive of entries: with a budget that of a distillation, else that of a compaction.
 
     NothingToCompact, NothingToDistill, BudgetExceeded.
@@ -354,8 +341,7 @@ def archive_of(
         nothing = NothingToCompact(
             "There are not two entries with words that a compaction may replace."
         )
-    has_enough = budget is not None or len(sources) > 1
-    said = _said(sources, screen, content, cap) if has_enough else None
+    said = _said(sources, screen, content, cap) if budget or len(sources) > 1 else None
     if said is None:
         raise nothing
     method = Method.EXTRACT if content is None else Method.HOST
@@ -363,9 +349,9 @@ def archive_of(
     for part in (ref, method.value, str(budget or cap), *(it.id for it in sources), said):
         digest.update(b"%d:%b" % (len(part.encode()), part.encode()))
     about = dict.fromkeys(tag for it in sources for tag in subjects(it.tags))
-    draft = ArchiveDraft(
+    draft = p.ArchiveDraft(
         id=RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]), ref=ref, method=method,
-        kind=PassKind.DISTILLATION if budget else PassKind.COMPACTION, content=said,
+        kind=p.PassKind.DISTILLATION if budget else p.PassKind.COMPACTION, content=said,
         subjects=screen.tags(about), sources=sources, budget=budget, supersedes=supersedes,
         ends=min(filter(None, (ends, first_end(sources))), default=None),
     )  # fmt: skip
@@ -385,89 +371,88 @@ def _said(sources: Sequence[RefEntry], screen: Screen, content: str | None, cap:
 
 
 def _source(entry: RefEntry) -> Source:
-    day, is_archive = entry.created_at.date(), ARCHIVE in entry.tags
-    return Source(entry.content, day, is_archive)
+    return Source(entry.content, entry.created_at.date(), ARCHIVE in entry.tags)
 
 
 def put_archive(
-    tx: Transaction, draft: ArchiveDraft | None, which: Inputs, is_current: IsCurrent
-) -> DistilledObject:
+    tx: Transaction, draft: p.ArchiveDraft | None, which: p.Inputs, is_current: IsCurrent
+) -> p.DistilledObject:
     """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
     if draft is None or not is_current():
         raise ScreenOutdated  # or the answer under the idempotency key is over its time
     sources = [it.memory for it in draft.sources]
-    if not tx[PassTable].are_inputs(sources, which):
+    if not tx[p.PassTable].are_inputs(sources, which):
         raise MemoryChanged
     held = tx[RefTable].get(draft.ref, draft.id)
-    if held is not None and not tx[PassTable].is_archive_of(held.memory, sources):
+    if held is not None and not tx[p.PassTable].is_archive_of(held.memory, sources):
         removed(tx, held.memory)  # of others that had the ids of these: it may say too much
         held = None
     require_room(tx)
     run = tx[RunTable].open(refs=(draft.ref,), kind=RunKind.PASS)
     entry = held
     if entry is None:
-        kind = (DISTILLED,) if draft.kind is PassKind.DISTILLATION else ()
+        kind = (DISTILLED,) if draft.kind is p.PassKind.DISTILLATION else ()
         tags = (ARCHIVE, COMPACTED + run.id, *kind, *draft.subjects)
         origin = Origin(run=run.id, method=draft.method)
         new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
         entry = added(tx, new, ends=draft.ends)
-        tx[PassTable].add_archive(entry.memory, draft.ref, draft.sources)
+        tx[p.PassTable].add_archive(entry.memory, draft.ref, draft.sources)
     if draft.supersedes:
-        tx[PassTable].link(run, [Link(entry.memory, it) for it in sources], counts=False)
+        tx[p.PassTable].link(run, [p.Link(entry.memory, it) for it in sources], counts=False)
     written, replaced = () if held else (entry.memory,), len(sources) if draft.supersedes else 0
-    tx[PassTable].put(Pass(run=run, ref=draft.ref, written=written, replaced=replaced))
+    tx[p.PassTable].put(p.Pass(run=run, ref=draft.ref, written=written, replaced=replaced))
     told: dict[str, object] = {"memoryRef": draft.ref, "outputId": draft.id}  # RFC 0012, RFC 0062
     if len(sources) <= MOST_NAMED:
         told["sourceIds"] = [it.id for it in draft.sources]
-    told |= {"sourceCount": len(sources), "trigger": Trigger.HOST_MANAGED.value}
-    told["byteSize"] = draft.size
+    trigger, size = p.Trigger.HOST_MANAGED.value, draft.size
+    told |= {"sourceCount": len(sources), "trigger": trigger, "byteSize": size}
     if draft.budget is not None:
         used = _tokens([*draft.sources, draft])
-        told["distillation"] = {
-            "tokenBudget": draft.budget, "tokensUsed": used, "indexUpdated": False,
-        }  # fmt: skip
+        spent = {"tokenBudget": draft.budget, "tokensUsed": used, "indexUpdated": False}
+        told["distillation"] = spent
     tx[RunTable].tell(run, RunEventType.COMPACTED, told)
     tx[RunTable].end(run, RunStatus.COMPLETED)
-    event = PassEvent(type=RunEventType.COMPACTED.value, payload=told)
+    event = p.PassEvent(type=RunEventType.COMPACTED.value, payload=told)
     checksum, is_new = sha256_of(entry.content), held is None
-    return DistilledObject(run_id=run.id, event=event, archive_checksum=checksum, created=is_new)
+    return p.DistilledObject(run_id=run.id, event=event, archive_checksum=checksum, created=is_new)
 
 
-def ids_of_archive(done: DistilledObject) -> Ids:
+def ids_of_archive(done: p.DistilledObject) -> Ids:
     return {"run": done.run_id, "checksum": done.archive_checksum, "is_new": int(done.created)}
 
 
 def archive_again(
-    tx: Transaction, ids: Ids, _: ArchiveDraft | None, __: Inputs, ___: IsCurrent
-) -> DistilledObject:
+    tx: Transaction, ids: Ids, _: p.ArchiveDraft | None, __: p.Inputs, ___: IsCurrent
+) -> p.DistilledObject:
     """What was answered, as the log has it."""
     done = done_again(tx, RunId(str(ids["run"])))
     checksum, is_new = str(ids["checksum"]), bool(ids["is_new"])
-    return DistilledObject(**vars(done), archive_checksum=checksum, created=is_new)
+    return p.DistilledObject(**vars(done), archive_checksum=checksum, created=is_new)
 
 
-def done_again(tx: Transaction, run: RunId) -> PassObject:
+def done_again(tx: Transaction, run: RunId) -> p.PassObject:
     """What the log has of a pass; AnswerLost if that is gone."""
     known = tx[RunTable].get(run)
     event = None if known is None else tx[RunTable].event(known, 1)
     if event is None:
         raise AnswerLost
     # Validated here: a log that is damaged may have an event of another type, and is AnswerLost.
-    told = PassEvent.model_validate({"type": event.type.value, "payload": event.payload})
-    return PassObject(run_id=run, event=told)
+    told = p.PassEvent.model_validate({"type": event.type.value, "payload": event.payload})
+    return p.PassObject(run_id=run, event=told)
 
 
 # The undo of a pass: all of it, or nothing.
 
 
-def undo_pass(tx: Transaction, run: RunId) -> UndonePass:
+def undo_pass(tx: Transaction, run: RunId) -> p.UndonePass:
     """Bring back what a pass has replaced, and take away what it has written."""
     done = _undoable(tx, run)
-    tx[PassTable].undo(done)
+    tx[p.PassTable].undo(done)
     for memory in done.written:
         removed(tx, memory)
-    tx[RunTable].record(RunEventType.UNDONE, [Recorded({"runId": run}, (done.ref,))])
-    return UndonePass(run_id=run, restored=tx[PassTable].restored(done), removed=len(done.written))
+    tx[RunTable].record(RunEventType.UNDONE, ({"runId": run}, (done.ref,)))
+    restored = tx[p.PassTable].restored(done)
+    return p.UndonePass(run_id=run, restored=restored, removed=len(done.written))
 
 
 def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | None) -> bool:
@@ -475,9 +460,9 @@ def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | No
     return is_due(tx, idempotency) and bool(_undoable(tx, run))
 
 
-def _undoable(tx: Transaction, run: RunId) -> Pass:
-    known = known_run(tx, run)
-    done = None if known.is_open else tx[PassTable].get(known)
-    if done is None or done.is_undone or not tx[PassTable].is_whole(done):
+def _undoable(tx: Transaction, run: RunId) -> p.Pass:
+    known = tx[RunTable].known(run)
+    done = None if known.is_open else tx[p.PassTable].get(known)
+    if done is None or done.is_undone or not tx[p.PassTable].is_whole(done):
         raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
     return done

@@ -52,16 +52,15 @@ from .refs import (
     Screen,
     ScreenOutdated,
     Turns,
-    is_readable,
     no_entry,
+    readable,
     ref_entry_id,
     require_ref,
-    screen_of,
     superseded,
     there,
     written,
 )
-from .runs import Recorded, RunEventType, RunTable
+from .runs import RunEventType, RunTable
 
 # What one transaction fires or cancels. The writers of a tenant wait for it: 10 ms on SQLite, and
 # 40 ms on PostgreSQL.
@@ -264,10 +263,8 @@ class Commitments:
         caller.require(Role.READER)
         caller.require_refs()
         await self.fire_due(caller)
-        found, screen = list[Commitment](), screen_of(self.redaction, caller)
-        if memory_ref is None or is_readable(MemoryRef(memory_ref), caller.tenant, screen):
-            page = (memory_ref, state, after, limit + 1)
-            found = await self.engine.read(caller, list_commitments, *page)
+        ref = None if memory_ref is None else readable(self.redaction, caller, memory_ref)
+        found = await self.engine.read(caller, list_commitments, ref, state, after, limit + 1)
 
         def beside(shown: int) -> dict[str, object]:
             return {"next": found[shown - 1].id} if 0 < shown < len(found) else {}
@@ -436,8 +433,7 @@ def _fire(tx: Transaction, commitments: Sequence[Commitment]) -> Counter[Conditi
              "condition": it.condition.value}
             for it in armed
         )  # fmt: skip
-        events = [Recorded(it, (it["memoryRef"],)) for it in payloads]
-        tx[RunTable].record(RunEventType.FIRED, events)
+        tx[RunTable].record(RunEventType.FIRED, *((it, (it["memoryRef"],)) for it in payloads))
     return Counter(it.condition for it in armed)
 
 

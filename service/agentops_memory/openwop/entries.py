@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from ..engine.engine import Transaction
+from ..errors import BadFields
 from ..memory.model.memory import Lifecycle, Memory, MemoryId, Text
 from ..memory.model.space import MemoryRef, Space
 from ..memory.sql.memories import SpaceTable
@@ -242,11 +243,11 @@ class RefTable(Table):
 
     def listed(
         self, ref: MemoryRef, at: Snapshot | None, *, tag: str | None, before: RefEntryId | None
-    ) -> Iterator[ListedRef] | None:
+    ) -> Iterator[ListedRef]:
         """Entries that no other one supersedes, newest first, read as far as they are needed.
 
         `before` is the id of an entry, or its cursor, also of a deleted one: those older than
-        it; None if it is unknown.
+        it; BadFields if it is unknown.
         """
         given: dict[str, object] = {"ref": ref, "tag": tag, **self._at(at)}
         condition = f"{there(at)} AND NOT {superseded(at)}"
@@ -261,7 +262,7 @@ class RefTable(Table):
                 ref=ref, name=before, uid=stable_id(before), **values(at),
             ).fetchone()  # fmt: skip
             if row is None:
-                return None
+                raise BadFields([("before", "is the id of no entry")])
             given["created_at"], given["before"] = row
             condition += " AND (e.created_at, e.memory_id) < (:created_at, :before)"
         rows = self._stream(self._listing(tag, at, condition), **given)

@@ -13,21 +13,21 @@ from ..memory.model.space import MemoryRef
 from ..recall.text.normalization import clean
 from ..recall.text.visible import has_controls
 from .refs import (
-    AGENT_LENGTHS,
     ARCHIVE,
     COMPACTED,
     DISTILLED,
     LONGEST_ID,
-    LONGEST_NODE,
     LONGEST_REF,
-    LONGEST_RUN,
     LONGEST_TAG,
     MADE,
     MAX_CONTENT,
-    MAX_TAGS,
     RefEntryId,
     is_malformed,
 )
+
+LONGEST_RUN, LONGEST_NODE = 128, 128  # code points
+AGENT_LENGTHS = range(3, 257)
+MAX_TAGS = 50
 
 CAMEL = ConfigDict(**GIVEN, alias_generator=to_camel, populate_by_name=True)
 

@@ -29,18 +29,7 @@ from ..telemetry import Cut, annotate
 from .api import BASE, LONGEST_IN_SPAN, Idempotency, Page, Param, Query, limit, op
 from .fields import CAMEL, AgentName, Exact, MemoryRefText, RunName, Workflow
 from .refs import Offset, require_plain, require_ref, screen_of
-from .runs import (
-    Run,
-    RunEnded,
-    RunEvent,
-    RunId,
-    RunKind,
-    RunStatus,
-    RunTable,
-    fork_run,
-    known_run,
-    open_run,
-)
+from .runs import Run, RunEnded, RunEvent, RunKind, RunStatus, RunTable, fork_run, open_run
 
 MAX_REFS = 32  # that a run declares
 BEYOND = 2**53  # every sequence
@@ -49,7 +38,7 @@ BEYOND = 2**53  # every sequence
 class OpenedRun(CamelRecord):
     """A run that was opened."""
 
-    run_id: RunId
+    run_id: str
     status: Literal["running"]
     started_at: Milliseconds
 
@@ -57,8 +46,8 @@ class OpenedRun(CamelRecord):
 class ForkedRun(CamelRecord):
     """A run that was made of another one."""
 
-    run_id: RunId
-    source_run_id: RunId
+    run_id: str
+    source_run_id: str
     from_seq: int
     mode: Literal["replay", "branch"]
     status: RunStatus
@@ -187,16 +176,19 @@ class Runs:
             require_ref(MemoryRef(ref), caller.tenant, screen, f"memoryRefs[{number}]")
         work = idempotent(
             open_or_known, idempotency,
-            again=lambda tx, ids, body: _opened(known_run(tx, str(ids["run"])), int(ids["is_new"])),
-            ids=lambda it: {"run": it.value.run_id, "is_new": int(it.is_new)},
+            again=_opened_again,
+            ids=lambda it: {"run": it.value.id, "is_new": int(it.is_new)},
             status=lambda it: 201 if it.is_new else 200,
         )  # fmt: skip
-        opened = await self.engine.write(caller, work, body)
-        annotate({"openwop.run_id": Cut(opened.value.run_id, LONGEST_IN_SPAN)})
-        return opened
+        done = await self.engine.write(caller, work, body)
+        run = done.value
+        annotate({"openwop.run_id": Cut(run.id, LONGEST_IN_SPAN)})
+        # The run as it was opened, whatever has become of it.
+        opened = OpenedRun(run_id=run.id, status="running", started_at=run.started_at)
+        return Written(value=opened, is_new=done.is_new)
 
     async def get(self, caller: Caller, run_id: str) -> Run:
-        return await self.engine.read(caller, known_run, run_id)
+        return await self.engine.read(caller, lambda tx: tx[RunTable].known(run_id))
 
     async def register(self, caller: Caller, run_id: str, body: RunSecretBody) -> RegisteredSecret:
         """Let a value be a secret in all that the tenant writes until the run ends.
@@ -236,7 +228,9 @@ class Runs:
         self, caller: Caller, run_id: str, body: RunEndBody, *, idempotency: Idempotency = None
     ) -> Run:
         """End a run, whose values are no secrets any more; RunEnded if it did otherwise."""
-        work = idempotent(end_run, idempotency, again=lambda tx, _, run, status: known_run(tx, run))
+        work = idempotent(
+            end_run, idempotency, again=lambda tx, _, run, status: tx[RunTable].known(run)
+        )
         ended = await self.engine.write(caller, work, run_id, RunStatus(body.status))
         self.redaction.registry.forget(RunKey(tenant=caller.tenant, run=run_id))
         return ended
@@ -271,7 +265,7 @@ class Runs:
         kind, from_sequence = RunKind(body.mode), min(body.from_seq or 0, BEYOND)
         run = await self.engine.write(caller, work, run_id, kind, from_sequence)
         return ForkedRun(
-            run_id=run.id, source_run_id=RunId(run_id), from_seq=run.from_sequence,
+            run_id=run.id, source_run_id=run_id, from_seq=run.from_sequence,
             mode=body.mode, status=run.status,
         )  # fmt: skip
 
@@ -286,23 +280,21 @@ class Runs:
 # What is done in a transaction.
 
 
-def open_or_known(tx: Transaction, body: RunBody) -> Written[OpenedRun]:
+def open_or_known(tx: Transaction, body: RunBody) -> Written[Run]:
     id_, refs = body.run_id, tuple(body.memory_refs)
     known = tx[RunTable].get(id_) if id_ is not None else None
     if known is None:
         require_margin(tx)
         columns = {"name": id_, "agent": body.agent_id, "workflow": body.workflow_id}
-        return _opened(tx[RunTable].open(RunKind.HOST, refs, **columns), True)
+        return Written(value=tx[RunTable].open(RunKind.HOST, refs, **columns), is_new=True)
     same = (known.agent, known.workflow, known.refs) == (body.agent_id, body.workflow_id, refs)
     if not (known.is_open and same and known.kind is RunKind.HOST):
         raise RunConflict("There is another run with this id, or it has ended.")
-    return _opened(known, False)
+    return Written(value=known)
 
 
-def _opened(run: Run, is_new: int) -> Written[OpenedRun]:
-    """The run as it is answered, whatever has become of it."""
-    opened = OpenedRun(run_id=run.id, status="running", started_at=run.started_at)
-    return Written(value=opened, is_new=bool(is_new))
+def _opened_again(tx: Transaction, ids: Ids, _: RunBody) -> Written[Run]:
+    return Written(value=tx[RunTable].known(str(ids["run"])), is_new=bool(ids["is_new"]))
 
 
 def note_secrets(tx: Transaction, run: str, counted: Callable[[], Mapping[str, int]]) -> None:
@@ -316,7 +308,7 @@ def note_secrets(tx: Transaction, run: str, counted: Callable[[], Mapping[str, i
 
 
 def end_run(tx: Transaction, run: str, status: RunStatus) -> Run:
-    found = known_run(tx, run)
+    found = tx[RunTable].known(run)
     if found.is_open:  # also beyond the quota: its values are secrets until then
         return tx[RunTable].end(found, status)
     if found.status is not status:
@@ -325,7 +317,7 @@ def end_run(tx: Transaction, run: str, status: RunStatus) -> Run:
 
 
 def read_log(tx: Transaction, run: str, after: int, limit: int) -> tuple[Run, Sequence[RunEvent]]:
-    found = known_run(tx, run)
+    found = tx[RunTable].known(run)
     return found, tx[RunTable].some(
         "v.run = :run AND v.sequence > :after ORDER BY v.sequence LIMIT :limit",
         run=found.number, after=after, limit=limit,
@@ -344,7 +336,7 @@ def read_events(
 
 def _forked_again(tx: Transaction, ids: Ids, _: str, __: RunKind, ___: int) -> Run:
     """The run as it was answered, whatever has become of it."""
-    run = known_run(tx, str(ids["run"]))
+    run = tx[RunTable].known(str(ids["run"]))
     return run.model_copy(update={"status": RunStatus(str(ids["status"]))})
 
 
@@ -352,7 +344,7 @@ def over(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[R
     found = []
     for key in keys:
         with suppress(DamagedRow):  # nobody can tell: its values stay secrets
-            run = tx[RunTable].get(RunId(key.run))
+            run = tx[RunTable].get(key.run)
             if run is None or not run.is_open or (idle and run.heard_at <= tx.now - idle):
                 found.append(key)
     return found

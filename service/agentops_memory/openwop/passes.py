@@ -67,7 +67,6 @@ from .pass_records import (
     PassTable,
     Trigger,
     UndonePass,
-    memory_index,
 )
 from .refs import (
     IsCurrent,
@@ -76,7 +75,7 @@ from .refs import (
     ScreenOutdated,
     Turns,
     currency,
-    is_readable,
+    readable,
     require_ref,
     screen_of,
     written,
@@ -222,9 +221,8 @@ class Passes:
         """The live archives of the ref."""
         caller.require(Role.READER)
         caller.require_refs()
-        found = memory_index([], 0)
-        if is_readable(memory_ref, caller.tenant, screen_of(self.redaction, caller)):
-            found = await self.engine.read(caller, read_index, memory_ref)
+        ref = readable(self.redaction, caller, memory_ref)
+        found = await self.engine.read(caller, read_index, ref)
         annotate({"memory.result_count": len(found.archives)})
         return found
 

@@ -48,7 +48,7 @@ from .artifacts import (
 )
 from .fields import CAMEL, Exact, Printable, RunName
 from .refs import IsCurrent, Screen, ScreenOutdated, Turns, fitting, require_plain, written
-from .runs import Recorded, RunEventType, RunTable
+from .runs import RunEventType, RunTable
 
 PROPOSALS, ARTIFACTS = f"{BASE}/proposals", f"{BASE}/artifacts"
 ACTIVATION = "packs:publish"  # the scope that a proposal is applied with; here the role admin
@@ -452,7 +452,7 @@ def redact_proposal(tx: Transaction, id_: str, screen: Screen) -> None:
 
 def _record(tx: Transaction, type_: RunEventType, of: Proposal, more: Mapping[str, object]) -> None:
     payload = {"proposalId": of.id, "kind": of.kind.value, **more}
-    tx[RunTable].record(type_, [Recorded(payload)])
+    tx[RunTable].record(type_, (payload, ()))
 
 
 def _ids(proposal: Proposal) -> Ids:

@@ -36,10 +36,7 @@ Offset = NewType("Offset", int)
 JsonObject = Mapping[str, object]
 
 LONGEST_REF = LONGEST_ID = 256  # code points
-LONGEST_RUN, LONGEST_NODE = 128, 128
 LONGEST_TAG = 256
-AGENT_LENGTHS = range(3, 257)
-MAX_TAGS = 50
 MAX_CONTENT = 65_536  # bytes of UTF-8
 MAX_READ = 2 * 1024 * 1024  # bytes of the contents that are read for one answer, which has less
 ARCHIVE, DISTILLED, COMPACTED = "archive", "distilled", "compacted-from:"  # tags of the service
@@ -120,9 +117,8 @@ class Screen:
     def content(self, content: str) -> str:
         """The content without secrets, at most as long as one can be."""
         clean = self.text(content)
-        if clean == content:
-            return content
-        return clean.encode()[:MAX_CONTENT].decode(errors="ignore")
+        is_clean = clean == content
+        return clean if is_clean else clean.encode()[:MAX_CONTENT].decode(errors="ignore")
 
     def tags(self, tags: Iterable[str]) -> tuple[str, ...]:
         """The tags without secrets, each once."""
@@ -171,9 +167,10 @@ def is_malformed(ref: str) -> bool:
     return too_long or has_controls(ref) or ".." in _SEPARATORS.split(ref)
 
 
-def is_readable(ref: MemoryRef, tenant: TenantId, screen: Screen) -> bool:
-    """Whether there may be anything under the ref; one that holds a secret is malformed."""
-    return not is_malformed(ref) and not screen.changes(ref) and not _is_foreign(ref, tenant)
+def readable(redaction: Redaction, caller: Caller, ref: str) -> MemoryRef:
+    """The ref, or NOWHERE for one under which the caller finds nothing: malformed, or foreign."""
+    is_none = is_malformed(ref) or screen_of(redaction, caller).changes(ref)
+    return NOWHERE if is_none or _is_foreign(ref, caller.tenant) else MemoryRef(ref)
 
 
 def require_ref(ref: MemoryRef, tenant: TenantId, screen: Screen, field: str = "memoryRef") -> None:
@@ -184,16 +181,14 @@ def require_ref(ref: MemoryRef, tenant: TenantId, screen: Screen, field: str = "
         raise Denied("This ref names another tenant.")
 
 
-def _is_foreign(ref: MemoryRef, tenant: TenantId) -> bool:
+def _is_foreign(ref: str, tenant: TenantId) -> bool:
     owner = _OWNERS.match(ref)
     return owner is not None and owner[owner.lastgroup or 0].lower() != tenant
 
 
 def require_plain(screen: Screen, **names: str | None) -> None:
     """Refuse with BadFields names that hold a secret: a name cannot be rewritten."""
-    faults = [
-        (field, "holds a secret") for field, name in names.items() if name and screen.changes(name)
-    ]
+    faults = [(field, "holds a secret") for field, it in names.items() if it and screen.changes(it)]
     if faults:
         raise BadFields(faults)
 
@@ -272,15 +267,6 @@ def put_by(alias: str) -> str:
     return f"coalesce({alias}.renews, {alias}.memory_id) <= :high"
 
 
-_SUPERSEDED_THEN = f"""EXISTS (SELECT 1
-                                 FROM ref_supersessions x
-                                 JOIN ref_entries n ON n.memory_id = x.newer_id
-                                WHERE x.older_id = e.memory_id AND x.made_after < :offset
-                                      AND (x.ended_after IS NULL OR x.ended_after >= :offset)
-                                      AND {put_by("n")}
-                                      AND {undeleted_at("n")} AND NOT {expired("n.memory_id")})"""
-
-
 def there(at: Snapshot | None, alias: str = "e") -> str:
     """Neither deleted nor expired."""
     unexpired = f"NOT {expired(f'{alias}.memory_id')}"
@@ -291,7 +277,14 @@ def there(at: Snapshot | None, alias: str = "e") -> str:
 
 def superseded(at: Snapshot | None) -> str:
     """Replaced by another entry that is there."""
-    return superseded_in_ref("e.memory_id") if at is None else _SUPERSEDED_THEN
+    if at is None:
+        return superseded_in_ref("e.memory_id")
+    return f"""EXISTS (SELECT 1
+                         FROM ref_supersessions x
+                         JOIN ref_entries n ON n.memory_id = x.newer_id
+                        WHERE x.older_id = e.memory_id AND x.made_after < :offset
+                              AND (x.ended_after IS NULL OR x.ended_after >= :offset)
+                              AND {there(at, "n")})"""
 
 
 def values(at: Snapshot | None) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, NewType, TypeVar
+from typing import Annotated, Any, NewType, TypeVar
 
 from pydantic import Field
 
@@ -127,13 +127,6 @@ class RunEvent(CamelRecord):
     snapshot: Internal[Snapshot]  # memory just after it
 
 
-class Recorded(NamedTuple):
-    """An event that no run of a host has caused, and the refs that it is about."""
-
-    payload: JsonObject
-    refs: Sequence[str] = ()
-
-
 class RunEnded(Conflict):
     code = "run_terminal"  # it takes no write
 
@@ -156,17 +149,9 @@ class InvalidSequence(Refusal):
     code = "invalid_from_seq"  # the run has no such event, nor is it the next
 
 
-def known_run(tx: Transaction, run: str) -> Run:
-    """The run, or NotFound."""
-    found = tx[RunTable].get(run)
-    if found is None:
-        raise NotFound("run not found")
-    return found
-
-
 def open_run(tx: Transaction, run: str) -> Run:
     """The run, or NotFound; RunEnded if it has ended."""
-    found = known_run(tx, run)
+    found = tx[RunTable].known(run)
     if not found.is_open:
         raise RunEnded("The run has ended.")
     return found
@@ -187,7 +172,7 @@ def snapshot_of(tx: Transaction, run: str | None, ref: MemoryRef) -> Snapshot | 
     While a run is open, what it may see is kept, but for what expires. Of a run that has
     ended, and of refs that a fork's source had not named, something may be gone.
     """
-    found = None if run is None else known_run(tx, run)
+    found = None if run is None else tx[RunTable].known(run)
     if found is None or ref == NOWHERE:
         return None
     is_host = found.kind is RunKind.HOST
@@ -266,16 +251,13 @@ def _may_have_been(tx: Transaction, ref: MemoryRef, at: Snapshot) -> bool:
     )
 
 
-# Runs that are made again.
-
-
 def fork_run(tx: Transaction, run: str, kind: RunKind, number: int) -> Run:
     """Make a run again, from one of its events on: a copy, or a run that begins where it was.
 
     All its events are there, as is what it has seen of the refs that it has named; InvalidSequence,
     SnapshotLost.
     """
-    source = known_run(tx, run)
+    source = tx[RunTable].known(run)
     last = tx[RunTable].event(source)
     if last is None:
         raise SnapshotLost(source.id, number)
@@ -291,38 +273,13 @@ def fork_run(tx: Transaction, run: str, kind: RunKind, number: int) -> Run:
     if is_lost(tx, source, at, refs, until=tx.now):
         raise SnapshotLost(source.id, number)
     require_margin(tx)
+    columns = {
+        "agent": source.agent, "workflow": source.workflow, "source": source.id,
+        "from_sequence": number, "log_offset": at.offset, "high": at.high, "at": micros(at.at),
+    }  # fmt: skip
     if kind is RunKind.REPLAY:
-        return _replay(tx, source, number, last.sequence)
-    return tx[RunTable].open(
-        kind, refs, agent=source.agent, workflow=source.workflow, source=source.id,
-        from_sequence=number, log_offset=at.offset, high=at.high, at=micros(at.at),
-    )  # fmt: skip
-
-
-def _replay(tx: Transaction, source: Run, from_sequence: int, last: int) -> Run:
-    """A run that has ended, with the snapshot of another one and its log, up to now."""
-    sql, id_ = tx[Sql], new_run_id(tx.new_uid(tx.now))
-    sql.run(
-        """INSERT INTO runs (name, kind, status, agent, workflow, refs, source, from_sequence,
-                             log_offset, high, at, secrets, wrote, started_at, heard_at, ended_at)
-           SELECT :name, 'replay', status, agent, workflow, refs, name, :from_sequence, log_offset,
-                  high, at, '{}', '[]', :now, :now, CASE WHEN status <> 'running' THEN :now END
-             FROM runs
-            WHERE id = :source""",
-        name=id_, from_sequence=from_sequence, now=micros(tx.now), source=source.number,
-    )  # fmt: skip
-    copied = known_run(tx, id_)
-    sql.run(
-        f"""INSERT INTO run_events (uid, run, sequence, type, payload, node, at, copied, high)
-            SELECT given.value, :run, v.sequence, v.type, v.payload, v.node, v.at,
-                   coalesce(v.copied, v.id), v.high
-              FROM {sql.dialect.texts("given")}
-             {sql.dialect.leads} run_events v ON v.run = :source AND v.sequence = given.key
-          ORDER BY v.sequence""",
-        texts=json.dumps([tx.new_uid(tx.now) for _ in range(last + 1)]), run=copied.number,
-        source=source.number,
-    )  # fmt: skip
-    return tx[RunTable].end(copied, RunStatus.CANCELLED) if copied.is_open else copied
+        return tx[RunTable].copy(source, last.sequence + 1, columns)
+    return tx[RunTable].open(kind, refs, **columns)
 
 
 # The rows.
@@ -331,7 +288,6 @@ RUN = """id, name, kind, status, agent, workflow, refs, source, from_sequence, l
          at, secrets, wrote, started_at, heard_at, ended_at"""
 _EVENT = """v.id, v.uid, r.name, v.sequence, v.type, v.payload, v.node, v.at,
             coalesce(v.copied, v.id), v.high, r.workflow, r.kind"""
-
 
 Row = dict[str, Any]
 Log = Sequence[tuple[RunEventType, JsonObject]]
@@ -350,12 +306,38 @@ class RunTable(Table):
             self._sql.note(self._connection, DamagedRow("runs", found.number, "secrets"))
         return found
 
+    def known(self, run: str) -> Run:
+        """The run; NotFound."""
+        found = self.get(run)
+        if found is None:
+            raise NotFound("run not found")
+        return found
+
     def open(self, kind: RunKind = RunKind.HOST, refs: Sequence[str] = (), **columns: Any) -> Run:
         """Open a run, and begin its log; unless its columns tell, it sees memory as it is then."""
         row = self._row(kind, refs) | {name: it for name, it in columns.items() if it is not None}
         started = RunEventType.STARTED, {"workflowId": row.get("workflow") or kind.value}
         self._begin([row], [[started]], sees_now="high" not in row)
-        return self._known(row["name"])
+        return self.known(row["name"])
+
+    def copy(self, source: Run, events: int, columns: Row) -> Run:
+        """A run that has ended, with these columns and the log of another one, up to now."""
+        row = self._row(RunKind.REPLAY, source.refs) | columns
+        if not source.is_open:
+            row |= {"status": source.status.value, "ended_at": micros(self._now)}
+        number = self._inserted("runs", **row)
+        self._execute(
+            f"""INSERT INTO run_events (uid, run, sequence, type, payload, node, at, copied, high)
+                SELECT given.value, :run, v.sequence, v.type, v.payload, v.node, v.at,
+                       coalesce(v.copied, v.id), v.high
+                  FROM {self._sql.texts("given")}
+                 {self._sql.leads} run_events v ON v.run = :source AND v.sequence = given.key
+              ORDER BY v.sequence""",
+            texts=json.dumps([self._uids.make(self._now) for _ in range(events)]), run=number,
+            source=source.number,
+        )  # fmt: skip
+        copied = self.known(row["name"])
+        return self.end(copied, RunStatus.CANCELLED) if copied.is_open else copied
 
     def tell(
         self, run: Run, type_: RunEventType, payload: JsonObject, node: str | None = None
@@ -372,10 +354,10 @@ class RunTable(Table):
             "UPDATE runs SET status = :status, ended_at = :now WHERE id = :number",
             number=run.number, status=status.value, now=micros(self._now),
         )  # fmt: skip
-        return self._known(run.id)
+        return self.known(run.id)
 
-    def record(self, type_: RunEventType, events: Sequence[Recorded]) -> None:
-        """Make a run of the kind `pass` for each event, of which there is one at least.
+    def record(self, type_: RunEventType, *events: tuple[JsonObject, Sequence[str]]) -> None:
+        """Make a run of the kind `pass` for each event, with the refs that it is about.
 
         Its log is complete: the run has started, the event, the run has completed.
         """
@@ -462,16 +444,11 @@ class RunTable(Table):
         )
         return gone
 
-    def _known(self, id_: RunId) -> Run:
-        run = self.get(id_)
-        assert run is not None  # this transaction has just written it
-        return run
-
     def _row(self, kind: RunKind, refs: Sequence[str]) -> Row:
         """The row of a run that begins now, but for what it sees."""
         now = micros(self._now)
         return {
-            "name": new_run_id(self._uids.make(self._now)), "kind": kind.value,
+            "name": f"run_{self._uids.make(self._now).replace('-', '')}", "kind": kind.value,
             "status": RunStatus.RUNNING.value, "refs": tag_array(refs), "from_sequence": 0,
             "at": now, "secrets": "{}", "wrote": "[]", "started_at": now, "heard_at": now,
         }  # fmt: skip
@@ -507,10 +484,6 @@ class RunTable(Table):
     def _high(self) -> int:
         """The newest memory."""
         return self._number("SELECT coalesce(max(id), 0) FROM memories")
-
-
-def new_run_id(uid: str) -> RunId:
-    return RunId(f"run_{uid.replace('-', '')}")
 
 
 def run_of(row: Any) -> Run:

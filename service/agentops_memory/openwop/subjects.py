@@ -31,7 +31,7 @@ from .api import BASE, op
 from .entries import ALL, Method
 from .fields import CAMEL, Exact
 from .refs import LONGEST_ID, JsonObject, Offset, Turns, put_by, there
-from .runs import FORGOTTEN, Recorded, RunEventType, RunTable, payload_text
+from .runs import FORGOTTEN, RunEventType, RunTable, payload_text
 
 SUBJECT = "subject:"  # and whom an entry is about
 
@@ -368,7 +368,7 @@ def finish_forgetting(tx: Transaction, _: str, told: ForgottenSubject) -> Forgot
     if told.erasure_id is not None:
         tx[ReceiptTable].extend(ErasureId(told.erasure_id), (), 0)
         payload = {"erasureId": told.erasure_id, "entries": told.entries + told.archives}
-        tx[RunTable].record(RunEventType.FORGOTTEN, [Recorded(payload)])
+        tx[RunTable].record(RunEventType.FORGOTTEN, (payload, ()))
     return told
 
 

@@ -104,7 +104,7 @@ class SeamRuns:
         body = RunBody.model_validate({"workflowId": workflow, "memoryRefs": [ref_of(workflow)]})
         async with self._turn(caller, idempotency):  # what is sent again finds it done
             opened = await self.services.runs.open(caller, body, idempotency=idempotency)
-            id_ = opened.value.run_id
+            id_ = RunId(opened.value.run_id)
             if idempotency is None or not idempotency.is_replay:
                 await self._do(fixture, self._stage(caller, id_, workflow))
         run = await self.services.runs.get(caller, id_)
@@ -137,7 +137,7 @@ class SeamRuns:
             idempotency=idempotency,
         )
         if not is_branch:  # nothing is done again, so nothing else is found
-            self.outcomes.add(caller, forked.run_id, self.outcomes.get(caller, source))
+            self.outcomes.add(caller, RunId(forked.run_id), self.outcomes.get(caller, source))
         events = {"eventsUrl": f"{RUNS}/{forked.run_id}/events"}
         return answered(loads(forked.json_bytes()) | events, 201)
 
