@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel
@@ -41,8 +41,6 @@ _DIGITS = 18  # that are read: a larger number is as good as this one
 _IN_PATH = re.compile(r"{(\w+)")
 _CAPITAL = re.compile("[A-Z]")
 
-E = TypeVar("E", bound=StrEnum)
-
 
 class Query:
     """The parameters of a request, of which all faults are reported together."""
@@ -54,13 +52,17 @@ class Query:
     def fault(self, name: str, problem: str) -> None:
         self._faults.append((name, problem))
 
-    def text(self, name: str) -> str | None:
+    def text(self, name: str, *, allows_nul: bool = False) -> str | None:
         """A text, exactly; an empty one is unset."""
-        return self._text(name, allows_nul=False)
+        try:
+            return exact_parameter(self._request, name, allows_nul=allows_nul)
+        except ValueError:
+            self.fault(name, "must be UTF-8 without NUL")
+            return None
 
     def ref(self, name: str) -> str | None:
         """A ref to be read; one with NUL names nothing, as any other malformed one (CTI-1)."""
-        return self._text(name, allows_nul=True)
+        return self.text(name, allows_nul=True)
 
     def required(self, name: str) -> str:
         text = self.text(name)
@@ -78,25 +80,10 @@ class Query:
             self.fault(name, f"must be a whole number, {least} or more")
         return number
 
-    def member(self, name: str, of: type[E]) -> E | None:
-        """One of a closed set."""
-        text = self.text(name)
-        if text is None or text in set(of):
-            return None if text is None else of(text)
-        self.fault(name, f"must be one of {', '.join(of)}")
-        return None
-
     def done(self) -> None:
         """Refuse with BadFields if something is wrong."""
         if self._faults:
             raise BadFields(self._faults)
-
-    def _text(self, name: str, *, allows_nul: bool) -> str | None:
-        try:
-            return exact_parameter(self._request, name, allows_nul=allows_nul)
-        except ValueError:
-            self.fault(name, "must be UTF-8 without NUL")
-            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +106,15 @@ def limit(default: int = SHOWN, most: int = MOST_LISTED) -> Param:
 
 def choice(name: str, of: type[StrEnum], help_: str) -> Param:
     """One of a closed set, or none."""
-    return Param(
-        name=name, help=help_, choices=[*of], read=lambda query, name: query.member(name, of)
-    )
+
+    def read(query: Query, name: str) -> StrEnum | None:
+        text = query.text(name)
+        if text is None or text in set(of):
+            return None if text is None else of(text)
+        query.fault(name, f"must be one of {', '.join(of)}")
+        return None
+
+    return Param(name=name, help=help_, choices=[*of], read=read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +125,16 @@ class Page:
     items: Sequence[Record]
     beside: Callable[[int], Mapping[str, object]] = lambda _: {}
     """What else is answered, where so many of the items are."""
+
+    @classmethod
+    def of(
+        cls, name: str, items: Sequence[Record], *, has_more: bool, cursor: Callable[[Any], str]
+    ) -> "Page":
+        """A list that goes on after the cursor of the last item shown, if any item is left."""
+        return cls(
+            name, items, lambda shown: {"next": cursor(items[shown - 1])}
+            if shown and (has_more or shown < len(items)) else {},
+        )  # fmt: skip
 
 
 def op(  # noqa: PLR0913 - all that an operation is
@@ -148,10 +151,10 @@ def op(  # noqa: PLR0913 - all that an operation is
     query: Sequence[Param] = (),
     **more: Any,
 ) -> Operation:
-    """An operation. `work` gets the caller and, by name, what the request has.
+    """An operation. `work` gets the caller, who may still do this, and what the request has.
 
-    That is what the path names and the parameters (in snake_case), the `body`, and for an
-    operation that takes an idempotency key its `idempotency`: every one but GET, unless set.
+    That is, by name, what the path names and the parameters (in snake_case), the `body`, and
+    for an operation that takes an idempotency key its `idempotency`: every one but GET, unless set.
     """
     keyed = method != "GET" if takes_key is None else takes_key
     in_path = _IN_PATH.findall(path)
@@ -164,12 +167,15 @@ def op(  # noqa: PLR0913 - all that an operation is
         parameters = Query(request)
         values |= {_snake(it.name): it.read(parameters, it.name) for it in query}
         parameters.done()
-        note(values)
+        _annotate(values)
         if keyed:
             caller, key = await BODIES.caller_and_idempotency(request, holder=f"openwop {name}")
             values["idempotency"] = key
         else:
             caller = current_caller(request)
+        # The gate has asked the same; a right may have been taken away since.
+        caller.require(role, more.get("scope"))
+        caller.require_refs()
         done = await work(caller, **values)
         if isinstance(done, Page):
             return _page(done)
@@ -185,7 +191,7 @@ def op(  # noqa: PLR0913 - all that an operation is
     )  # fmt: skip
 
 
-def note(values: Mapping[str, Any]) -> None:
+def _annotate(values: Mapping[str, Any]) -> None:
     """Name in the span what a request, its body included, names."""
     body = values.get("body")
     for argument, attribute in SPANS.items():

@@ -159,7 +159,6 @@ def list_artifacts(
     tx: Transaction, kind: str | None, after: str | None, limit: int
 ) -> Sequence[InstalledArtifact]:
     """What is applied, in order of its proposals."""
-    tx.caller.require_refs()
     of_kind = "" if kind is None else "AND kind = :kind"
     rows = tx[Sql].run(
         f"""SELECT id, name, kind, checksum
@@ -167,7 +166,7 @@ def list_artifacts(
              WHERE state = 'applied' AND id > :after {of_kind}
           ORDER BY id
              LIMIT :limit""",
-        after=number_of(tx, None if after is None else proposal_in(after)), kind=kind, limit=limit,
+        after=number_of(tx, after and proposal_in(after)), kind=kind, limit=limit,
     )  # fmt: skip
     return list(tx[Sql].intact(rows, _installed))
 

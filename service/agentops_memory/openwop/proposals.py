@@ -5,7 +5,7 @@ Nothing removes a proposal, and no other route, list or search shows one that is
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -68,7 +68,6 @@ class ProposalState(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still be revised, applied, rejected or archived."""
         return self in (ProposalState.DRAFT, ProposalState.REVISED)
 
 
@@ -188,7 +187,6 @@ Texts = TypeVar("Texts", ProposalBody, ProposalChangeBody, Proposal)
 
 
 def operations(proposals: "Proposals") -> Sequence[Operation]:
-    """Every operation on proposals, and on what is applied of them."""
     it, one = proposals, f"{PROPOSALS}/{{proposalId}}"
     kind = choice("kind", ArtifactKind, "Of this kind alone.")
     return (
@@ -231,7 +229,7 @@ class Unrecorded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposals:
-    """The proposals of one service, for callers with access to every project.
+    """The proposals of one service.
 
     NotFound for what is not there; ProposalStateConflict for a move that a state does not allow.
     """
@@ -245,41 +243,27 @@ class Proposals:
         self, caller: Caller, *, body: ProposalBody, idempotency: IdempotentRequest | None = None
     ) -> Written[Proposal]:
         """Make a proposal; BadFields for names that hold a secret, OverQuota."""
-        caller.require(Role.WRITER)
-        caller.require_refs()
         work = idempotent(create_proposal, idempotency, again=_again, ids=_ids)
-        return await self._screened(caller, body, partial(self.engine.write, caller, work))
+        return await self._write_screened(caller, body, work)
 
     async def list(
         self, caller: Caller, *, limit: int, after: str | None = None, **where: str | None
     ) -> Page:
         """Proposals in a state, of a kind, the oldest first; BadFields for an unknown `after`."""
         found, has_more = await self.engine.read(caller, list_proposals, after, limit, **where)
-
-        def beside(shown: int) -> Mapping[str, object]:
-            goes_on = shown and (has_more or shown < len(found))
-            return {"next": found[shown - 1].id if goes_on else None}
-
-        return Page("proposals", found, beside)
+        return Page.of("proposals", found, has_more=has_more, cursor=lambda it: it.id)
 
     async def get(self, caller: Caller, *, proposal_id: str) -> Proposal:
         return await self.engine.read(caller, known_proposal, proposal_id)
 
     async def revise(
-        self,
-        caller: Caller,
-        *,
-        proposal_id: str,
-        body: ProposalChangeBody,
+        self, caller: Caller, *, proposal_id: str, body: ProposalChangeBody,
         idempotency: IdempotentRequest | None = None,
-    ) -> Written[Proposal]:
+    ) -> Written[Proposal]:  # fmt: skip
         """Replace texts of a proposal that is open; nothing is installed. OverQuota."""
-        caller.require(Role.WRITER)
-        caller.require_refs()
         work = idempotent(revise_proposal, idempotency, again=_again, ids=_ids)
         async with self._turns.of(caller, proposal_id):
-            write = partial(self.engine.write, caller, work, proposal_id)
-            return await self._screened(caller, body, write)
+            return await self._write_screened(caller, body, work, proposal_id)
 
     async def apply(self, caller: Caller, **request: Any) -> AppliedProposal:
         """Install the stored artifact; ArtifactInvalid for one that lacks something."""
@@ -287,22 +271,13 @@ class Proposals:
         return AppliedProposal(installed_artifact_ref=moved.installed)
 
     async def move(
-        self,
-        caller: Caller,
-        *,
-        proposal_id: str,
-        to: ProposalState,
-        body: ProposalMoveBody | None = None,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Proposal:
+        self, caller: Caller, *, proposal_id: str, to: ProposalState,
+        body: ProposalMoveBody | None = None, idempotency: IdempotentRequest | None = None,
+    ) -> Proposal:  # fmt: skip
         """Apply, reject or archive a proposal that is open; one that is applied can be archived.
 
         What is installed, or withdrawn, is audited before.
         """
-        if to is ProposalState.APPLIED:
-            caller.require(Role.ADMIN, ACTIVATION)
-        caller.require(Role.WRITER)
-        caller.require_refs()
         work = idempotent(move_proposal, idempotency, again=_again, ids=_ids)
         async with self._turns.of(caller, proposal_id):
             while True:
@@ -323,20 +298,25 @@ class Proposals:
     ) -> Page:
         """What is applied, in order of its proposals."""
         found = await self.engine.read(caller, list_artifacts, kind, after, limit + 1)
-        last = found[limit - 1].installed_artifact_ref if len(found) > limit else None
-        return Page("artifacts", found[:limit], lambda _: {"next": last})
+        return Page.of(
+            "artifacts", found[:limit], has_more=len(found) > limit,
+            cursor=lambda it: it.installed_artifact_ref,
+        )  # fmt: skip
 
     async def artifact(self, caller: Caller, *, artifact_ref: str) -> ArtifactText:
         """The JSON text of what is applied, as it was stored."""
         return await self.engine.read(caller, get_artifact, artifact_ref)
 
-    async def _screened(
-        self, caller: Caller, body: Body, write: Callable[..., Awaitable[Proposal]]
+    async def _write_screened(
+        self, caller: Caller, body: Body, work: Callable[..., Proposal], *ids: str
     ) -> Written[Proposal]:
-        async def screened_write(screen: Screen, is_current: IsCurrent) -> Proposal:
-            return await write(await asyncio.to_thread(_without, screen, body), is_current)
+        """Do the work with the ids, and with the body without its secrets."""
 
-        return await written(self.redaction, caller, screened_write)
+        async def write(screen: Screen, is_current: IsCurrent) -> Proposal:
+            clean = await asyncio.to_thread(_without, screen, body)
+            return await self.engine.write(caller, work, *ids, clean, is_current)
+
+        return await written(self.redaction, caller, write)
 
 
 # What is done in a transaction, with the event that tells of it.
@@ -345,7 +325,6 @@ class Proposals:
 def create_proposal(tx: Transaction, body: ProposalBody, is_current: IsCurrent) -> Proposal:
     if not is_current():
         raise ScreenOutdated
-    tx.caller.require_refs()
     require_room(tx)
     id_, runs = f"prop_{tx.new_uid(tx.now).replace('-', '')}", body.provenance.source_run_ids
     tx[Sql].insert(
@@ -364,7 +343,6 @@ def create_proposal(tx: Transaction, body: ProposalBody, is_current: IsCurrent) 
 def revise_proposal(
     tx: Transaction, id_: str, body: ProposalChangeBody, is_current: IsCurrent
 ) -> Proposal:
-    """Replace texts; a new artifact comes after all that there are."""
     if not is_current():
         raise ScreenOutdated
     found = known_proposal(tx, id_)
@@ -415,7 +393,6 @@ def list_proposals(
     tx: Transaction, /, after: str | None, limit: int, **where: str | None
 ) -> tuple[Sequence[Proposal], bool]:
     """Proposals, and whether there are more to go on with."""
-    tx.caller.require_refs()
     sizes = proposal_sizes(tx, number_of(tx, after), limit + 1, **where)
     chosen, has_more = fitting(
         sizes, limit=limit, budget=None, size=lambda it: it[1], length=lambda _: 0
@@ -424,8 +401,7 @@ def list_proposals(
 
 
 def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
-    """The text of what is applied under this name; NotFound also for what is damaged."""
-    tx.caller.require_refs()
+    """What is applied under this name; NotFound also for what is damaged."""
     found = find_proposal(tx, proposal_in(ref))
     if not (found and found.activation and found.installed == ref and found.is_intact):
         raise NotFound("artifact not found")
@@ -433,8 +409,6 @@ def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
 
 
 def known_proposal(tx: Transaction, id_: str) -> Proposal:
-    """The proposal; NotFound."""
-    tx.caller.require_refs()
     found = find_proposal(tx, id_)
     if found is None:
         raise NotFound("proposal not found")
