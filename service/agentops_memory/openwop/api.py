@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -96,12 +96,10 @@ class Param(Parameter):
 def limit(default: int = SHOWN, most: int = MOST_LISTED) -> Param:
     """How many rows: the default for 0 and where it is not set."""
     return Param(
-        name="limit",
-        kind="integer",
+        name="limit", kind="integer", is_row_count=True,
         help=f"How many, {default} unless told; at most {most:,}.",
-        is_row_count=True,
         read=lambda query, name: min(query.number(name) or default, most),
-    )
+    )  # fmt: skip
 
 
 def choice(name: str, of: type[StrEnum], help_: str) -> Param:
@@ -135,6 +133,12 @@ class Page:
             name, items, lambda shown: {"next": cursor(items[shown - 1])}
             if shown and (has_more or shown < len(items)) else {},
         )  # fmt: skip
+
+
+def listed(item: type[Record], name: str, docs: str) -> type[Record]:
+    """The shape of a `Page` of items."""
+    fields: dict[str, Any] = {name: (list[item], ...), "next": (str | None, None)}  # type: ignore[valid-type]
+    return create_model(f"Listed{name.capitalize()}", __base__=Record, __doc__=docs, **fields)
 
 
 def op(  # noqa: PLR0913 - all that an operation is

@@ -41,25 +41,11 @@ from ..memory.sql.rows import (
 )
 from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
-from .api import BASE, Page, Param, Query, choice, limit, op
+from . import refs
+from .api import BASE, Page, Param, Query, choice, limit, listed, op
 from .conditions import SPACE, Condition, meet, rename_met, take_met, time_to_come
 from .entries import RefEntry, RefTable
 from .fields import CAMEL, EntryName, Exact, MemoryRefText, Zoned
-from .refs import (
-    LONGEST_TAG,
-    IsCurrent,
-    Screen,
-    ScreenOutdated,
-    Turns,
-    is_readable,
-    no_entry,
-    ref_entry_id,
-    require_ref,
-    screen_of,
-    superseded,
-    there,
-    written,
-)
 from .runs import Recorded, RunEventType, RunTable
 
 # What one transaction fires or cancels. The writers of a tenant wait for it: 10 ms on SQLite, and
@@ -108,7 +94,7 @@ class CommitmentBody(BaseModel):
     memory_id: EntryName
     condition: Literal["time", "predicate"]
     due_at: Zoned | None = None
-    tag: Annotated[str, Field(min_length=1, max_length=LONGEST_TAG), Exact] | None = None
+    tag: Annotated[str, Field(min_length=1, max_length=refs.LONGEST_TAG), Exact] | None = None
 
     @model_validator(mode="after")
     def _has_one(self) -> "CommitmentBody":
@@ -121,16 +107,7 @@ class CommitmentBody(BaseModel):
         return self
 
 
-class ListedCommitments(BaseModel):
-    """Commitments; `next` is the id to go on with."""
-
-    commitments: list[Commitment]
-    next: str | None = None
-
-
 class TooManyArmed(Conflict):
-    """A ref has as many armed commitments as it may, of a tag or in all."""
-
     code = "too_many_commitments"
 
     def __init__(self) -> None:
@@ -154,7 +131,8 @@ def operations(commitments: "Commitments") -> Sequence[Operation]:
            commitments.arm, role=Role.WRITER, body=CommitmentBody, answer=Commitment, status=201,
            status_if_new=200, headers=WRITTEN, refusals=(404,)),
         op("GET", every, "list_commitments", "Commitments in the order of their ids.",
-           commitments.list, role=Role.READER, answer=ListedCommitments,
+           commitments.list, role=Role.READER,
+           answer=listed(Commitment, "commitments", "Commitments; `next` is the id to go on with."),
            query=(
                Param(name="memoryRef", help="Of the entries of this ref alone.", read=Query.ref),
                choice("state", CommitmentState, "Of this state alone."),
@@ -187,7 +165,7 @@ class Firing:
     engine: Engine
     on_fired: Callable[[ConditionKind, int], object] = noop
     on_due: Callable[[Caller], object] = noop
-    _locks: Turns = field(default_factory=Turns)
+    _locks: refs.Turns = field(default_factory=refs.Turns)
 
     async def step(self, caller: Caller, most: int = STEP) -> None:
         """Fire what is due of the tenant, at most so many."""
@@ -232,15 +210,15 @@ class Commitments:
             status=lambda it: 201 if it.is_new else 200,
         )  # fmt: skip
 
-        async def write(screen: Screen, is_current: IsCurrent) -> Written[Commitment]:
-            require_ref(body.memory_ref, caller.tenant, screen)
+        async def write(screen: refs.Screen, is_current: refs.IsCurrent) -> Written[Commitment]:
+            refs.require_ref(body.memory_ref, caller.tenant, screen)
             clean = body
             if body.tag is not None:
                 (tag,) = await asyncio.to_thread(screen.tags, [body.tag])
                 clean = body.model_copy(update={"tag": tag})
             return await self.engine.write(caller, work, clean, is_current)
 
-        done = await written(self.redaction, caller, write)
+        done = await refs.written(self.redaction, caller, write)
         return replace(done.value, redacted=done.redacted)
 
     async def list(
@@ -249,8 +227,8 @@ class Commitments:
     ) -> Page:  # fmt: skip
         """Commitments in the order of their ids, after a stable id."""
         await self.fire_due(caller)
-        found, screen = list[Commitment](), screen_of(self.redaction, caller)
-        if memory_ref is None or is_readable(MemoryRef(memory_ref), caller.tenant, screen):
+        found, screen = list[Commitment](), refs.screen_of(self.redaction, caller)
+        if memory_ref is None or refs.is_readable(MemoryRef(memory_ref), caller.tenant, screen):
             which = (memory_ref, state, after, limit + 1)
             found = await self.engine.read(caller, list_commitments, *which)
         has_more = len(found) > limit
@@ -277,9 +255,11 @@ class Commitments:
             await self.firing.step(caller)
 
 
-def arm_entry(tx: Transaction, body: CommitmentBody, is_current: IsCurrent) -> Written[Commitment]:
+def arm_entry(
+    tx: Transaction, body: CommitmentBody, is_current: refs.IsCurrent
+) -> Written[Commitment]:
     if not is_current():
-        raise ScreenOutdated
+        raise refs.ScreenOutdated
     condition = Condition(tag=body.tag)
     if body.due_at is not None:
         condition = time_to_come(parsed(body.due_at), tx.now, "dueAt", "must lie in the future")
@@ -288,7 +268,7 @@ def arm_entry(tx: Transaction, body: CommitmentBody, is_current: IsCurrent) -> W
         f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",
         memory=source.memory, now=micros(tx.now),
     ):  # fmt: skip
-        raise no_entry()
+        raise refs.no_entry()
     if armed := _armed(tx, source.memory, condition):
         return Written(value=armed[0])
     require_room(tx)
@@ -297,7 +277,7 @@ def arm_entry(tx: Transaction, body: CommitmentBody, is_current: IsCurrent) -> W
 
 
 def _armed_again(
-    tx: Transaction, ids: Ids, _: CommitmentBody, __: IsCurrent
+    tx: Transaction, ids: Ids, _: CommitmentBody, __: refs.IsCurrent
 ) -> Written[Commitment]:
     """The commitment as it was answered, whatever has become of it; AnswerLost if it is gone."""
     try:
@@ -438,7 +418,7 @@ def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
     )
 
 
-def screen_tags(tx: Transaction, source: MemoryId, screen: Screen) -> None:
+def screen_tags(tx: Transaction, source: MemoryId, screen: refs.Screen) -> None:
     """Take secrets out of the tags that commitments of an entry wait for."""
     for tag in tags_of(tx, source):
         (clean,) = screen.tags([tag])
@@ -453,7 +433,7 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: Screen) -> None:
 
 # The rows. One whose source is not live and current is shown as cancelled.
 
-_CURRENT = f"{there(None)} AND NOT {superseded(None)}"
+_CURRENT = f"{refs.there(None)} AND NOT {refs.superseded(None)}"
 _STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
 _IS_DUE = f"state = 'armed' AND due_at BETWEEN {EARLIEST} AND :now"
 
@@ -480,7 +460,7 @@ def _commitment(row: Any) -> Commitment:
     strict = StrictRow("commitments", number)
     due = strict.optional_instant("due_at", due_at)
     return Commitment(
-        id=f"cmt_{uid.replace('-', '')}", memory_ref=ref, memory_id=ref_entry_id(of, name),
+        id=f"cmt_{uid.replace('-', '')}", memory_ref=ref, memory_id=refs.ref_entry_id(of, name),
         condition=ConditionKind.PREDICATE if due is None else ConditionKind.TIME, due_at=due,
         tag=tag, state=strict.member("state", CommitmentState, state),
         created_at=instant(created_at), fired_at=optional_instant(fired_at),

@@ -12,20 +12,7 @@ from ..http.paging import instant
 from ..memory.model.space import MemoryRef
 from ..recall.text.normalization import clean
 from ..recall.text.visible import has_controls
-from .refs import (
-    AGENT_LENGTHS,
-    LONGEST_ID,
-    LONGEST_NODE,
-    LONGEST_REF,
-    LONGEST_RUN,
-    LONGEST_TAG,
-    MAX_CONTENT,
-    MAX_TAGS,
-    RefEntryId,
-    is_malformed,
-    is_reserved,
-    reserved,
-)
+from . import refs
 
 CAMEL = ConfigDict(**GIVEN, alias_generator=to_camel, populate_by_name=True)
 
@@ -41,9 +28,9 @@ def _must(holds: Callable[[str], bool], problem: str) -> AfterValidator:
 
 def _tags(tags: list[str]) -> list[str]:
     kept = list(dict.fromkeys(filter(None, tags)))
-    if len(kept) > MAX_TAGS:
-        raise fault(f"has at most {MAX_TAGS} items")
-    if next(reserved(tuple(kept)), None) is not None:
+    if len(kept) > refs.MAX_TAGS:
+        raise fault(f"has at most {refs.MAX_TAGS} items")
+    if next(refs.reserved(tuple(kept)), None) is not None:
         raise fault("has a tag that only the service gives")
     return kept
 
@@ -56,34 +43,35 @@ ZonedText = _must(
 )
 Zoned = Annotated[Instant, ZonedText]
 MemoryRefText = Annotated[
-    MemoryRef,
-    Exact,
-    _must(lambda text: not is_malformed(text), "is no memory ref"),
-    Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST_REF}, examples=["mem://notes"]),
+    MemoryRef, Exact, _must(lambda text: not refs.is_malformed(text), "is no memory ref"),
+    Field(
+        json_schema_extra={"minLength": 1, "maxLength": refs.LONGEST_REF}, examples=["mem://notes"]
+    ),
+]  # fmt: skip
+EntryName = Annotated[
+    refs.RefEntryId, Field(min_length=1, max_length=refs.LONGEST_ID), Exact, Printable
 ]
-EntryName = Annotated[RefEntryId, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
 OwnName = Annotated[
-    EntryName, _must(lambda name: not is_reserved(name), "has a form that only the service gives")
+    EntryName,
+    _must(lambda name: not refs.is_reserved(name), "has a form that only the service gives"),
 ]
 RunName = Annotated[
-    str,
-    Field(min_length=1, max_length=LONGEST_RUN),
-    Exact,
-    Printable,
+    str, Field(min_length=1, max_length=refs.LONGEST_RUN), Exact, Printable,
     _must(lambda name: "/" not in name, "must have no slash"),
-]
-Node = Annotated[str, Field(min_length=1, max_length=LONGEST_NODE), Exact, Printable]
+]  # fmt: skip
+Node = Annotated[str, Field(min_length=1, max_length=refs.LONGEST_NODE), Exact, Printable]
 AgentName = Annotated[
-    str, Field(min_length=AGENT_LENGTHS[0], max_length=AGENT_LENGTHS[-1]), Exact, Printable
+    str, Field(min_length=refs.AGENT_LENGTHS[0], max_length=refs.AGENT_LENGTHS[-1]),
+    Exact, Printable,
+]  # fmt: skip
+Workflow = Annotated[str, Field(min_length=1, max_length=refs.LONGEST_ID), Exact, Printable]
+Tags = Annotated[
+    list[Annotated[str, Field(max_length=refs.LONGEST_TAG), Exact]], AfterValidator(_tags)
 ]
-Workflow = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
-Tags = Annotated[list[Annotated[str, Field(max_length=LONGEST_TAG), Exact]], AfterValidator(_tags)]
 ContentText = Annotated[
-    str,
-    Exact,
-    _must(lambda text: text.strip() != "", "must not be blank"),
+    str, Exact, _must(lambda text: text.strip() != "", "must not be blank"),
     _must(
-        lambda text: len(text.encode()) <= MAX_CONTENT,
-        f"has at most {MAX_CONTENT:,} bytes of UTF-8",
+        lambda text: len(text.encode()) <= refs.MAX_CONTENT,
+        f"has at most {refs.MAX_CONTENT:,} bytes of UTF-8",
     ),
-]
+]  # fmt: skip

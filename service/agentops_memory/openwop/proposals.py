@@ -5,7 +5,7 @@ Nothing removes a proposal, and no other route, list or search shows one that is
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -29,20 +29,16 @@ from ..memory.sql.table import Sql
 from ..recall.text.instants import EPOCH, MICROSECOND
 from ..recall.text.json_words import stored_object
 from ..record import CamelRecord, Milliseconds, Record
-from .api import BASE, Page, Param, choice, limit, op
+from .api import BASE, Page, Param, choice, limit, listed, op
 from .artifacts import (
     MAX_ARTIFACT,
-    AppliedProposal,
     ArtifactInvalid,
     ArtifactKind,
     ArtifactObject,
     ArtifactText,
-    ListedArtifacts,
     artifact_columns,
     installed_ref,
-    list_artifacts,
     missing,
-    number_of,
     proposal_in,
     screened,
 )
@@ -72,8 +68,6 @@ class ProposalState(StrEnum):
 
 
 class ProposalStateConflict(Conflict):
-    """The state of a proposal does not allow this move."""
-
     code = "proposal_state_conflict"
 
     def __init__(self, sentence: str = "The proposal's state does not allow this.") -> None:
@@ -92,6 +86,19 @@ class ProposalOwner(Record):
 
     tenant: str
     principal: str | None = None
+
+
+class AppliedProposal(CamelRecord):
+    """What is installed of a proposal that is applied."""
+
+    installed_artifact_ref: str
+
+
+class InstalledArtifact(AppliedProposal):
+    """An artifact that is installed, and the proposal that it was."""
+
+    kind: ArtifactKind
+    proposal_id: str
 
 
 class Proposal(CamelRecord):
@@ -117,7 +124,7 @@ class Proposal(CamelRecord):
 
     @property
     def installed(self) -> str:
-        """The name of the artifact once it is applied."""
+        """The ref of the artifact once it is applied."""
         return installed_ref(self.kind, self.id, self.checksum)
 
     @property
@@ -136,13 +143,6 @@ class Proposal(CamelRecord):
         if not (self.is_intact or stored_object(self.artifact)):
             return sent
         return sent.replace(name + b"{}", name + self.artifact.encode(), 1)
-
-
-class ListedProposals(Record):
-    """Proposals, the oldest first; `next` is the id to go on with."""
-
-    proposals: list[Proposal]
-    next: str | None = None
 
 
 Title = Annotated[str, Field(max_length=LONGEST_TITLE), Exact]
@@ -194,7 +194,9 @@ def operations(proposals: "Proposals") -> Sequence[Operation]:
            it.create, role=Role.WRITER, body=ProposalBody, answer=Proposal, status=201,
            headers=WRITTEN, refusals=(409,)),
         op("GET", PROPOSALS, "list_proposals", "Proposals, the oldest first.",
-           it.list, role=Role.READER, answer=ListedProposals,
+           it.list, role=Role.READER,
+           answer=listed(Proposal, "proposals",
+                         "Proposals, the oldest first; `next` is the id to go on with."),
            query=(
                Param(name="after", help="A proposal's id: those after it."),
                choice("state", ProposalState, "In this state alone."), kind, limit(),
@@ -215,7 +217,9 @@ def operations(proposals: "Proposals") -> Sequence[Operation]:
            partial(it.move, to=ProposalState.ARCHIVED), role=Role.WRITER, answer=Proposal,
            refusals=(404, 409)),
         op("GET", ARTIFACTS, "list_artifacts", "What is installed.",
-           it.artifacts, role=Role.READER, answer=ListedArtifacts,
+           it.artifacts, role=Role.READER,
+           answer=listed(InstalledArtifact, "artifacts",
+                         "What is installed; `next` is the ref to go on with."),
            query=(kind, Param(name="after", help="A ref: those after it."), limit())),
         op("GET", f"{ARTIFACTS}/{{artifactRef}}", "get_artifact",
            "What is installed under a ref, byte for byte.",
@@ -304,7 +308,6 @@ class Proposals:
         )  # fmt: skip
 
     async def artifact(self, caller: Caller, *, artifact_ref: str) -> ArtifactText:
-        """The JSON text of what is applied, as it was stored."""
         return await self.engine.read(caller, get_artifact, artifact_ref)
 
     async def _write_screened(
@@ -317,9 +320,6 @@ class Proposals:
             return await self.engine.write(caller, work, *ids, clean, is_current)
 
         return await written(self.redaction, caller, write)
-
-
-# What is done in a transaction, with the event that tells of it.
 
 
 def create_proposal(tx: Transaction, body: ProposalBody, is_current: IsCurrent) -> Proposal:
@@ -335,8 +335,8 @@ def create_proposal(tx: Transaction, body: ProposalBody, is_current: IsCurrent) 
         created_at=micros(tx.now), updated_at=micros(tx.now),
     )  # fmt: skip
     made = known_proposal(tx, id_)
-    event = {"sourceRunIds": runs, "duplicateOf": made.duplicate_of or None}  # RFC 0096 §D
-    _record(tx, RunEventType.PROPOSED, made, event)
+    equal = made.duplicate_of or None  # null for none: RFC 0096 §D
+    _record(tx, RunEventType.PROPOSED, made, sourceRunIds=runs, duplicateOf=equal)
     return made
 
 
@@ -385,7 +385,7 @@ def move_proposal(tx: Transaction, id_: str, to: ProposalState, seen: Proposal |
     _update(tx, found, state=to.value, updated_at=micros(tx.now))
     moved = known_proposal(tx, id_)
     if to is ProposalState.APPLIED:
-        _record(tx, RunEventType.ACTIVATED, moved, {"installedArtifactRef": moved.installed})
+        _record(tx, RunEventType.ACTIVATED, moved, installedArtifactRef=moved.installed)
     return moved
 
 
@@ -393,11 +393,34 @@ def list_proposals(
     tx: Transaction, /, after: str | None, limit: int, **where: str | None
 ) -> tuple[Sequence[Proposal], bool]:
     """Proposals, and whether there are more to go on with."""
-    sizes = proposal_sizes(tx, number_of(tx, after), limit + 1, **where)
+    sizes = proposal_sizes(tx, _number_of(tx, after), limit + 1, **where)
     chosen, has_more = fitting(
         sizes, limit=limit, budget=None, size=lambda it: it[1], length=lambda _: 0
     )
     return proposals_of(tx, [number for number, _ in chosen]), has_more
+
+
+def list_artifacts(
+    tx: Transaction, kind: str | None, after: str | None, limit: int
+) -> Sequence[InstalledArtifact]:
+    """What is applied, in order of its proposals."""
+    of_kind = "" if kind is None else "AND kind = :kind"
+    rows = tx[Sql].run(
+        f"""SELECT id, name, kind, checksum
+              FROM proposals
+             WHERE state = 'applied' AND id > :after {of_kind}
+          ORDER BY id
+             LIMIT :limit""",
+        after=_number_of(tx, after and proposal_in(after)), kind=kind, limit=limit,
+    )  # fmt: skip
+
+    def installed(row: Any) -> InstalledArtifact:
+        number, name, value, checksum = row
+        of = StrictRow("proposals", number).member("kind", ArtifactKind, value)
+        ref = installed_ref(of, name, checksum)
+        return InstalledArtifact(installed_artifact_ref=ref, kind=of, proposal_id=name)
+
+    return list(tx[Sql].intact(rows, installed))
 
 
 def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
@@ -426,13 +449,12 @@ def redact_proposal(tx: Transaction, id_: str, screen: Screen) -> None:
     _rewrite(tx, clean, **sums)
 
 
-def _record(tx: Transaction, type_: RunEventType, of: Proposal, more: Mapping[str, object]) -> None:
+def _record(tx: Transaction, type_: RunEventType, of: Proposal, **more: object) -> None:
     payload = {"proposalId": of.id, "kind": of.kind.value, **more}
     tx[RunTable].record(type_, [Recorded(payload)])
 
 
 def _ids(proposal: Proposal) -> Ids:
-    """What is kept of an answer: ids and numbers, of which the duplicate is one."""
     return {
         "proposal": proposal.id, "revision": proposal.revision, "state": proposal.state.value,
         "duplicate": proposal.duplicate_of, "updated": micros(proposal.updated_at),
@@ -526,8 +548,16 @@ def proposal_sizes(
     return [(number, count(size)) for number, size in rows]
 
 
+def _number_of(tx: Transaction, proposal: str | None) -> int:
+    """The number of a proposal, after which a list goes on; BadFields for an unknown one."""
+    statement = "SELECT id FROM proposals WHERE name = :name"
+    number = tx[Sql].first(lambda row: int(row[0]), statement, name=proposal) if proposal else 0
+    if number is None:
+        raise BadFields([("after", "is the id of nothing that is listed")])
+    return number
+
+
 def _next_place(tx: Transaction) -> int:
-    """The place of an artifact that comes after all that there are."""
     return 1 + tx[Sql].number("SELECT coalesce(max(place), 0) FROM proposals")
 
 
@@ -550,12 +580,15 @@ def _update(tx: Transaction, of: Proposal, **columns: object) -> None:
 def _proposal(tx: Transaction, row: Any) -> Proposal:
     (number, name, kind, state, title, rationale, artifact, checksum, runs, synthesizer, principal,
      revision, created_at, updated_at, *equal) = row  # fmt: skip
-    of_kind, in_state = _kind_and_state(number, kind, state)
-    duplicate_of = ""
+    strict, duplicate_of = StrictRow("proposals", number), ""
+    # Both are strict: in another state, what was rejected could be applied.
+    of_kind = strict.member("kind", ArtifactKind, kind)
+    in_state = strict.member("state", ProposalState, state)
     if equal[0] is not None:
-        at, duplicate_of, *kind_and_state, sums = equal
-        equal_kind, equal_state = _kind_and_state(at, *kind_and_state)
-        if equal_state is ProposalState.APPLIED:
+        at, duplicate_of, equal_kind, equal_state, sums = equal
+        strict = StrictRow("proposals", at)
+        equal_kind = strict.member("kind", ArtifactKind, equal_kind)
+        if strict.member("state", ProposalState, equal_state) is ProposalState.APPLIED:
             duplicate_of = installed_ref(equal_kind, duplicate_of, sums)
     source = ProvenanceOfProposal(source_run_ids=tag_tuple(runs), synthesizer_model=synthesizer)
     return Proposal(
@@ -564,9 +597,3 @@ def _proposal(tx: Transaction, row: Any) -> Proposal:
         provenance=source, owner=ProposalOwner(tenant=tx.caller.tenant, principal=principal),
         created_at=instant(created_at), updated_at=instant(updated_at),
     ).in_state(in_state)  # fmt: skip
-
-
-def _kind_and_state(number: int, kind: str, state: str) -> tuple[ArtifactKind, ProposalState]:
-    """Those of a row: in another state, what was rejected could be applied."""
-    row = StrictRow("proposals", number)
-    return row.member("kind", ArtifactKind, kind), row.member("state", ProposalState, state)

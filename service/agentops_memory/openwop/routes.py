@@ -43,9 +43,8 @@ PREFIX = "/v1"
 REPLAYED = "openwop-Idempotent-Replay"
 REFUSALS = Refusals()
 
-INVALID, UNAVAILABLE, FAILED = "validation_error", "service_unavailable", "internal_error"
 CODES = {  # by that of a refusal; those of the protocol's own refusals are theirs
-    "invalid_input": INVALID,
+    "invalid_input": "validation_error",
     "denied": "forbidden",
     "no_path": "not_found",
     "no_method": "method_not_allowed",
@@ -54,11 +53,11 @@ CODES = {  # by that of a refusal; those of the protocol's own refusals are thei
     "constraint_violation": "memory_changed",
     "too_many": "rate_limited",
     "over_quota": "quota_exceeded",
-    "db_locked": UNAVAILABLE,
-    "storage_full": UNAVAILABLE,
-    "timed_out": UNAVAILABLE,
-    "unavailable": UNAVAILABLE,
-    "failed": FAILED,
+    "db_locked": "service_unavailable",
+    "storage_full": "service_unavailable",
+    "timed_out": "service_unavailable",
+    "unavailable": "service_unavailable",
+    "failed": "internal_error",
 }
 PATH = "/.well-known/openwop"
 
