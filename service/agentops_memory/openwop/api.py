@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel, create_model
+from pydantic.alias_generators import to_snake
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -39,7 +40,6 @@ BODIES = Bodies(refusal=bad_fields, limit=LONGEST_BODY)
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _DIGITS = 18  # that are read: a larger number is as good as this one
 _IN_PATH = re.compile(r"{(\w+)")
-_CAPITAL = re.compile("[A-Z]")
 
 
 class Query:
@@ -165,11 +165,11 @@ def op(  # noqa: PLR0913 - all that an operation is
     status, status_if_new = more.get("status", 200), more.get("status_if_new")
 
     async def handle(request: Request) -> Response:
-        values: dict[str, Any] = {_snake(it): text_in_path(request, it) for it in in_path}
+        values: dict[str, Any] = {to_snake(it): text_in_path(request, it) for it in in_path}
         if body is not None:
             values["body"] = await BODIES.read(request, body, empty=not body_required)
         parameters = Query(request)
-        values |= {_snake(it.name): it.read(parameters, it.name) for it in query}
+        values |= {to_snake(it.name): it.read(parameters, it.name) for it in query}
         parameters.done()
         _annotate(values)
         if keyed:
@@ -220,7 +220,3 @@ def _page(page: Page) -> Response:
     beside = {name: it for name, it in page.beside(len(items)).items() if it is not None}
     listed = b'{"%b":[%b]' % (page.name.encode(), b",".join(items))
     return Response(listed + (b"," + written(beside)[1:] if beside else b"}"), media_type=JSON)
-
-
-def _snake(name: str) -> str:
-    return _CAPITAL.sub(lambda it: f"_{it[0].lower()}", name)

@@ -51,6 +51,7 @@ ACTIVATION = "packs:publish"  # the scope that a proposal is applied with; here 
 
 LONGEST_TITLE, LONGEST_RATIONALE, LONGEST_MODEL = 256, 10_000, 256  # code points
 MAX_SOURCES = 100  # runs
+NOT_ALLOWED = "The proposal's state does not allow this."
 
 
 class ProposalState(StrEnum):
@@ -69,9 +70,6 @@ class ProposalState(StrEnum):
 
 class ProposalStateConflict(Conflict):
     code = "proposal_state_conflict"
-
-    def __init__(self, sentence: str = "The proposal's state does not allow this.") -> None:
-        super().__init__(sentence)
 
 
 class ProvenanceOfProposal(CamelRecord):
@@ -347,7 +345,7 @@ def revise_proposal(
         raise ScreenOutdated
     found = known_proposal(tx, id_)
     if not found.state.is_open:
-        raise ProposalStateConflict
+        raise ProposalStateConflict(NOT_ALLOWED)
     require_room(tx)
     placed = {**artifact_columns(body.artifact), "place": _next_place(tx)} if body.artifact else {}
     _rewrite(
@@ -366,7 +364,7 @@ def planned(
         return None
     is_withdrawn = to is ProposalState.ARCHIVED and found.state is ProposalState.APPLIED
     if not (found.state.is_open or is_withdrawn):
-        raise ProposalStateConflict
+        raise ProposalStateConflict(NOT_ALLOWED)
     if to is ProposalState.APPLIED:
         lacks = missing(found.kind, found.artifact)
         if lacks or not found.is_intact:
@@ -550,11 +548,12 @@ def proposal_sizes(
 
 def _number_of(tx: Transaction, proposal: str | None) -> int:
     """The number of a proposal, after which a list goes on; BadFields for an unknown one."""
-    statement = "SELECT id FROM proposals WHERE name = :name"
-    number = tx[Sql].first(lambda row: int(row[0]), statement, name=proposal) if proposal else 0
-    if number is None:
+    if proposal is None:
+        return 0
+    numbers = tx[Sql].column("SELECT id FROM proposals WHERE name = :name", name=proposal)
+    if not numbers:
         raise BadFields([("after", "is the id of nothing that is listed")])
-    return number
+    return int(numbers[0])
 
 
 def _next_place(tx: Transaction) -> int:
