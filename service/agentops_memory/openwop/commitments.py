@@ -31,14 +31,7 @@ from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
-from ..memory.sql.rows import (
-    EARLIEST,
-    StrictRow,
-    instant,
-    micros,
-    optional_instant,
-    optional_micros,
-)
+from ..memory.sql.rows import EARLIEST, StrictRow, instant, micros, optional_micros
 from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
 from . import refs
@@ -225,7 +218,6 @@ class Commitments:
         self, caller: Caller, *, memory_ref: str | None, state: CommitmentState | None,
         after: str, limit: int,
     ) -> Page:  # fmt: skip
-        """Commitments in the order of their ids, after a stable id."""
         await self.fire_due(caller)
         found, screen = list[Commitment](), refs.screen_of(self.redaction, caller)
         if memory_ref is None or refs.is_readable(MemoryRef(memory_ref), caller.tenant, screen):
@@ -241,7 +233,6 @@ class Commitments:
     async def cancel(
         self, caller: Caller, commitment_id: str, *, idempotency: IdempotentRequest | None = None
     ) -> Commitment:
-        """Cancel a commitment; one that has fired, or was cancelled, stays as it is."""
         work = idempotent(cancel_commitment, idempotency, again=lambda tx, _, id_: known(tx, id_))
         return await self.engine.write(caller, work, commitment_id)
 
@@ -319,13 +310,12 @@ def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> S
             for uid, it in zip(uids, conditions, strict=True)
         ],
     )  # fmt: skip
-    given = f"{tx[Sql].dialect.texts('given')} {tx[Sql].dialect.leads} commitments c"
-    which = f"{given} ON c.uid = given.value"
+    dialect = tx[Sql].dialect
+    which = f"{dialect.texts('given')} {dialect.leads} commitments c ON c.uid = given.value"
     return _some(tx, which, "TRUE ORDER BY c.id", texts=json.dumps(uids))
 
 
 def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> bool:
-    """Whether the ref of an entry has room for these, of each tag and in all."""
     sql = tx[Sql]
     armed = f"""SELECT 1
                   FROM commitments {sql.dialect.hint("commitments_by_tag")}
@@ -463,7 +453,7 @@ def _commitment(row: Any) -> Commitment:
         id=f"cmt_{uid.replace('-', '')}", memory_ref=ref, memory_id=refs.ref_entry_id(of, name),
         condition=ConditionKind.PREDICATE if due is None else ConditionKind.TIME, due_at=due,
         tag=tag, state=strict.member("state", CommitmentState, state),
-        created_at=instant(created_at), fired_at=optional_instant(fired_at),
+        created_at=instant(created_at), fired_at=None if fired_at is None else instant(fired_at),
     )  # fmt: skip
 
 
@@ -509,7 +499,6 @@ def _orphans(tx: Transaction, most: int) -> list[MemoryId]:
 
 
 def _settle(tx: Transaction, commitments: Sequence[Commitment], change: str, **at: object) -> None:
-    """Change those that are armed."""
     if commitments:
         tx[Sql].run(
             f"""UPDATE commitments

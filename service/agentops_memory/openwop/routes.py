@@ -53,11 +53,10 @@ CODES = {  # by that of a refusal; those of the protocol's own refusals are thei
     "constraint_violation": "memory_changed",
     "too_many": "rate_limited",
     "over_quota": "quota_exceeded",
-    "db_locked": "service_unavailable",
-    "storage_full": "service_unavailable",
-    "timed_out": "service_unavailable",
-    "unavailable": "service_unavailable",
     "failed": "internal_error",
+    **dict.fromkeys(
+        ("db_locked", "storage_full", "timed_out", "unavailable"), "service_unavailable"
+    ),
 }
 PATH = "/.well-known/openwop"
 
