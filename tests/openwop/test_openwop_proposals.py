@@ -266,3 +266,6 @@ def test_what_is_installed_is_listed_by_kind_and_in_pages(host: Host) -> None:
     rest = ok(host.ask("GET", "/artifacts", params={"limit": 5, "after": page["next"]}))
     assert [it["installedArtifactRef"] for it in rest["artifacts"]] == refs[5:]
     assert "next" not in rest
+    for unknown in ("x", "installed:", "installed:automation::0"):
+        answer = host.ask("GET", "/artifacts", params={"after": unknown})
+        assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")

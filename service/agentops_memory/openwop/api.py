@@ -4,10 +4,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
+from pydantic.alias_generators import to_snake
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -40,9 +41,6 @@ BODIES = Bodies(refusal=bad_fields, limit=LONGEST_BODY)
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _DIGITS = 18  # that are read: a larger number is as good as this one
 _IN_PATH = re.compile(r"{(\w+)")
-_CAPITAL = re.compile("[A-Z]")
-
-E = TypeVar("E", bound=StrEnum)
 
 Idempotency = IdempotentRequest | None
 """A request under its idempotency key, or one that has none."""
@@ -58,13 +56,17 @@ class Query:
     def fault(self, name: str, problem: str) -> None:
         self._faults.append((name, problem))
 
-    def text(self, name: str) -> str | None:
+    def text(self, name: str, *, allows_nul: bool = False) -> str | None:
         """A text, exactly; an empty one is unset."""
-        return self._text(name, allows_nul=False)
+        try:
+            return exact_parameter(self._request, name, allows_nul=allows_nul)
+        except ValueError:
+            self.fault(name, "must be UTF-8 without NUL")
+            return None
 
     def ref(self, name: str) -> str | None:
         """A ref to be read; one with NUL names nothing, as any other malformed one (CTI-1)."""
-        return self._text(name, allows_nul=True)
+        return self.text(name, allows_nul=True)
 
     def required(self, name: str) -> str:
         text = self.text(name)
@@ -82,25 +84,10 @@ class Query:
             self.fault(name, f"must be a whole number, {least} or more")
         return number
 
-    def member(self, name: str, of: type[E]) -> E | None:
-        """One of a closed set."""
-        text = self.text(name)
-        if text is None or text in set(of):
-            return None if text is None else of(text)
-        self.fault(name, f"must be one of {', '.join(of)}")
-        return None
-
     def done(self) -> None:
         """Refuse with BadFields if something is wrong."""
         if self._faults:
             raise BadFields(self._faults)
-
-    def _text(self, name: str, *, allows_nul: bool) -> str | None:
-        try:
-            return exact_parameter(self._request, name, allows_nul=allows_nul)
-        except ValueError:
-            self.fault(name, "must be UTF-8 without NUL")
-            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,19 +100,23 @@ class Param(Parameter):
 def limit(default: int = SHOWN, most: int = MOST_LISTED) -> Param:
     """How many rows: the default for 0 and where it is not set."""
     return Param(
-        name="limit",
-        kind="integer",
+        name="limit", kind="integer", is_row_count=True,
         help=f"How many, {default} unless told; at most {most:,}.",
-        is_row_count=True,
         read=lambda query, name: min(query.number(name) or default, most),
-    )
+    )  # fmt: skip
 
 
 def choice(name: str, of: type[StrEnum], help_: str) -> Param:
     """One of a closed set, or none."""
-    return Param(
-        name=name, help=help_, choices=[*of], read=lambda query, name: query.member(name, of)
-    )
+
+    def read(query: Query, name: str) -> StrEnum | None:
+        text = query.text(name)
+        if text is None or text in set(of):
+            return None if text is None else of(text)
+        query.fault(name, f"must be one of {', '.join(of)}")
+        return None
+
+    return Param(name=name, help=help_, choices=[*of], read=read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +127,22 @@ class Page:
     items: Sequence[Record]
     beside: Callable[[int], Mapping[str, object]] = lambda _: {}
     """What else is answered, where so many of the items are."""
+
+    @classmethod
+    def of(
+        cls, name: str, items: Sequence[Record], *, has_more: bool, cursor: Callable[[Any], str]
+    ) -> "Page":
+        """A list that goes on after the cursor of the last item shown, if any item is left."""
+        return cls(
+            name, items, lambda shown: {"next": cursor(items[shown - 1])}
+            if shown and (has_more or shown < len(items)) else {},
+        )  # fmt: skip
+
+
+def listed(item: type[Record], name: str, docs: str) -> type[Record]:
+    """The shape of a `Page` of items."""
+    fields: dict[str, Any] = {name: (list[item], ...), "next": (str | None, None)}  # type: ignore[valid-type]
+    return create_model(f"Listed{name.capitalize()}", __base__=Record, __doc__=docs, **fields)
 
 
 def op(  # noqa: PLR0913 - all that an operation is
@@ -152,29 +159,30 @@ def op(  # noqa: PLR0913 - all that an operation is
     query: Sequence[Param] = (),
     **more: Any,
 ) -> Operation:
-    """An operation. `work` gets the caller and, by name, what the request has.
+    """An operation. `work` gets the caller, who may still do this, and what the request has.
 
-    That is what the path names and the parameters (in snake_case), the `body`, and for an
-    operation that takes an idempotency key its `idempotency`: every one but GET, unless set.
+    That is, by name, what the path names and the parameters (in snake_case), the `body`, and
+    for an operation that takes an idempotency key its `idempotency`: every one but GET, unless set.
     """
     keyed = method != "GET" if takes_key is None else takes_key
     in_path = _IN_PATH.findall(path)
     status, status_if_new = more.get("status", 200), more.get("status_if_new")
 
     async def handle(request: Request) -> Response:
-        values: dict[str, Any] = {_snake(it): text_in_path(request, it) for it in in_path}
+        values: dict[str, Any] = {to_snake(it): text_in_path(request, it) for it in in_path}
         if body is not None:
             values["body"] = await BODIES.read(request, body, empty=not body_required)
         parameters = Query(request)
-        values |= {_snake(it.name): it.read(parameters, it.name) for it in query}
+        values |= {to_snake(it.name): it.read(parameters, it.name) for it in query}
         parameters.done()
-        note(values)
+        _annotate(values)
         if keyed:
             caller, key = await BODIES.caller_and_idempotency(request, holder=f"openwop {name}")
             values["idempotency"] = key
         else:
             caller = current_caller(request)
-        caller.require(role, more.get("scope"))  # of now: rights may go while a body comes
+        # The gate has asked the same; a right may have been taken away since.
+        caller.require(role, more.get("scope"))
         caller.require_refs()
         done = await work(caller, **values)
         if isinstance(done, Page):
@@ -191,7 +199,7 @@ def op(  # noqa: PLR0913 - all that an operation is
     )  # fmt: skip
 
 
-def note(values: Mapping[str, Any]) -> None:
+def _annotate(values: Mapping[str, Any]) -> None:
     """Name in the span what a request, its body included, names."""
     body = values.get("body")
     for argument, attribute in SPANS.items():
@@ -216,7 +224,3 @@ def _page(page: Page) -> Response:
     beside = {name: it for name, it in page.beside(len(items)).items() if it is not None}
     listed = b'{"%b":[%b]' % (page.name.encode(), b",".join(items))
     return Response(listed + (b"," + written(beside)[1:] if beside else b"}"), media_type=JSON)
-
-
-def _snake(name: str) -> str:
-    return _CAPITAL.sub(lambda it: f"_{it[0].lower()}", name)

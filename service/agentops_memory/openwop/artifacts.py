@@ -4,23 +4,20 @@ An installed artifact is a row of `proposals` that is applied (RFC 0096).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticKnownError
 
-from ..engine.engine import Transaction
-from ..errors import BadFields, Refusal
+from ..errors import Refusal
 from ..http.faults import fault
 from ..memory.json_redaction import JsonRedactor, is_plain, texts, written
-from ..memory.sql.rows import StrictRow
-from ..memory.sql.table import Sql
 from ..recall.text.json_words import stored_object
 from ..recall.text.normalization import clean
-from ..record import CamelRecord, Record
+from ..record import Record
 from .refs import Screen
 
 MAX_ARTIFACT = 262_144  # bytes of its text in UTF-8
@@ -47,33 +44,11 @@ NEEDED: Mapping[ArtifactKind, tuple[str, ...]] = {
 
 
 class ArtifactInvalid(Refusal):
-    """An artifact that cannot be applied; `missing` are members that its kind needs."""
-
     code = "artifact_invalid"
 
     def __init__(self, missing: list[str]) -> None:
         super().__init__("The artifact lacks what its kind needs to be applied.")
-        self.missing = missing
-
-
-class AppliedProposal(CamelRecord):
-    """What is installed of a proposal that is applied."""
-
-    installed_artifact_ref: str
-
-
-class InstalledArtifact(AppliedProposal):
-    """An artifact that is installed, and the proposal that it was."""
-
-    kind: ArtifactKind
-    proposal_id: str
-
-
-class ListedArtifacts(Record):
-    """What is installed; `next` is the ref to go on with."""
-
-    artifacts: list[InstalledArtifact]
-    next: str | None = None
+        self.missing = missing  # members
 
 
 class ArtifactText(Record):
@@ -143,37 +118,3 @@ def artifact_columns(text: str) -> Mapping[str, object]:
     )
     checksum, digest = (sha256(it.encode()).digest() for it in (text, canonical))
     return {"artifact": text, "checksum": checksum, "digest": digest}
-
-
-def number_of(tx: Transaction, proposal: str | None) -> int:
-    """The number of a proposal, after which a list goes on; BadFields for an unknown one."""
-    if proposal is None:
-        return 0
-    numbers = tx[Sql].column("SELECT id FROM proposals WHERE name = :name", name=proposal)
-    if not numbers:
-        raise BadFields([("after", "is the id of nothing that is listed")])
-    return int(numbers[0])
-
-
-def list_artifacts(
-    tx: Transaction, kind: str | None, after: str | None, limit: int
-) -> Sequence[InstalledArtifact]:
-    """What is applied, in order of its proposals."""
-    tx.caller.require_refs()
-    of_kind = "" if kind is None else "AND kind = :kind"
-    rows = tx[Sql].run(
-        f"""SELECT id, name, kind, checksum
-              FROM proposals
-             WHERE state = 'applied' AND id > :after {of_kind}
-          ORDER BY id
-             LIMIT :limit""",
-        after=number_of(tx, None if after is None else proposal_in(after)), kind=kind, limit=limit,
-    )  # fmt: skip
-    return list(tx[Sql].intact(rows, _installed))
-
-
-def _installed(row: Any) -> InstalledArtifact:
-    number, name, value, checksum = row
-    kind = StrictRow("proposals", number).member("kind", ArtifactKind, value)
-    ref = installed_ref(kind, name, checksum)
-    return InstalledArtifact(installed_artifact_ref=ref, kind=kind, proposal_id=name)

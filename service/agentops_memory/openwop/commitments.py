@@ -31,35 +31,14 @@ from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
-from ..memory.sql.rows import (
-    EARLIEST,
-    StrictRow,
-    instant,
-    micros,
-    optional_instant,
-    optional_micros,
-)
+from ..memory.sql.rows import EARLIEST, StrictRow, instant, micros, optional_micros
 from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
-from .api import BASE, Page, Param, Query, choice, limit, op
+from . import refs
+from .api import BASE, Page, Param, Query, choice, limit, listed, op
 from .conditions import SPACE, Condition, meet, rename_met, take_met, time_to_come
 from .entries import RefEntry, RefTable
 from .fields import CAMEL, EntryName, Exact, MemoryRefText, Zoned
-from .refs import (
-    LONGEST_TAG,
-    IsCurrent,
-    RefEntryId,
-    Screen,
-    ScreenOutdated,
-    Turns,
-    no_entry,
-    readable,
-    ref_entry_id,
-    require_ref,
-    superseded,
-    there,
-    written,
-)
 from .runs import RunEventType, RunTable
 
 # What one transaction fires or cancels. The writers of a tenant wait for it: 10 ms on SQLite, and
@@ -108,29 +87,20 @@ class CommitmentBody(BaseModel):
     memory_id: EntryName
     condition: Literal["time", "predicate"]
     due_at: Zoned | None = None
-    tag: Annotated[str, Field(min_length=1, max_length=LONGEST_TAG), Exact] | None = None
+    tag: Annotated[str, Field(min_length=1, max_length=refs.LONGEST_TAG), Exact] | None = None
 
     @model_validator(mode="after")
     def _has_one(self) -> "CommitmentBody":
-        given = {"dueAt": self.due_at, "tag": self.tag}
-        needed, other = ("dueAt", "tag") if self.condition == "time" else ("tag", "dueAt")
-        if given[needed] is None:
+        fields = [("dueAt", self.due_at), ("tag", self.tag)]
+        (needed, value), (other, extra) = fields if self.condition == "time" else fields[::-1]
+        if value is None:
             raise fault_of(needed, "is required")
-        if given[other] is not None:
+        if extra is not None:
             raise fault_of(other, "belongs to another condition")
         return self
 
 
-class ListedCommitments(BaseModel):
-    """Commitments; `next` is the id to go on with."""
-
-    commitments: list[Commitment]
-    next: str | None = None
-
-
 class TooManyArmed(Conflict):
-    """A ref has as many armed commitments as it may, of a tag or in all."""
-
     code = "too_many_commitments"
 
     def __init__(self) -> None:
@@ -147,7 +117,6 @@ def commitment_uid(id_: str) -> str | None:
 
 
 def operations(commitments: "Commitments") -> Sequence[Operation]:
-    """Those that arm, list and cancel."""
     every, one = f"{BASE}/commitments", f"{BASE}/commitments/{{commitmentId}}"
     return (
         op("POST", every, "create_commitment",
@@ -155,7 +124,8 @@ def operations(commitments: "Commitments") -> Sequence[Operation]:
            commitments.arm, role=Role.WRITER, body=CommitmentBody, answer=Commitment, status=201,
            status_if_new=200, headers=WRITTEN, refusals=(404,)),
         op("GET", every, "list_commitments", "Commitments in the order of their ids.",
-           commitments.list, role=Role.READER, answer=ListedCommitments,
+           commitments.list, role=Role.READER,
+           answer=listed(Commitment, "commitments", "Commitments; `next` is the id to go on with."),
            query=(
                Param(name="memoryRef", help="Of the entries of this ref alone.", read=Query.ref),
                choice("state", CommitmentState, "Of this state alone."),
@@ -188,7 +158,7 @@ class Firing:
     engine: Engine
     on_fired: Callable[[ConditionKind, int], object] = noop
     on_due: Callable[[Caller], object] = noop
-    _locks: Turns = field(default_factory=Turns)
+    _locks: refs.Turns = field(default_factory=refs.Turns)
 
     async def step(self, caller: Caller, most: int = STEP) -> None:
         """Fire what is due of the tenant, at most so many."""
@@ -207,17 +177,13 @@ class Firing:
         """The same, and cancel what has lost its source, as that has expired."""
         await self.step(caller)
         operator = Caller(tenant=caller.tenant)
-        has_more = await self.engine.read(operator, has_orphans)
-        while has_more:
-            has_more = await self.engine.write(operator, cancel_orphans)
+        while await self.engine.read(operator, _orphans, 1):
+            await self.engine.write(operator, cancel_orphans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commitments:
-    """The commitments of one service.
-
-    Denied for callers without access to every project; NotFound for unknown commitments.
-    """
+    """The commitments of one service; NotFound for unknown ones."""
 
     engine: Engine
     redaction: Redaction
@@ -231,59 +197,41 @@ class Commitments:
         BadFields for a time that is past, Denied for another tenant's ref, NotFound for an entry
         that is not live, or that a live one supersedes, TooManyArmed.
         """
-        caller.require(Role.WRITER)
-        caller.require_refs()
         work = idempotent(
             arm_entry, idempotency, again=_armed_again,
             ids=lambda it: {"commitment": it.value.id, "is_new": int(it.is_new)},
             status=lambda it: 201 if it.is_new else 200,
         )  # fmt: skip
 
-        async def write(screen: Screen, is_current: IsCurrent) -> Written[Commitment]:
-            require_ref(MemoryRef(body.memory_ref), caller.tenant, screen)
+        async def write(screen: refs.Screen, is_current: refs.IsCurrent) -> Written[Commitment]:
+            refs.require_ref(body.memory_ref, caller.tenant, screen)
             clean = body
             if body.tag is not None:
                 (tag,) = await asyncio.to_thread(screen.tags, [body.tag])
                 clean = body.model_copy(update={"tag": tag})
             return await self.engine.write(caller, work, clean, is_current)
 
-        done = await written(self.redaction, caller, write)
+        done = await refs.written(self.redaction, caller, write)
         return replace(done.value, redacted=done.redacted)
 
     async def list(
-        self,
-        caller: Caller,
-        *,
-        memory_ref: str | None = None,
-        state: CommitmentState | None = None,
-        limit: int,
-        after: str = "",
-    ) -> Page:
-        """Commitments in the order of their ids, after a stable id."""
-        caller.require(Role.READER)
-        caller.require_refs()
+        self, caller: Caller, *, memory_ref: str | None, state: CommitmentState | None,
+        after: str, limit: int,
+    ) -> Page:  # fmt: skip
         await self.fire_due(caller)
-        ref = None if memory_ref is None else readable(self.redaction, caller, memory_ref)
-        found = await self.engine.read(caller, list_commitments, ref, state, after, limit + 1)
-
-        def beside(shown: int) -> dict[str, object]:
-            return {"next": found[shown - 1].id} if 0 < shown < len(found) else {}
-
-        return Page("commitments", found[:limit], beside)
+        ref = None if memory_ref is None else refs.readable(self.redaction, caller, memory_ref)
+        which = (ref, state, after, limit + 1)
+        found = await self.engine.read(caller, list_commitments, *which)
+        has_more = len(found) > limit
+        return Page.of("commitments", found[:limit], has_more=has_more, cursor=lambda it: it.id)
 
     async def get(self, caller: Caller, commitment_id: str) -> Commitment:
-        """The commitment."""
-        caller.require(Role.READER)
-        caller.require_refs()
         await self.fire_due(caller)
         return await self.engine.read(caller, known, commitment_id)
 
     async def cancel(
         self, caller: Caller, commitment_id: str, *, idempotency: IdempotentRequest | None = None
     ) -> Commitment:
-        """Cancel a commitment; one that has fired, or was cancelled, stays as it is."""
-        caller.require(Role.WRITER)
-        caller.require_refs()
         work = idempotent(cancel_commitment, idempotency, again=lambda tx, _, id_: known(tx, id_))
         return await self.engine.write(caller, work, commitment_id)
 
@@ -297,19 +245,20 @@ class Commitments:
             await self.firing.step(caller)
 
 
-def arm_entry(tx: Transaction, body: CommitmentBody, is_current: IsCurrent) -> Written[Commitment]:
+def arm_entry(
+    tx: Transaction, body: CommitmentBody, is_current: refs.IsCurrent
+) -> Written[Commitment]:
     if not is_current():
-        raise ScreenOutdated
-    tx.caller.require_refs()
+        raise refs.ScreenOutdated
     condition = Condition(tag=body.tag)
     if body.due_at is not None:
         condition = time_to_come(parsed(body.due_at), tx.now, "dueAt", "must lie in the future")
-    source = tx[RefTable].get(MemoryRef(body.memory_ref), RefEntryId(body.memory_id))
+    source = tx[RefTable].get(body.memory_ref, body.memory_id)
     if source is None or not tx[Sql].exists(
         f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",
         memory=source.memory, now=micros(tx.now),
     ):  # fmt: skip
-        raise no_entry()
+        raise refs.no_entry()
     if armed := _armed(tx, source.memory, condition):
         return Written(value=armed[0])
     require_room(tx)
@@ -318,7 +267,7 @@ def arm_entry(tx: Transaction, body: CommitmentBody, is_current: IsCurrent) -> W
 
 
 def _armed_again(
-    tx: Transaction, ids: Ids, _: CommitmentBody, __: IsCurrent
+    tx: Transaction, ids: Ids, _: CommitmentBody, __: refs.IsCurrent
 ) -> Written[Commitment]:
     """The commitment as it was answered, whatever has become of it; AnswerLost if it is gone."""
     try:
@@ -331,7 +280,6 @@ def _armed_again(
 
 def known(tx: Transaction, id_: str) -> Commitment:
     """The commitment, or NotFound."""
-    tx.caller.require_refs()
     uid = commitment_uid(id_)
     if uid and (found := _some(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)):
         return found[0]
@@ -356,21 +304,17 @@ def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> S
              FROM ref_entries
             WHERE memory_id = :source""",
         [
-            {"uid": uid, "source": source, "now": micros(tx.now), **_columns(condition)}
-            for uid, condition in zip(uids, conditions, strict=True)
+            {"uid": uid, "source": source, "now": micros(tx.now), "tag": it.tag,
+             "due_at": optional_micros(it.due_at)}
+            for uid, it in zip(uids, conditions, strict=True)
         ],
-    )
+    )  # fmt: skip
     dialect = tx[Sql].dialect
-    return _some(
-        tx,
-        f"{dialect.texts('given')} {dialect.leads} commitments c ON c.uid = given.value",
-        "TRUE ORDER BY c.id",
-        texts=json.dumps(uids),
-    )
+    which = f"{dialect.texts('given')} {dialect.leads} commitments c ON c.uid = given.value"
+    return _some(tx, which, "TRUE ORDER BY c.id", texts=json.dumps(uids))
 
 
 def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> bool:
-    """Whether the ref of an entry has room for these, of each tag and in all."""
     sql = tx[Sql]
     armed = f"""SELECT 1
                   FROM commitments {sql.dialect.hint("commitments_by_tag")}
@@ -437,34 +381,21 @@ def _fire(tx: Transaction, commitments: Sequence[Commitment]) -> Counter[Conditi
     return Counter(it.condition for it in armed)
 
 
-def cancel_of(tx: Transaction, sources: Sequence[MemoryId]) -> int:
-    """Cancel the armed commitments of entries that are deleted or superseded; how many."""
-    if not sources:
-        return 0
+def cancel_of(tx: Transaction, sources: Sequence[MemoryId]) -> None:
+    """Cancel the armed commitments of entries that are deleted, superseded or expired."""
     dialect = tx[Sql].dialect
-    return (
-        tx[Sql]
-        .run(
-            f"""UPDATE commitments {dialect.hint("commitments_armed")}
+    tx[Sql].run(
+        f"""UPDATE commitments {dialect.hint("commitments_armed")}
                SET state = 'cancelled'
              WHERE state = 'armed'
                    AND memory_id IN (SELECT value FROM {dialect.ids("given")})""",
-            ids=json.dumps(list(sources)),
-        )
-        .rowcount
+        ids=json.dumps(list(sources)),
     )
 
 
-def cancel_orphans(tx: Transaction) -> bool:
-    """Cancel those whose sources are gone, at most a step of them; whether more may be."""
-    orphans = _orphans(tx, STEP)
-    cancel_of(tx, orphans)
-    return len(orphans) == STEP
-
-
-def has_orphans(tx: Transaction) -> bool:
-    """Whether the source of an armed one is gone."""
-    return bool(_orphans(tx, 1))
+def cancel_orphans(tx: Transaction) -> None:
+    """Cancel those whose sources are gone, at most a step of them."""
+    cancel_of(tx, _orphans(tx, STEP))
 
 
 def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
@@ -475,7 +406,7 @@ def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
     )
 
 
-def screen_tags(tx: Transaction, source: MemoryId, screen: Screen) -> None:
+def screen_tags(tx: Transaction, source: MemoryId, screen: refs.Screen) -> None:
     """Take secrets out of the tags that commitments of an entry wait for."""
     for tag in tags_of(tx, source):
         (clean,) = screen.tags([tag])
@@ -490,7 +421,7 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: Screen) -> None:
 
 # The rows. One whose source is not live and current is shown as cancelled.
 
-_CURRENT = f"{there(None)} AND NOT {superseded(None)}"
+_CURRENT = f"{refs.there(None)} AND NOT {refs.superseded(None)}"
 _STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
 _IS_DUE = f"state = 'armed' AND due_at BETWEEN {EARLIEST} AND :now"
 
@@ -517,27 +448,18 @@ def _commitment(row: Any) -> Commitment:
     strict = StrictRow("commitments", number)
     due = strict.optional_instant("due_at", due_at)
     return Commitment(
-        id=f"cmt_{uid.replace('-', '')}",
-        memory_ref=ref,
-        memory_id=ref_entry_id(of, name),
-        condition=ConditionKind.PREDICATE if due is None else ConditionKind.TIME,
-        due_at=due,
-        tag=tag,
-        state=strict.member("state", CommitmentState, state),
-        created_at=instant(created_at),
-        fired_at=optional_instant(fired_at),
-    )
+        id=f"cmt_{uid.replace('-', '')}", memory_ref=ref, memory_id=refs.ref_entry_id(of, name),
+        condition=ConditionKind.PREDICATE if due is None else ConditionKind.TIME, due_at=due,
+        tag=tag, state=strict.member("state", CommitmentState, state),
+        created_at=instant(created_at), fired_at=None if fired_at is None else instant(fired_at),
+    )  # fmt: skip
 
 
 def _picked(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
     """The commitments with these ids, in their order, each once."""
-    dialect = tx[Sql].dialect
-    return _some(
-        tx,
-        f"{dialect.ids('given')} {dialect.leads} commitments c ON c.id = given.value",
-        "TRUE ORDER BY given.key",
-        ids=json.dumps(list(dict.fromkeys(ids))),
-    )
+    dialect, each = tx[Sql].dialect, json.dumps(list(dict.fromkeys(ids)))
+    which = f"{dialect.ids('given')} {dialect.leads} commitments c ON c.id = given.value"
+    return _some(tx, which, "TRUE ORDER BY given.key", ids=each)
 
 
 def list_commitments(
@@ -553,16 +475,11 @@ def list_commitments(
 
 def _armed(tx: Transaction, source: MemoryId, condition: Condition) -> list[Commitment]:
     """The armed commitment of an entry with just this condition, if there is one."""
-    columns = _columns(condition)
-    same = " AND ".join(
-        f"c.{name} IS NULL" if value is None else f"c.{name} = :{name}"
-        for name, value in columns.items()
-    )
+    same = "c.due_at = :due_at" if condition.tag is None else "c.tag = :tag"
     return _some(
-        tx,
-        f"commitments c {tx[Sql].dialect.hint('commitments_armed')}",
+        tx, f"commitments c {tx[Sql].dialect.hint('commitments_armed')}",
         f"c.state = 'armed' AND c.memory_id = :source AND {same} LIMIT 1",
-        source=source, **columns,
+        source=source, due_at=optional_micros(condition.due_at), tag=condition.tag,
     )  # fmt: skip
 
 
@@ -580,7 +497,6 @@ def _orphans(tx: Transaction, most: int) -> list[MemoryId]:
 
 
 def _settle(tx: Transaction, commitments: Sequence[Commitment], change: str, **at: object) -> None:
-    """Change those that are armed."""
     if commitments:
         tx[Sql].run(
             f"""UPDATE commitments
@@ -589,7 +505,3 @@ def _settle(tx: Transaction, commitments: Sequence[Commitment], change: str, **a
                        AND uid IN (SELECT value FROM {tx[Sql].dialect.texts("given")})""",
             texts=json.dumps([commitment_uid(it.id) for it in commitments]), **at,
         )  # fmt: skip
-
-
-def _columns(condition: Condition) -> dict[str, Any]:
-    return {"due_at": optional_micros(condition.due_at), "tag": condition.tag}

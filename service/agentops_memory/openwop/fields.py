@@ -12,18 +12,7 @@ from ..http.paging import instant
 from ..memory.model.space import MemoryRef
 from ..recall.text.normalization import clean
 from ..recall.text.visible import has_controls
-from .refs import (
-    ARCHIVE,
-    COMPACTED,
-    DISTILLED,
-    LONGEST_ID,
-    LONGEST_REF,
-    LONGEST_TAG,
-    MADE,
-    MAX_CONTENT,
-    RefEntryId,
-    is_malformed,
-)
+from . import refs
 
 LONGEST_RUN, LONGEST_NODE = 128, 128  # code points
 AGENT_LENGTHS = range(3, 257)
@@ -45,7 +34,8 @@ def _tags(tags: list[str]) -> list[str]:
     kept = list(dict.fromkeys(filter(None, tags)))
     if len(kept) > MAX_TAGS:
         raise fault(f"has at most {MAX_TAGS} items")
-    if any(tag in (ARCHIVE, DISTILLED) or tag.startswith(COMPACTED) for tag in kept):
+    archives = (refs.ARCHIVE, refs.DISTILLED)
+    if any(tag in archives or tag.startswith(refs.COMPACTED) for tag in kept):
         raise fault("has a tag that only the service gives")
     return kept
 
@@ -58,35 +48,35 @@ ZonedText = _must(
 )
 Zoned = Annotated[Instant, ZonedText]
 MemoryRefText = Annotated[
-    MemoryRef,
-    Exact,
-    _must(lambda text: not is_malformed(text), "is no memory ref"),
-    Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST_REF}, examples=["mem://notes"]),
+    MemoryRef, Exact, _must(lambda text: not refs.is_malformed(text), "is no memory ref"),
+    Field(
+        json_schema_extra={"minLength": 1, "maxLength": refs.LONGEST_REF}, examples=["mem://notes"]
+    ),
+]  # fmt: skip
+EntryName = Annotated[
+    refs.RefEntryId, Field(min_length=1, max_length=refs.LONGEST_ID), Exact, Printable
 ]
-EntryName = Annotated[RefEntryId, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
 OwnName = Annotated[
     EntryName,
-    _must(lambda name: not MADE.fullmatch(name), "has a form that only the service gives"),
+    _must(lambda name: not refs.MADE.fullmatch(name), "has a form that only the service gives"),
 ]
 RunName = Annotated[
-    str,
-    Field(min_length=1, max_length=LONGEST_RUN),
-    Exact,
-    Printable,
+    str, Field(min_length=1, max_length=LONGEST_RUN), Exact, Printable,
     _must(lambda name: "/" not in name, "must have no slash"),
-]
+]  # fmt: skip
 Node = Annotated[str, Field(min_length=1, max_length=LONGEST_NODE), Exact, Printable]
 AgentName = Annotated[
-    str, Field(min_length=AGENT_LENGTHS[0], max_length=AGENT_LENGTHS[-1]), Exact, Printable
+    str, Field(min_length=AGENT_LENGTHS[0], max_length=AGENT_LENGTHS[-1]),
+    Exact, Printable,
+]  # fmt: skip
+Workflow = Annotated[str, Field(min_length=1, max_length=refs.LONGEST_ID), Exact, Printable]
+Tags = Annotated[
+    list[Annotated[str, Field(max_length=refs.LONGEST_TAG), Exact]], AfterValidator(_tags)
 ]
-Workflow = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
-Tags = Annotated[list[Annotated[str, Field(max_length=LONGEST_TAG), Exact]], AfterValidator(_tags)]
 ContentText = Annotated[
-    str,
-    Exact,
-    _must(lambda text: text.strip() != "", "must not be blank"),
+    str, Exact, _must(lambda text: text.strip() != "", "must not be blank"),
     _must(
-        lambda text: len(text.encode()) <= MAX_CONTENT,
-        f"has at most {MAX_CONTENT:,} bytes of UTF-8",
+        lambda text: len(text.encode()) <= refs.MAX_CONTENT,
+        f"has at most {refs.MAX_CONTENT:,} bytes of UTF-8",
     ),
-]
+]  # fmt: skip

@@ -5,7 +5,7 @@ Nothing removes a proposal, and no other route, list or search shows one that is
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -29,20 +29,16 @@ from ..memory.sql.table import Sql
 from ..recall.text.instants import EPOCH, MICROSECOND
 from ..recall.text.json_words import stored_object
 from ..record import CamelRecord, Milliseconds, Record
-from .api import BASE, Page, Param, choice, limit, op
+from .api import BASE, Page, Param, choice, limit, listed, op
 from .artifacts import (
     MAX_ARTIFACT,
-    AppliedProposal,
     ArtifactInvalid,
     ArtifactKind,
     ArtifactObject,
     ArtifactText,
-    ListedArtifacts,
     artifact_columns,
     installed_ref,
-    list_artifacts,
     missing,
-    number_of,
     proposal_in,
     screened,
 )
@@ -55,6 +51,7 @@ ACTIVATION = "packs:publish"  # the scope that a proposal is applied with; here 
 
 LONGEST_TITLE, LONGEST_RATIONALE, LONGEST_MODEL = 256, 10_000, 256  # code points
 MAX_SOURCES = 100  # runs
+NOT_ALLOWED = "The proposal's state does not allow this."
 
 
 class ProposalState(StrEnum):
@@ -68,17 +65,11 @@ class ProposalState(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still be revised, applied, rejected or archived."""
         return self in (ProposalState.DRAFT, ProposalState.REVISED)
 
 
 class ProposalStateConflict(Conflict):
-    """The state of a proposal does not allow this move."""
-
     code = "proposal_state_conflict"
-
-    def __init__(self, sentence: str = "The proposal's state does not allow this.") -> None:
-        super().__init__(sentence)
 
 
 class ProvenanceOfProposal(CamelRecord):
@@ -93,6 +84,19 @@ class ProposalOwner(Record):
 
     tenant: str
     principal: str | None = None
+
+
+class AppliedProposal(CamelRecord):
+    """What is installed of a proposal that is applied."""
+
+    installed_artifact_ref: str
+
+
+class InstalledArtifact(AppliedProposal):
+    """An artifact that is installed, and the proposal that it was."""
+
+    kind: ArtifactKind
+    proposal_id: str
 
 
 class Proposal(CamelRecord):
@@ -118,7 +122,7 @@ class Proposal(CamelRecord):
 
     @property
     def installed(self) -> str:
-        """The name of the artifact once it is applied."""
+        """The ref of the artifact once it is applied."""
         return installed_ref(self.kind, self.id, self.checksum)
 
     @property
@@ -137,13 +141,6 @@ class Proposal(CamelRecord):
         if not (self.is_intact or stored_object(self.artifact)):
             return sent
         return sent.replace(name + b"{}", name + self.artifact.encode(), 1)
-
-
-class ListedProposals(Record):
-    """Proposals, the oldest first; `next` is the id to go on with."""
-
-    proposals: list[Proposal]
-    next: str | None = None
 
 
 Title = Annotated[str, Field(max_length=LONGEST_TITLE), Exact]
@@ -188,7 +185,6 @@ Texts = TypeVar("Texts", ProposalBody, ProposalChangeBody, Proposal)
 
 
 def operations(proposals: "Proposals") -> Sequence[Operation]:
-    """Every operation on proposals, and on what is applied of them."""
     it, one = proposals, f"{PROPOSALS}/{{proposalId}}"
     kind = choice("kind", ArtifactKind, "Of this kind alone.")
     return (
@@ -196,7 +192,9 @@ def operations(proposals: "Proposals") -> Sequence[Operation]:
            it.create, role=Role.WRITER, body=ProposalBody, answer=Proposal, status=201,
            headers=WRITTEN, refusals=(409,)),
         op("GET", PROPOSALS, "list_proposals", "Proposals, the oldest first.",
-           it.list, role=Role.READER, answer=ListedProposals,
+           it.list, role=Role.READER,
+           answer=listed(Proposal, "proposals",
+                         "Proposals, the oldest first; `next` is the id to go on with."),
            query=(
                Param(name="after", help="A proposal's id: those after it."),
                choice("state", ProposalState, "In this state alone."), kind, limit(),
@@ -217,7 +215,9 @@ def operations(proposals: "Proposals") -> Sequence[Operation]:
            partial(it.move, to=ProposalState.ARCHIVED), role=Role.WRITER, answer=Proposal,
            refusals=(404, 409)),
         op("GET", ARTIFACTS, "list_artifacts", "What is installed.",
-           it.artifacts, role=Role.READER, answer=ListedArtifacts,
+           it.artifacts, role=Role.READER,
+           answer=listed(InstalledArtifact, "artifacts",
+                         "What is installed; `next` is the ref to go on with."),
            query=(kind, Param(name="after", help="A ref: those after it."), limit())),
         op("GET", f"{ARTIFACTS}/{{artifactRef}}", "get_artifact",
            "What is installed under a ref, byte for byte.",
@@ -231,7 +231,7 @@ class Unrecorded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposals:
-    """The proposals of one service, for callers with access to every project.
+    """The proposals of one service.
 
     NotFound for what is not there; ProposalStateConflict for a move that a state does not allow.
     """
@@ -245,41 +245,27 @@ class Proposals:
         self, caller: Caller, *, body: ProposalBody, idempotency: IdempotentRequest | None = None
     ) -> Written[Proposal]:
         """Make a proposal; BadFields for names that hold a secret, OverQuota."""
-        caller.require(Role.WRITER)
-        caller.require_refs()
         work = idempotent(create_proposal, idempotency, again=_again, ids=_ids)
-        return await self._screened(caller, body, partial(self.engine.write, caller, work))
+        return await self._write_screened(caller, body, work)
 
     async def list(
         self, caller: Caller, *, limit: int, after: str | None = None, **where: str | None
     ) -> Page:
         """Proposals in a state, of a kind, the oldest first; BadFields for an unknown `after`."""
         found, has_more = await self.engine.read(caller, list_proposals, after, limit, **where)
-
-        def beside(shown: int) -> Mapping[str, object]:
-            goes_on = shown and (has_more or shown < len(found))
-            return {"next": found[shown - 1].id if goes_on else None}
-
-        return Page("proposals", found, beside)
+        return Page.of("proposals", found, has_more=has_more, cursor=lambda it: it.id)
 
     async def get(self, caller: Caller, *, proposal_id: str) -> Proposal:
         return await self.engine.read(caller, known_proposal, proposal_id)
 
     async def revise(
-        self,
-        caller: Caller,
-        *,
-        proposal_id: str,
-        body: ProposalChangeBody,
+        self, caller: Caller, *, proposal_id: str, body: ProposalChangeBody,
         idempotency: IdempotentRequest | None = None,
-    ) -> Written[Proposal]:
+    ) -> Written[Proposal]:  # fmt: skip
         """Replace texts of a proposal that is open; nothing is installed. OverQuota."""
-        caller.require(Role.WRITER)
-        caller.require_refs()
         work = idempotent(revise_proposal, idempotency, again=_again, ids=_ids)
         async with self._turns.of(caller, proposal_id):
-            write = partial(self.engine.write, caller, work, proposal_id)
-            return await self._screened(caller, body, write)
+            return await self._write_screened(caller, body, work, proposal_id)
 
     async def apply(self, caller: Caller, **request: Any) -> AppliedProposal:
         """Install the stored artifact; ArtifactInvalid for one that lacks something."""
@@ -287,22 +273,13 @@ class Proposals:
         return AppliedProposal(installed_artifact_ref=moved.installed)
 
     async def move(
-        self,
-        caller: Caller,
-        *,
-        proposal_id: str,
-        to: ProposalState,
-        body: ProposalMoveBody | None = None,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Proposal:
+        self, caller: Caller, *, proposal_id: str, to: ProposalState,
+        body: ProposalMoveBody | None = None, idempotency: IdempotentRequest | None = None,
+    ) -> Proposal:  # fmt: skip
         """Apply, reject or archive a proposal that is open; one that is applied can be archived.
 
         What is installed, or withdrawn, is audited before.
         """
-        if to is ProposalState.APPLIED:
-            caller.require(Role.ADMIN, ACTIVATION)
-        caller.require(Role.WRITER)
-        caller.require_refs()
         work = idempotent(move_proposal, idempotency, again=_again, ids=_ids)
         async with self._turns.of(caller, proposal_id):
             while True:
@@ -323,29 +300,29 @@ class Proposals:
     ) -> Page:
         """What is applied, in order of its proposals."""
         found = await self.engine.read(caller, list_artifacts, kind, after, limit + 1)
-        last = found[limit - 1].installed_artifact_ref if len(found) > limit else None
-        return Page("artifacts", found[:limit], lambda _: {"next": last})
+        return Page.of(
+            "artifacts", found[:limit], has_more=len(found) > limit,
+            cursor=lambda it: it.installed_artifact_ref,
+        )  # fmt: skip
 
     async def artifact(self, caller: Caller, *, artifact_ref: str) -> ArtifactText:
-        """The JSON text of what is applied, as it was stored."""
         return await self.engine.read(caller, get_artifact, artifact_ref)
 
-    async def _screened(
-        self, caller: Caller, body: Body, write: Callable[..., Awaitable[Proposal]]
+    async def _write_screened(
+        self, caller: Caller, body: Body, work: Callable[..., Proposal], *ids: str
     ) -> Written[Proposal]:
-        async def screened_write(screen: Screen, is_current: IsCurrent) -> Proposal:
-            return await write(await asyncio.to_thread(_without, screen, body), is_current)
+        """Do the work with the ids, and with the body without its secrets."""
 
-        return await written(self.redaction, caller, screened_write)
+        async def write(screen: Screen, is_current: IsCurrent) -> Proposal:
+            clean = await asyncio.to_thread(_without, screen, body)
+            return await self.engine.write(caller, work, *ids, clean, is_current)
 
-
-# What is done in a transaction, with the event that tells of it.
+        return await written(self.redaction, caller, write)
 
 
 def create_proposal(tx: Transaction, body: ProposalBody, is_current: IsCurrent) -> Proposal:
     if not is_current():
         raise ScreenOutdated
-    tx.caller.require_refs()
     require_room(tx)
     id_, runs = f"prop_{tx.new_uid(tx.now).replace('-', '')}", body.provenance.source_run_ids
     tx[Sql].insert(
@@ -356,20 +333,19 @@ def create_proposal(tx: Transaction, body: ProposalBody, is_current: IsCurrent) 
         created_at=micros(tx.now), updated_at=micros(tx.now),
     )  # fmt: skip
     made = known_proposal(tx, id_)
-    event = {"sourceRunIds": runs, "duplicateOf": made.duplicate_of or None}  # RFC 0096 §D
-    _record(tx, RunEventType.PROPOSED, made, event)
+    equal = made.duplicate_of or None  # null for none: RFC 0096 §D
+    _record(tx, RunEventType.PROPOSED, made, sourceRunIds=runs, duplicateOf=equal)
     return made
 
 
 def revise_proposal(
     tx: Transaction, id_: str, body: ProposalChangeBody, is_current: IsCurrent
 ) -> Proposal:
-    """Replace texts; a new artifact comes after all that there are."""
     if not is_current():
         raise ScreenOutdated
     found = known_proposal(tx, id_)
     if not found.state.is_open:
-        raise ProposalStateConflict
+        raise ProposalStateConflict(NOT_ALLOWED)
     require_room(tx)
     placed = {**artifact_columns(body.artifact), "place": _next_place(tx)} if body.artifact else {}
     _rewrite(
@@ -388,7 +364,7 @@ def planned(
         return None
     is_withdrawn = to is ProposalState.ARCHIVED and found.state is ProposalState.APPLIED
     if not (found.state.is_open or is_withdrawn):
-        raise ProposalStateConflict
+        raise ProposalStateConflict(NOT_ALLOWED)
     if to is ProposalState.APPLIED:
         lacks = missing(found.kind, found.artifact)
         if lacks or not found.is_intact:
@@ -407,7 +383,7 @@ def move_proposal(tx: Transaction, id_: str, to: ProposalState, seen: Proposal |
     _update(tx, found, state=to.value, updated_at=micros(tx.now))
     moved = known_proposal(tx, id_)
     if to is ProposalState.APPLIED:
-        _record(tx, RunEventType.ACTIVATED, moved, {"installedArtifactRef": moved.installed})
+        _record(tx, RunEventType.ACTIVATED, moved, installedArtifactRef=moved.installed)
     return moved
 
 
@@ -415,15 +391,36 @@ def list_proposals(
     tx: Transaction, /, after: str | None, limit: int, **where: str | None
 ) -> tuple[Sequence[Proposal], bool]:
     """Proposals, and whether there are more to go on with."""
-    tx.caller.require_refs()
-    sizes = proposal_sizes(tx, number_of(tx, after), limit + 1, **where)
+    sizes = proposal_sizes(tx, _number_of(tx, after), limit + 1, **where)
     numbers, has_more = fitting(((number, size, 0) for number, size in sizes), limit)
     return proposals_of(tx, numbers), has_more
 
 
+def list_artifacts(
+    tx: Transaction, kind: str | None, after: str | None, limit: int
+) -> Sequence[InstalledArtifact]:
+    """What is applied, in order of its proposals."""
+    of_kind = "" if kind is None else "AND kind = :kind"
+    rows = tx[Sql].run(
+        f"""SELECT id, name, kind, checksum
+              FROM proposals
+             WHERE state = 'applied' AND id > :after {of_kind}
+          ORDER BY id
+             LIMIT :limit""",
+        after=_number_of(tx, after and proposal_in(after)), kind=kind, limit=limit,
+    )  # fmt: skip
+
+    def installed(row: Any) -> InstalledArtifact:
+        number, name, value, checksum = row
+        of = StrictRow("proposals", number).member("kind", ArtifactKind, value)
+        ref = installed_ref(of, name, checksum)
+        return InstalledArtifact(installed_artifact_ref=ref, kind=of, proposal_id=name)
+
+    return list(tx[Sql].intact(rows, installed))
+
+
 def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
-    """The text of what is applied under this name; NotFound also for what is damaged."""
-    tx.caller.require_refs()
+    """What is applied under this name; NotFound also for what is damaged."""
     found = find_proposal(tx, proposal_in(ref))
     if not (found and found.activation and found.installed == ref and found.is_intact):
         raise NotFound("artifact not found")
@@ -431,8 +428,6 @@ def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
 
 
 def known_proposal(tx: Transaction, id_: str) -> Proposal:
-    """The proposal; NotFound."""
-    tx.caller.require_refs()
     found = find_proposal(tx, id_)
     if found is None:
         raise NotFound("proposal not found")
@@ -450,13 +445,12 @@ def redact_proposal(tx: Transaction, id_: str, screen: Screen) -> None:
     _rewrite(tx, clean, **sums)
 
 
-def _record(tx: Transaction, type_: RunEventType, of: Proposal, more: Mapping[str, object]) -> None:
+def _record(tx: Transaction, type_: RunEventType, of: Proposal, **more: object) -> None:
     payload = {"proposalId": of.id, "kind": of.kind.value, **more}
     tx[RunTable].record(type_, (payload, ()))
 
 
 def _ids(proposal: Proposal) -> Ids:
-    """What is kept of an answer: ids and numbers, of which the duplicate is one."""
     return {
         "proposal": proposal.id, "revision": proposal.revision, "state": proposal.state.value,
         "duplicate": proposal.duplicate_of, "updated": micros(proposal.updated_at),
@@ -550,8 +544,17 @@ def proposal_sizes(
     return [(number, count(size)) for number, size in rows]
 
 
+def _number_of(tx: Transaction, proposal: str | None) -> int:
+    """The number of a proposal, after which a list goes on; BadFields for an unknown one."""
+    if proposal is None:
+        return 0
+    numbers = tx[Sql].column("SELECT id FROM proposals WHERE name = :name", name=proposal)
+    if not numbers:
+        raise BadFields([("after", "is the id of nothing that is listed")])
+    return int(numbers[0])
+
+
 def _next_place(tx: Transaction) -> int:
-    """The place of an artifact that comes after all that there are."""
     return 1 + tx[Sql].number("SELECT coalesce(max(place), 0) FROM proposals")
 
 
@@ -574,12 +577,15 @@ def _update(tx: Transaction, of: Proposal, **columns: object) -> None:
 def _proposal(tx: Transaction, row: Any) -> Proposal:
     (number, name, kind, state, title, rationale, artifact, checksum, runs, synthesizer, principal,
      revision, created_at, updated_at, *equal) = row  # fmt: skip
-    of_kind, in_state = _kind_and_state(number, kind, state)
-    duplicate_of = ""
+    strict, duplicate_of = StrictRow("proposals", number), ""
+    # Both are strict: in another state, what was rejected could be applied.
+    of_kind = strict.member("kind", ArtifactKind, kind)
+    in_state = strict.member("state", ProposalState, state)
     if equal[0] is not None:
-        at, duplicate_of, *kind_and_state, sums = equal
-        equal_kind, equal_state = _kind_and_state(at, *kind_and_state)
-        if equal_state is ProposalState.APPLIED:
+        at, duplicate_of, equal_kind, equal_state, sums = equal
+        strict = StrictRow("proposals", at)
+        equal_kind = strict.member("kind", ArtifactKind, equal_kind)
+        if strict.member("state", ProposalState, equal_state) is ProposalState.APPLIED:
             duplicate_of = installed_ref(equal_kind, duplicate_of, sums)
     source = ProvenanceOfProposal(source_run_ids=tag_tuple(runs), synthesizer_model=synthesizer)
     return Proposal(
@@ -588,9 +594,3 @@ def _proposal(tx: Transaction, row: Any) -> Proposal:
         provenance=source, owner=ProposalOwner(tenant=tx.caller.tenant, principal=principal),
         created_at=instant(created_at), updated_at=instant(updated_at),
     ).in_state(in_state)  # fmt: skip
-
-
-def _kind_and_state(number: int, kind: str, state: str) -> tuple[ArtifactKind, ProposalState]:
-    """Those of a row: in another state, what was rejected could be applied."""
-    row = StrictRow("proposals", number)
-    return row.member("kind", ArtifactKind, kind), row.member("state", ProposalState, state)

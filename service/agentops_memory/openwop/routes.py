@@ -1,10 +1,10 @@
 """The route table of OpenWOP's agent memory: what is served, and what its refusals look like."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -43,9 +43,8 @@ PREFIX = "/v1"
 REPLAYED = "openwop-Idempotent-Replay"
 REFUSALS = Refusals()
 
-INVALID, UNAVAILABLE, FAILED = "validation_error", "service_unavailable", "internal_error"
 CODES = {  # by that of a refusal; those of the protocol's own refusals are theirs
-    "invalid_input": INVALID,
+    "invalid_input": "validation_error",
     "denied": "forbidden",
     "no_path": "not_found",
     "no_method": "method_not_allowed",
@@ -54,16 +53,15 @@ CODES = {  # by that of a refusal; those of the protocol's own refusals are thei
     "constraint_violation": "memory_changed",
     "too_many": "rate_limited",
     "over_quota": "quota_exceeded",
-    "db_locked": UNAVAILABLE,
-    "storage_full": UNAVAILABLE,
-    "timed_out": UNAVAILABLE,
-    "unavailable": UNAVAILABLE,
-    "failed": FAILED,
+    "failed": "internal_error",
+    **dict.fromkeys(
+        ("db_locked", "storage_full", "timed_out", "unavailable"), "service_unavailable"
+    ),
 }
-FIELDS_AT_FAULT = "The request is not valid."
 PATH = "/.well-known/openwop"
 
-MEMORY: dict[str, Any] = {
+# What is advertised, but for what settings decide.
+MEMORY: JsonObject = {
     "supported": True,
     "writable": True,
     "maxEntrySizeBytes": MAX_CONTENT,
@@ -86,36 +84,21 @@ MEMORY: dict[str, Any] = {
     },
     "injectionBudget": {"supported": True, "tokenCounter": "chars"},
 }
-AGENTS = {
+AGENTS: JsonObject = {
     "memoryBackends": ["long-term"],
-    "commitments": {"supported": True, "fireConditions": [it.value for it in ConditionKind]},
+    "memoryConsolidation": {"supported": True},
+    "commitments": {"supported": True, "fireConditions": [*ConditionKind]},
     "proposals": {
-        "artifactKinds": [it.value for it in ArtifactKind],
+        "artifactKinds": [*ArtifactKind],
         "duplicationDetection": True,
         "activation": "direct-rbac",
     },
 }
-
-DOCUMENT: dict[str, Any] = {  # but for what settings decide
-    "protocolVersion": "1.0",
-    "supportedEnvelopes": [],
-    "schemaVersions": {},
-    "limits": {
-        "clarificationRounds": 0,
-        "schemaRounds": 0,
-        "envelopesPerTurn": 0,
-        "maxRequestBodyBytes": LONGEST_BODY,
-    },
-    "implementation": {"name": "agentops-memory"},
-    "supportedTransports": ["rest"],
-    "memory": MEMORY,
-    "agents": AGENTS,
-    "capabilities": {"memory": MEMORY, "agents": AGENTS},
-    "agentops-memory": {
-        "scope": "x-host-agentops-memory-query",
-        "base": BASE,
-        "activationScope": ACTIVATION,
-    },
+LIMITS = {
+    "clarificationRounds": 0,
+    "schemaRounds": 0,
+    "envelopesPerTurn": 0,
+    "maxRequestBodyBytes": LONGEST_BODY,
 }
 
 
@@ -137,22 +120,29 @@ class Discovery:
         return Response(content, headers=headers, media_type=JSON)
 
     def content(self) -> bytes:
-        families = {"memory": self._memory, "agents": self._agents}
-        return written(DOCUMENT | families | {"capabilities": families})
-
-    @property
-    def _memory(self) -> dict[str, Any]:
-        if not self.keep_archives:
-            return MEMORY
-        kept = TypeAdapter(timedelta).dump_python(self.keep_archives, mode="json")
-        return MEMORY | {"distillation": MEMORY["distillation"] | {"archiveRetention": kept}}
-
-    @property
-    def _agents(self) -> dict[str, Any]:
-        schedule = Trigger.HOST_MANAGED if self.is_consolidating else Trigger.ON_DEMAND
-        consolidation = {"supported": True, "schedule": schedule.value}
-        backends, *others = AGENTS.items()
-        return dict([backends, ("memoryConsolidation", consolidation), *others])
+        memory, schedule = MEMORY, Trigger.ON_DEMAND
+        if self.keep_archives:
+            kept = TypeAdapter(timedelta).dump_python(self.keep_archives, mode="json")
+            memory = MEMORY | {"distillation": MEMORY["distillation"] | {"archiveRetention": kept}}
+        if self.is_consolidating:
+            schedule = Trigger.HOST_MANAGED
+        consolidation = AGENTS["memoryConsolidation"] | {"schedule": schedule}
+        families = {"memory": memory, "agents": AGENTS | {"memoryConsolidation": consolidation}}
+        return written({
+            "protocolVersion": "1.0",
+            "supportedEnvelopes": [],
+            "schemaVersions": {},
+            "limits": LIMITS,
+            "implementation": {"name": "agentops-memory"},
+            "supportedTransports": ["rest"],
+            **families,
+            "capabilities": families,
+            "agentops-memory": {
+                "scope": "x-host-agentops-memory-query",
+                "base": BASE,
+                "activationScope": ACTIVATION,
+            },
+        })  # fmt: skip
 
 
 class Fault(BaseModel):
@@ -219,48 +209,45 @@ class KeyMismatch(Conflict):
     code = "idempotency_key_mismatch"
 
 
-def as_known(refusal: Refusal) -> Refusal:
-    """The refusal as this protocol knows it, which has no name for a conflict of any kind."""
-    if isinstance(refusal, KeyReused):
-        return KeyMismatch(str(refusal))
-    return MemoryChanged() if isinstance(refusal, AnswerLost) else refusal
-
-
-def problem(refusal: Refusal, status: int, request_id: str) -> JsonObject:
-    """A refusal: its sentence holds nothing that was sent or stored."""
-    is_fields = isinstance(refusal, BadFields)
-    shown: JsonObject = {
-        "error": CODES.get(refusal.code, refusal.code),
-        "message": FIELDS_AT_FAULT if is_fields else str(refusal),
-    }
-    details = _details(refusal, status, request_id)
-    return shown | {"details": details} if details else shown
-
-
-def _details(refusal: Refusal, status: int, request_id: str) -> JsonObject:
-    details: JsonObject = {}
-    if isinstance(refusal, BadFields):
-        details["fields"] = [{"field": name, "problem": said} for name, said in refusal.faults]
-    if isinstance(refusal, ArtifactInvalid):
-        lacks = "must be text that is not empty"
-        details["fields"] = [
-            {"field": f"artifact.{name}", "problem": lacks} for name in refusal.missing
+DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
+    BadFields: lambda it: {
+        "fields": [{"field": name, "problem": said} for name, said in it.faults]
+    },
+    ArtifactInvalid: lambda it: {
+        "fields": [
+            {"field": f"artifact.{name}", "problem": "must be text that is not empty"}
+            for name in it.missing
         ]
-    if isinstance(refusal, Denied) and refusal.scope is not None:
-        details["scopeRequired"] = refusal.scope
-    if isinstance(refusal, TooMany):
-        details |= {"retryAfterMs": refusal.retry_after * 1000, "scope": refusal.scope}
-    if isinstance(refusal, BudgetExceeded):
-        details |= {"budget": refusal.budget, "minimumRequired": refusal.required}
-    if isinstance(refusal, SnapshotLost):
-        details |= {
-            "fromSeq": refusal.from_sequence,
-            "sourceRunId": refusal.source,
-            "reason": refusal.reason,
+    },
+    Denied: lambda it: {} if it.scope is None else {"scopeRequired": it.scope},
+    TooMany: lambda it: {"retryAfterMs": it.retry_after * 1000, "scope": it.scope},
+    BudgetExceeded: lambda it: {"budget": it.budget, "minimumRequired": it.required},
+    SnapshotLost: lambda it: {
+        "fromSeq": it.from_sequence, "sourceRunId": it.source, "reason": it.reason
+    },
+}  # fmt: skip
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a refused request: its sentence holds nothing that was sent or stored."""
+    known = refusal
+    if isinstance(refusal, KeyReused):
+        known = KeyMismatch(str(refusal))
+    elif isinstance(refusal, AnswerLost):  # the protocol has no name for a conflict of any kind
+        known = MemoryChanged()
+
+    def content(_: Scope, request_id: str) -> bytes:
+        is_fields = isinstance(known, BadFields)
+        shown: JsonObject = {
+            "error": CODES.get(known.code, known.code),
+            "message": "The request is not valid." if is_fields else str(known),
         }
-    if status >= 500:
-        details["correlationId"] = request_id
-    return details
+        details = next((of(known) for kind, of in DETAILS.items() if isinstance(known, kind)), {})
+        if REFUSALS.status(known.code) >= 500:
+            details["correlationId"] = request_id
+        return written(shown | {"details": details} if details else shown)
+
+    return Refused(known, REFUSALS, content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,8 +271,16 @@ def operations(
     services: OpenWopServices, discovery: Discovery, more: Sequence[Operation] = ()
 ) -> Sequence[Operation]:
     """Every operation of the protocol, and more that are described with them."""
-    it, description = services, Description()
-    described = [
+    it, described = services, list[Operation]()
+
+    @cache
+    def description() -> JsonObject:
+        return document([(PROTOCOL, described)], title=PROTOCOL.title, version="1.0")
+
+    async def describe(_: Request) -> Response:
+        return answered(await asyncio.to_thread(description))
+
+    described += [
         Operation(
             method="GET", path=PATH, name="openwop_discover",
             summary="What is served of OpenWOP.",
@@ -299,52 +294,19 @@ def operations(
         *commitments.operations(it.commitments),
         *proposals.operations(it.proposals),
         *more,
-        *description.operations,
+        Operation(
+            method="GET", path=f"{PREFIX}/openapi.json", name="openwop_openapi",
+            summary="This protocol, in OpenAPI 3.1.",
+            handler=describe, answer=ProtocolDescription,
+        ),
     ]  # fmt: skip
-    description.described += described
     return described
-
-
-class Description:
-    """The description of this protocol alone."""
-
-    def __init__(self) -> None:
-        self.described: list[Operation] = []
-
-    @property
-    def operations(self) -> Sequence[Operation]:
-        """The route that answers it."""
-        return (
-            Operation(
-                method="GET", path=f"{PREFIX}/openapi.json", name="openwop_openapi",
-                summary="This protocol, in OpenAPI 3.1.",
-                handler=self.describe, answer=ProtocolDescription,
-            ),
-        )  # fmt: skip
-
-    async def describe(self, _: Request) -> Response:
-        return answered(await asyncio.to_thread(lambda: self._document))
-
-    @cached_property
-    def _document(self) -> dict[str, Any]:
-        return document([(PROTOCOL, self.described)], title=PROTOCOL.title, version="1.0")
 
 
 def require(_: Request, caller: Caller) -> None:
     """Refuse whom this is not for; what is said of the request has its secrets taken out."""
     hide_too(lambda text: marked(text)[0])
     caller.require_refs()
-
-
-def refused(refusal: Refusal) -> Response:
-    """The answer to a refused request."""
-
-    known = as_known(refusal)
-
-    def content(_: Scope, id_: str) -> bytes:
-        return written(problem(known, REFUSALS.status(known.code), id_))
-
-    return Refused(known, REFUSALS, content)
 
 
 PROTOCOL = Protocol(

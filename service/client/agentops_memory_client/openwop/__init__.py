@@ -6,7 +6,7 @@
 
 # The signature of a method that `sends` is what it does with its arguments.
 # mypy: disable-error-code="empty-body"
-# ruff: noqa: ARG002
+# ruff: noqa: ARG002, F405
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,47 +20,16 @@ from ..contract.errors import Conflict, Invalid, MemoryServiceError, UnexpectedA
 from ..contract.method import Awaited, Blocking, Method, finished
 from ..contract.reading import read_as
 from ..transport.exchange import Exchange
-from .degradation import memory_degradation
+from . import models
 from .method import Json, Part, also, asked, sends
-from .models import (
-    ArtifactPage,
-    Commitment,
-    CommitmentPage,
-    Compaction,
-    Consolidation,
-    Distillation,
-    Erasure,
-    EventPage,
-    Forgotten,
-    IndexedArchive,
-    InstalledArtifact,
-    MemoryEntry,
-    MemoryIndex,
-    Merge,
-    Proposal,
-    ProposalActivation,
-    ProposalOwner,
-    ProposalPage,
-    ProposalProvenance,
-    Provenance,
-    RankedEntry,
-    RefExtent,
-    RefPage,
-    RunEvent,
-    Undone,
-    WrittenBy,
-)
+from .models import *  # noqa: F403 - what is answered, which is public
 
 __all__ = [
-    "ArtifactPage", "AsyncCommitments", "AsyncEntries", "AsyncMemoryAdapter",
-    "AsyncOpenWopMemory", "AsyncProposals", "AsyncRun", "Commitment", "CommitmentPage",
-    "Commitments", "Compaction", "Consolidation", "Distillation", "Entries", "Erasure",
-    "EventPage", "Forgotten", "IndexedArchive", "InstalledArtifact", "MemoryAdapter",
-    "MemoryEntry", "MemoryIndex", "Merge", "OpenWopMemory", "Proposal", "ProposalActivation",
-    "ProposalOwner", "ProposalPage", "ProposalProvenance", "Proposals", "Provenance",
-    "RankedEntry", "RefExtent", "RefPage", "Run", "RunEvent", "Undone", "WrittenBy",
-    "memory_degradation",
+    "AsyncCommitments", "AsyncEntries", "AsyncMemoryAdapter", "AsyncOpenWopMemory",
+    "AsyncProposals", "AsyncRun", "Commitments", "Entries", "MemoryAdapter", "OpenWopMemory",
+    "Proposals", "Run",
 ]  # fmt: skip
+__all__ += models.__all__
 
 AT_LENGTH = timedelta(minutes=2)  # for what reads a whole ref, or looks through all of them
 SECRETS_LOST = "run_secrets_lost"
@@ -106,10 +75,7 @@ def _merge(merge: object) -> Json:
 
 
 class MemoryAdapter(Protocol):
-    """The protocol's port: memory as a node of a workflow reads it; it cannot write.
-
-    A ref that is unknown, malformed or another tenant's has no entries.
-    """
+    """Memory as a node reads it; a ref that is unknown, malformed or another's has no entries."""
 
     def list(
         self, memory_ref: str, *, limit: int | None = None, tag: str | None = None,
@@ -127,11 +93,9 @@ class AsyncMemoryAdapter(Protocol):
     async def list(
         self, memory_ref: str, *, limit: int | None = None, tag: str | None = None,
         token_budget: int | None = None,
-    ) -> Sequence[MemoryEntry]:  # fmt: skip
-        """As `MemoryAdapter.list`."""
+    ) -> Sequence[MemoryEntry]: ...  # fmt: skip
 
-    async def get(self, memory_ref: str, memory_id: str) -> MemoryEntry | None:
-        """As `MemoryAdapter.get`."""
+    async def get(self, memory_ref: str, memory_id: str) -> MemoryEntry | None: ...
 
 
 class _Entries(Part):
@@ -146,15 +110,13 @@ class _Entries(Part):
     ) -> tuple[MemoryEntry, ...]:  # fmt: skip
         """Entries that no other supersedes, newest first; with `before`, those older than that one.
 
-        At most 500, or 100 unless told, and as many as 2 MiB hold. A `token_budget`
-        bounds the code points of all contents together; what alone exceeds it is left out.
+        At most 500, or 100 unless told, and as many as 2 MiB hold. A `token_budget` bounds
+        the code points of all contents; what alone exceeds it is left out.
         """
-        return also(run_id=self._run_id)
 
     @sends("GET", "memory/{memory_id}", answer="entry", absent=None)
     def get(self, memory_ref: str, memory_id: str) -> MemoryEntry | None:
         """The entry, also one that another supersedes; None if there is none."""
-        return also(run_id=self._run_id)
 
 
 class Entries(Blocking, _Entries, MemoryAdapter):
@@ -162,28 +124,19 @@ class Entries(Blocking, _Entries, MemoryAdapter):
 
 
 class AsyncEntries(Awaited, _Entries, AsyncMemoryAdapter):
-    """Entries of memory refs as they are now or, of a run, as they were when it started.
-
-    An `AsyncMemoryAdapter`. A ref that is unknown, malformed or another tenant's has
-    no entries; other refusals are a `MemoryServiceError`.
-    """
+    """Entries of memory refs, as a run's snapshot has them; an `AsyncMemoryAdapter`."""
 
 
-SomeEntries = TypeVar("SomeEntries", bound=_Entries)
-
-
-class _Run(Part, Generic[SomeEntries]):
-    _entries: type[SomeEntries]
+class _Run(Part):
+    _entries: type[_Entries]
 
     def __init__(
         self, exchange: Exchange, run_id: str, agent_id: str | None, workflow_id: str | None,
         memory_refs: Sequence[str],
     ) -> None:  # fmt: skip
         super().__init__(exchange)
-        self.id = run_id
-        self.agent_id = agent_id
-        self.workflow_id = workflow_id
-        self.memory_refs = memory_refs
+        self.id = self._run_id = run_id
+        self.agent_id, self.workflow_id, self.memory_refs = agent_id, workflow_id, memory_refs
         self.memory = self._entries(exchange, run_id)
         self._secrets: dict[tuple[str, str], None] = {}  # of an id, and one of its values
         self._is_over = False
@@ -191,14 +144,12 @@ class _Run(Part, Generic[SomeEntries]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
 
-    @Method
-    async def open(self) -> None:
+    @sends("POST", "runs", answer=_of_run)
+    def open(self) -> None:
         """Open the run, or go on with it. For a run that may be left open, without `with`."""
-        fields = {
-            "run_id": self.id, "agent_id": self.agent_id, "workflow_id": self.workflow_id,
-            "memory_refs": self.memory_refs,
-        }  # fmt: skip
-        await self._ask(asked(NoneType, "POST", "runs", fields, answer=_of_run))
+        return also(  # type: ignore[return-value]
+            agent_id=self.agent_id, workflow_id=self.workflow_id, memory_refs=self.memory_refs
+        )
 
     @Method
     async def end(self, status: RunEnd = "completed") -> None:
@@ -212,9 +163,9 @@ class _Run(Part, Generic[SomeEntries]):
     async def secret(self, secret_id: str, value: str) -> bool:
         """Let a value be stored as `[REDACTED:<secret_id>]` until the run ends.
 
-        False for one under 8 characters, which stays as it is. To be said before
-        anything that could hold the value is put, and again by a process that resumes the run.
-        TooMany while the runs of the tenant hold as many bytes of values as they may.
+        False for one under 8 characters, which stays. To be said before anything that could hold
+        it is put, and again by a process that resumes the run. TooMany if the tenant's runs hold
+        as many bytes of values as they may.
         """
         self._secrets[secret_id, value] = None  # known, also if the answer is lost
         try:
@@ -231,22 +182,20 @@ class _Run(Part, Generic[SomeEntries]):
         node_id: str | None = None, agent_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> MemoryEntry:  # fmt: skip
-        """Put an entry as `OpenWopMemory.put`, and tell of it in the run's log.
+        """Put an entry as `OpenWopMemory.put`, told of in the run's log: by its agent unless named.
 
-        It is written by the node, and by the run's agent unless another is named. Where the
-        service has lost the run's secrets, it is given them again, once.
+        Where the service has lost the run's secrets, it is given them again, once.
         """
-        return also(run_id=self.id, agent_id=agent_id or self.agent_id)
+        return also(agent_id=agent_id or self.agent_id)
 
     @sends("DELETE", "memory/{memory_id}", answer="removed", absent=False)
     def delete(
         self, memory_ref: str, memory_id: str, *, idempotency_key: str | None = None
     ) -> bool:
-        """Delete an entry, and tell of it in the run's log; False if there is none.
+        """Delete an entry, for all but runs that are open; False if there is none.
 
-        The run's own snapshot still has it.
+        What a run deletes its log tells of, and its own snapshot still has.
         """
-        return also(run_id=self.id)
 
     async def _ask(self, call: Call[T], /) -> T:
         """The answer, also to a write that is refused as the service has lost the secrets."""
@@ -271,12 +220,15 @@ class _Run(Part, Generic[SomeEntries]):
             exception.add_note(f"The run could not be ended: {failure}")
 
 
-class Run(Blocking, _Run[Entries]):
+class Run(Blocking, _Run):
     """A run of a workflow; `memory` is its snapshot: memory as it was when the run started.
 
-    `with` opens it and ends it `completed`, or `failed` on an exception. `AsyncRun` says more.
+    `with` opens it and ends it `completed`, or `failed` on an exception. One whose host was killed
+    goes on when it is opened again with the same id and fields; Conflict if it has ended, or has
+    others. Secrets are kept in this object until its end, and shown nowhere.
     """
 
+    memory: Entries
     _entries = Entries
 
     def __enter__(self) -> Self:
@@ -287,15 +239,10 @@ class Run(Blocking, _Run[Entries]):
         finished(self._leave(exception))
 
 
-class AsyncRun(Awaited, _Run[AsyncEntries]):
-    """A run of a workflow; `memory` is its snapshot: memory as it was when the run started.
+class AsyncRun(Awaited, _Run):
+    """As `Run`, for `async with`."""
 
-    `async with` opens it and ends it `completed`, or `failed` on an exception. A run
-    whose host was killed has no end: whoever opens it again, with the same id and
-    fields, goes on with it, and with its snapshot. Conflict if it has ended, or
-    has other fields. Secrets are kept in this object until its end, and shown nowhere.
-    """
-
+    memory: AsyncEntries
     _entries = AsyncEntries
 
     async def __aenter__(self) -> Self:
@@ -318,9 +265,8 @@ class _Commitments(Part):
     ) -> Commitment:  # fmt: skip
         """Arm an entry: it fires once, at `due_at`, or when another entry of the ref has the tag.
 
-        One of both is given; an equal one that is armed is answered again. Invalid for a time
-        that is past; NotFound if there is no entry; Refused with `too_many_commitments` when the
-        ref has as many armed as it may.
+        An equal one that is armed is answered again. Invalid for a time that is past; NotFound if
+        there is no entry; Refused (`too_many_commitments`) if the ref has as many as it may.
         """
         if (due_at is None) is (tag is None):
             raise Invalid("A commitment is either due at a time, or when a tag is there.")
@@ -380,17 +326,14 @@ class _Proposals(Part):
         self, proposal_id: str, *, title: str | None = None, rationale: str | None = None,
         artifact: dict[str, Any] | None = None, idempotency_key: str | None = None,
     ) -> Proposal:  # fmt: skip
-        """Change what is given of a proposal, which is then `revised`.
-
-        Conflict if it is applied, rejected or archived (`proposal_state_conflict`).
-        """
+        """Change what is given; Conflict if it is applied, rejected or archived."""
 
     @sends("POST", "proposals/{proposal_id}/apply", answer="installedArtifactRef")
     def apply(self, proposal_id: str, *, idempotency_key: str | None = None) -> str:
-        """Install the artifact, and answer the ref under which its bytes are; again: the same.
+        """Install the artifact; the ref under which its bytes are. Denied without the role admin.
 
-        Denied without the role admin; Invalid for an artifact that lacks what its kind
-        needs (`artifact_invalid`); Conflict if it is rejected or archived.
+        Invalid (`artifact_invalid`) if it lacks what its kind needs; Conflict if it is rejected or
+        archived.
         """
 
     @sends("POST", "proposals/{proposal_id}/reject")
@@ -421,7 +364,7 @@ class AsyncProposals(Awaited, _Proposals):
     __doc__ = _Proposals.__doc__
 
 
-SomeRun = TypeVar("SomeRun", bound=_Run[Any])
+SomeRun = TypeVar("SomeRun", bound=_Run)
 
 
 class _Memory(_Entries, Generic[SomeRun]):
@@ -431,10 +374,7 @@ class _Memory(_Entries, Generic[SomeRun]):
         self, run_id: str, *, agent_id: str | None = None, workflow_id: str | None = None,
         memory_refs: Sequence[str] = (),
     ) -> SomeRun:  # fmt: skip
-        """A run of a workflow, to be used in `with` or `async with`; nothing is sent yet.
-
-        Its id has 1 to 128 characters; it declares at most 32 refs.
-        """
+        """A run of a workflow, for a `with` block; nothing is sent yet. At most 32 refs."""
         return self._run(self._exchange, run_id, agent_id, workflow_id, memory_refs)
 
     @sends("POST", "memory", answer="entry")
@@ -446,28 +386,19 @@ class _Memory(_Entries, Generic[SomeRun]):
     ) -> MemoryEntry:  # fmt: skip
         """Put an entry, which never changes, and answer it as it is stored: without secrets.
 
-        Content: at most 65,536 bytes; tags: 50 of 256 characters. It ends at `expires_at`, or
-        after `ttl_seconds`. The same one again under an `id` of yours is the first.
-
-        Invalid names every fault; Denied for another tenant's ref; Conflict if the id has
-        another entry (`memory_id_conflict`), or what it supersedes is gone (`memory_changed`).
+        Content: at most 65,536 bytes; tags: 50 of 256 characters. The same one again under an
+        `id` of yours is the first. Invalid names every fault; Denied for another tenant's ref;
+        Conflict for another entry's id (`memory_id_conflict`), or if what it supersedes is gone.
         """
 
-    @sends("DELETE", "memory/{memory_id}", answer="removed", absent=False)
-    def delete(
-        self, memory_ref: str, memory_id: str, *, idempotency_key: str | None = None
-    ) -> bool:
-        """Delete an entry, for all but runs that are open; False if there is none."""
+    delete = _Run.delete
 
     @sends("GET", "search", answer=_ranked, absent=())
     def search(
         self, memory_ref: str, query: str, *, tag: str | None = None, limit: int | None = None,
         token_budget: int | None = None,
     ) -> tuple[RankedEntry, ...]:  # fmt: skip
-        """Entries of the ref by their words, best first: at most 100, or 10 unless told.
-
-        The first 500 characters of the query count; Invalid for an empty one.
-        """
+        """Entries by their words (the first 500 characters), best first: 100, or 10 unless told."""
         return also(q=query[:MAX_PROMPT], query=None)
 
     @sends("GET", "provenance/{memory_id}", absent=None)
@@ -483,20 +414,16 @@ class _Memory(_Entries, Generic[SomeRun]):
         self, after: str | None = None, *, limit: int | None = None,
         type: str | None = None,  # noqa: A002 - the protocol's word
     ) -> EventPage:  # fmt: skip
-        """What happened in all runs, in order of commit: at most 1,000, or 100 unless told.
-
-        `after` is the `next` of the page before; no event is ever skipped or comes late.
-        """
+        """What happened in all runs after a page's `next`: at most 1,000, or 100 unless told."""
 
     @sends("POST", "compact", answer=_done, within=AT_LENGTH)
     def compact(
         self, memory_ref: str, *, content: str | None = None, keep_sources: bool = False,
         idempotency_key: str | None = None,
     ) -> Compaction:  # fmt: skip
-        """Let one archive take the place of the oldest 500 entries, or stand beside them.
+        """Let an archive, an extract or `content`, take the place of the oldest 500 entries.
 
-        It is an extract of them, or `content`. What is pinned stays. Conflict if there are
-        not two entries (`nothing_to_compact`).
+        What is pinned stays. Conflict if there are not two entries (`nothing_to_compact`).
         """
 
     @sends("POST", "distill", answer=_done, within=AT_LENGTH)
@@ -507,12 +434,9 @@ class _Memory(_Entries, Generic[SomeRun]):
     ) -> Distillation:  # fmt: skip
         """Put an archive of the entries beside them; with `recursive`, also of archives.
 
-        It is an extract of them, or `content`. The budget, of 100,000 tokens of four bytes
-        unless told, is for what is read and written together. The same once more is
-        the archive that is there.
-
-        Conflict if there is nothing (`nothing_to_distill`); Invalid for a budget that is too
-        small (`token_budget_exceeded`), whose `details` have the `minimumRequired`.
+        It is an extract, or `content`. The budget, of 100,000 tokens of four bytes unless told, is
+        for what is read and written. Conflict for `nothing_to_distill`; Invalid for a budget that
+        is too small (`token_budget_exceeded`), whose `details` have the `minimumRequired`.
         """
 
     @sends("POST", "consolidate", answer=_done, within=AT_LENGTH)
@@ -521,18 +445,13 @@ class _Memory(_Entries, Generic[SomeRun]):
     ) -> Consolidation:
         """Let entries be replaced that others say as well, or that are stale by their `key:`.
 
-        First each of the merges takes the place of its entries: Conflict if one of them is
-        not there (`memory_changed`). A second time nothing is left to do.
+        First each of the merges takes the place of its entries: Conflict if one of these is gone.
         """
         return also(merges=[_merge(it) for it in merges])
 
     @sends("POST", "passes/{run_id}/undo", within=AT_LENGTH)
     def undo(self, run_id: str, *, idempotency_key: str | None = None) -> Undone:
-        """Take back what a pass did, whole: what it wrote is gone, what it replaced is back.
-
-        NotFound if there is no such pass; Conflict if it was undone, or what it wrote or
-        replaced is gone (`pass_not_undoable`).
-        """
+        """Take back what a pass did. Conflict if it was undone, or any of it is gone."""
 
     @sends("GET", "index", answer=lambda answer, _: answer | {"document": answer})
     def index(self, memory_ref: str) -> MemoryIndex:
@@ -544,9 +463,8 @@ class _Memory(_Entries, Generic[SomeRun]):
     ) -> Forgotten:
         """Erase what is of a subject in all refs, and whatever was derived of it.
 
-        That is what is tagged `subject:<subject>`, and the ref of this name. What it
-        replaced of others is back. With `dry_run` it is counted, and nothing changes.
-        Denied without the role admin.
+        That is what is tagged `subject:<subject>`, and the ref of this name. With `dry_run` it is
+        counted, and nothing changes. Denied without the role admin.
         """
 
     @sends("GET", "erasures/{erasure_id}")
@@ -569,11 +487,7 @@ class OpenWopMemory(Entries, _Memory[Run]):
 
 
 class AsyncOpenWopMemory(AsyncEntries, _Memory[AsyncRun]):
-    """Memory refs of a tenant, as a host uses them; what is read is as it is now.
-
-    Every method refuses with a MemoryServiceError, whose `code` is the protocol's
-    and whose text holds nothing of an entry.
-    """
+    """As `OpenWopMemory`, and an `AsyncMemoryAdapter`."""
 
     _run = AsyncRun
 

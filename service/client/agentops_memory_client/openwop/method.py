@@ -28,6 +28,8 @@ _REFUSAL: Any = object()
 class Part(Asks):
     """A part of the client of OpenWOP."""
 
+    _run_id: str | None = None  # of a part of a run: whatever it sends names the run
+
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
@@ -36,13 +38,9 @@ class Part(Asks):
 
 
 def sends(
-    verb: str,
-    path: str,
-    *,
-    answer: Answer = "",
-    absent: Any = _REFUSAL,
+    verb: str, path: str, *, answer: Answer = "", absent: Any = _REFUSAL,
     within: timedelta | None = None,
-) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:
+) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
     """Declare a method by its signature: it sends its arguments, and reads what it returns.
 
     Its body, if it has one, returns what is sent `also`, or in the place of an argument.
@@ -60,6 +58,7 @@ def sends(
             names = [fields[it] for it in ("memory_ref", "memory_id") if it in fields]
             if absent is not _REFUSAL and not all(map(_is_name, names)):
                 return absent  # type: ignore[no-any-return]
+            fields.setdefault("run_id", self._run_id)
             fields |= cast("Json | None", question(self, *args, **kwargs)) or {}
             call = asked(kind, verb, path, fields, answer=answer, within=within)
             try:
@@ -80,14 +79,9 @@ def also(**fields: object) -> T:  # type: ignore[type-var]
 
 
 def asked(
-    kind: type[T],
-    verb: str,
-    path: str,
-    fields: Mapping[str, Any],
-    *,
-    answer: Answer = "",
+    kind: type[T], verb: str, path: str, fields: Mapping[str, Any], *, answer: Answer = "",
     within: timedelta | None = None,
-) -> Call[T]:
+) -> Call[T]:  # fmt: skip
     """The call that sends the fields: in the path, in the query of a GET or DELETE, else as JSON.
 
     Invalid for a text in a query that would be sent as another.
@@ -99,9 +93,8 @@ def asked(
         if value is not None and name != "idempotency_key" and f"{{{name}}}" not in path
     }
     has_body = verb not in ("GET", "DELETE")
-    if faults := [
-        name for name, it in named.items() if not has_body and _SURROGATE.search(str(it))
-    ]:
+    faults = [] if has_body else [name for name, it in named.items() if _SURROGATE.search(str(it))]
+    if faults:
         raise Invalid(f"{', '.join(faults)}: a lone surrogate is no text.")
 
     def read(body: bytes, _: Headers) -> T:
@@ -121,10 +114,7 @@ def asked(
 
 
 def _is_name(text: str) -> bool:
-    """Whether a text can be a ref, or an id, of a request: others are sent as another, or as none.
-
-    The service has the other rules of what is malformed.
-    """
+    """Whether a text can name something in a request: others are sent as another, or as none."""
     return 0 < len(text) <= LONGEST and "\0" not in text and not _SURROGATE.search(text)
 
 

@@ -5,20 +5,38 @@ Names and meanings are OpenWOP's.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, dataclass_transform
 
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+__all__ = [
+    "ArtifactPage", "Commitment", "CommitmentPage", "Compaction", "Consolidation", "Distillation",
+    "Erasure", "EventPage", "Forgotten", "IndexedArchive", "InstalledArtifact", "MemoryEntry",
+    "MemoryIndex", "Merge", "Proposal", "ProposalActivation", "ProposalOwner", "ProposalPage",
+    "ProposalProvenance", "Provenance", "RankedEntry", "RefExtent", "RefPage", "RunEvent",
+    "Undone", "WrittenBy", "memory_degradation",
+]  # fmt: skip
 
+BACKEND = "long-term"  # a value of memoryBackends; the dimension has another name
+# What a shape can ask for, of the eight dimensions.
+ASKED: Mapping[str, tuple[str, ...]] = {
+    "scratchpad": ("read", "write"),
+    "conversation": ("read", "write"),
+    "longTerm": ("read", "write", "long-term-durability"),
+}
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Noun:
-    """What is read by the protocol's names of its fields."""
+    """Each is a frozen dataclass, made by keywords, and read by the protocol's names of fields."""
 
-    __slots__ = ()
     __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel)
 
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
 class MemoryEntry(Noun):
     """An entry of a memory ref, which never changes; the id is unique within the ref."""
 
@@ -29,24 +47,17 @@ class MemoryEntry(Noun):
     expires_at: AwareDatetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RankedEntry(Noun):
-    """An entry that a search has found; the lower its rank, the better."""
-
     entry: MemoryEntry
-    rank: float
+    rank: float  # the lower, the better
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenBy(Noun):
-    """Who wrote an entry, as far as that was said."""
-
     run_id: str | None = None
     node_id: str | None = None
     agent_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance(Noun):
     """Where an entry comes from: who wrote it, of what it was made, and what replaces it."""
 
@@ -60,24 +71,17 @@ class Provenance(Noun):
     last_seen_at: AwareDatetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RefExtent(Noun):
-    """How much a memory ref holds."""
-
     memory_ref: str
     entries: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RefPage(Noun):
-    """Memory refs in code point order; `next` is what `after` takes, if there are more."""
-
     refs: tuple[RefExtent, ...]
-    next: str | None = None
+    next: str | None = None  # what `after` takes, if there are more; so in every page
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent(Noun):
     """What happened in a run, without the content of memory; sequences have no gaps."""
 
@@ -90,31 +94,23 @@ class RunEvent(Noun):
     node_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage(Noun):
-    """Events of all runs in order of commit; `next` is what `after` takes, also at the end."""
-
     events: tuple[RunEvent, ...]
-    next: str
+    next: str  # also at the end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction(Noun):
-    """What a compaction did: the archive `output_id` says what its sources said.
+    """What a compaction did."""
 
-    `run_id` is the pass, which tells of it, and which `undo` takes.
-    """
-
-    run_id: str
+    run_id: str  # of the pass, which `undo` takes
     memory_ref: str
-    output_id: str
+    output_id: str  # of the archive that says what its sources said
     source_ids: tuple[str, ...] | None = None  # None if there are more than are named
     source_count: int
     trigger: str
     byte_size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Distillation(Compaction):
     """What a distillation did, whose sources stay; not `created`: the archive was there."""
 
@@ -124,7 +120,6 @@ class Distillation(Compaction):
     created: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(Noun):
     """A text that is to take the place of entries: 2 to 100, by their ids."""
 
@@ -133,7 +128,6 @@ class Merge(Noun):
     tags: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidation(Noun):
     """What a consolidation did: how many entries a list showed before it, and shows now."""
 
@@ -145,7 +139,6 @@ class Consolidation(Noun):
     trigger: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Undone(Noun):
     """What the undoing of a pass did: entries that are back, and such as are gone."""
 
@@ -154,7 +147,6 @@ class Undone(Noun):
     removed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedArchive(Noun):
     """An archive, without its text, and the time of what it was made of."""
 
@@ -167,7 +159,6 @@ class IndexedArchive(Noun):
     created_at: AwareDatetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryIndex(Noun):
     """The live archives of a ref, newest first; `document` is what `MEMORY-INDEX.json` holds."""
 
@@ -179,7 +170,6 @@ class MemoryIndex(Noun):
     document: Mapping[str, Any] = field(repr=False, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten(Noun):
     """What was erased of a subject, or would be, and how many entries of others are back."""
 
@@ -192,7 +182,6 @@ class Forgotten(Noun):
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure(Noun):
     """The receipt of a forgetting: how much, when its bytes were gone, and what it cannot reach."""
 
@@ -203,7 +192,6 @@ class Erasure(Noun):
     not_reached: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Commitment(Noun):
     """A condition of an entry, whose content is the intention; it fires once."""
 
@@ -218,38 +206,25 @@ class Commitment(Noun):
     fired_at: AwareDatetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitmentPage(Noun):
-    """Commitments, oldest first; `next` is what `after` takes, if there are more."""
-
     commitments: tuple[Commitment, ...]
     next: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalProvenance(Noun):
-    """What a proposal was made of: runs, and the model that made it."""
-
     source_run_ids: tuple[str, ...]
     synthesizer_model: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalOwner(Noun):
-    """Whose a proposal is: a tenant's, by the id of the key that created it."""
-
     tenant: str
-    principal: str | None = None
+    principal: str | None = None  # the id of the key that created it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalActivation(Noun):
-    """What is installed of a proposal that is applied."""
-
     installed_artifact_ref: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal(Noun):
     """An artifact as it is proposed: without secrets, and inert until it is `applied`."""
 
@@ -267,26 +242,45 @@ class Proposal(Noun):
     updated_at: AwareDatetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalPage(Noun):
-    """Proposals, oldest first; `next` is what `after` takes, if there are more."""
-
     proposals: tuple[Proposal, ...]
     next: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledArtifact(Noun):
-    """An artifact that was applied, by the ref under which its bytes are."""
-
-    installed_artifact_ref: str
+    installed_artifact_ref: str  # under which its bytes are
     kind: str
     proposal_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactPage(Noun):
-    """Installed artifacts; `next` is what `after` takes, if there are more."""
-
     artifacts: tuple[InstalledArtifact, ...]
     next: str | None = None
+
+
+def memory_degradation(
+    shape: Mapping[str, Any], advertisement: Mapping[str, Any]
+) -> dict[str, bool | list[str]]:
+    """What of an agent's `memoryShape` a host lacks, as fields of its inventory (RFC 0080).
+
+    `advertisement` is the host's discovery document, or the `capabilities` of it. Empty if all is
+    satisfied; else `memoryDegraded`, and `degradedMemoryDimensions` in the order of publication.
+    """
+    memory = _family(advertisement, "memory")
+    backends = _family(advertisement, "agents").get("memoryBackends")
+    reads = memory.get("supported") is True
+    has = {
+        "read": reads,
+        "write": reads and memory.get("writable") is not False,
+        "long-term-durability": isinstance(backends, list | tuple) and BACKEND in backends,
+    }
+    asked = {it for name, asks in ASKED.items() if shape.get(name) is True for it in asks}
+    lacking = [name for name, is_there in has.items() if name in asked and not is_there]
+    return {"memoryDegraded": True, "degradedMemoryDimensions": lacking} if lacking else {}
+
+
+def _family(host: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A family of capabilities, at the root or, as older hosts have it, below `capabilities`."""
+    wrapper = host.get("capabilities")
+    places = (host, wrapper if isinstance(wrapper, Mapping) else {})
+    return next((it[name] for it in places if isinstance(it.get(name), Mapping)), {})
