@@ -182,9 +182,9 @@ class _Run(Part):
         node_id: str | None = None, agent_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> MemoryEntry:  # fmt: skip
-        """Put an entry as `OpenWopMemory.put`, told of in the run's log: by its agent unless named.
+        """Put an entry as `OpenWopMemory.put`; the run's agent writes it unless another is named.
 
-        Where the service has lost the run's secrets, it is given them again, once.
+        The run's log tells of it. A service that has lost the run's secrets is given them again.
         """
         return also(agent_id=agent_id or self.agent_id)
 
@@ -451,7 +451,7 @@ class _Memory(_Entries, Generic[SomeRun]):
 
     @sends("POST", "passes/{run_id}/undo", within=AT_LENGTH)
     def undo(self, run_id: str, *, idempotency_key: str | None = None) -> Undone:
-        """Take back what a pass did. Conflict if it was undone, or any of it is gone."""
+        """Take back what a pass did. NotFound if there is none; Conflict if it cannot be undone."""
 
     @sends("GET", "index", answer=lambda answer, _: answer | {"document": answer})
     def index(self, memory_ref: str) -> MemoryIndex:
