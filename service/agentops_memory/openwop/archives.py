@@ -30,6 +30,8 @@ from ..recall.text.query import STOPWORDS
 from .adapter import removed
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
 from .pass_records import (
+    REPLACEABLE,
+    VISIBLE,
     ArchiveDraft,
     DistilledObject,
     Inputs,
@@ -38,9 +40,17 @@ from .pass_records import (
     PassEvent,
     PassKind,
     PassObject,
-    PassTable,
     Trigger,
     UndonePass,
+    add_archive,
+    are_all,
+    inputs,
+    is_archive_of,
+    link,
+    put_pass,
+    replaced_by,
+    undoable,
+    unlink,
 )
 from .refs import (
     ARCHIVE,
@@ -146,7 +156,6 @@ SMALLEST_ROOM = 16  # tokens that must be left of a budget
 MOST_NAMED = 100  # entries that an event names
 ARCHIVE_ID = "archive_"
 ELLIPSIS = "..."
-REPLACEABLE = Inputs(replaceable=True)
 
 _PREFIX = len("- YYYY-MM-DD: ")
 _DATED = re.compile(r"- ([0-9]{4}-[0-9]{2}-[0-9]{2}): ")
@@ -314,7 +323,7 @@ def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
     """The oldest entries that an archive may take the place of."""
     chosen: list[MemoryId] = []
     room = MOST_COMPACTED_BYTES
-    for each in tx[PassTable].inputs(ref, REPLACEABLE):
+    for each in inputs(tx, ref, REPLACEABLE):
         room -= each.size
         if len(chosen) == MOST_COMPACTED or room < 0:
             break
@@ -343,7 +352,7 @@ def distillation_inputs(
     tx: Transaction, ref: MemoryRef, which: Inputs, budget: int
 ) -> Sequence[RefEntry]:
     """All entries, if they fit into the budget; BudgetExceeded."""
-    listed = list(tx[PassTable].inputs(ref, which))
+    listed = list(inputs(tx, ref, which))
     if listed:
         _distillation_cap(budget, sum(_tokens(each.size) for each in listed))
     return tx[RefTable].some([each.memory for each in listed])
@@ -446,19 +455,19 @@ def put_archive(
     if draft is None or not is_current():
         raise ScreenOutdated  # or the answer under the idempotency key is over its time
     sources = [it.memory for it in draft.sources]
-    if not tx[PassTable].are_inputs(sources, which):
+    if not are_all(tx, sources, which):
         raise MemoryChanged
     held = tx[RefTable].get(draft.ref, draft.id)
-    if held is not None and not tx[PassTable].is_archive_of(held.memory, sources):
+    if held is not None and not is_archive_of(tx, held.memory, sources):
         removed(tx, held.memory)  # of others that had the ids of these: it may say too much
         held = None
     require_room(tx)
     run = tx[RunTable].open(refs=(draft.ref,), kind=RunKind.PASS)
     entry = held or _put(tx, draft, run.id)
     if draft.supersedes:
-        tx[PassTable].link(run, [Link(entry.memory, it) for it in sources], counts=False)
+        link(tx, run, [Link(entry.memory, it) for it in sources], counts=False)
     written, replaced = () if held else (entry.memory,), len(sources) if draft.supersedes else 0
-    tx[PassTable].put(Pass(run=run, ref=draft.ref, written=written, replaced=replaced))
+    put_pass(tx, Pass(run, draft.ref, written, replaced))
     told: dict[str, object] = {"memoryRef": draft.ref, "outputId": draft.id}  # RFC 0012, RFC 0062
     if len(sources) <= MOST_NAMED:
         told["sourceIds"] = [it.id for it in draft.sources]
@@ -483,7 +492,7 @@ def _put(tx: Transaction, draft: ArchiveDraft, run: RunId) -> RefEntry:
     origin = Origin(run=run, method=draft.method)
     new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
     entry = added(tx, new, ends=draft.ends)
-    tx[PassTable].add_archive(entry.memory, draft.ref, draft.sources)
+    add_archive(tx, entry.memory, draft.ref, draft.sources)
     return entry
 
 
@@ -495,16 +504,17 @@ def archive_again(
     tx: Transaction, ids: Ids, _: ArchiveDraft | None, __: Inputs, ___: IsCurrent
 ) -> DistilledObject:
     """What was answered, as the log has it."""
-    done = done_again(tx, RunId(str(ids["run"])))
+    done = done_again(tx, ids)
     checksum, is_new = str(ids["checksum"]), bool(ids["is_new"])
     return DistilledObject(
         run_id=done.run_id, event=done.event, archive_checksum=checksum, created=is_new
     )
 
 
-def done_again(tx: Transaction, run: RunId) -> PassObject:
+def done_again(tx: Transaction, ids: Ids) -> PassObject:
     """What the log has of a pass; AnswerLost if that is gone."""
     tx.caller.require_refs()
+    run = RunId(str(ids["run"]))
     known = tx[RunTable].get(run)
     event = None if known is None else tx[RunTable].event(known, 1)
     if event is None:
@@ -521,11 +531,13 @@ def undo_pass(tx: Transaction, run: RunId) -> UndonePass:
     """Bring back what a pass has replaced, and take away what it has written."""
     tx.caller.require_refs()
     done = _undoable(tx, run)
-    tx[PassTable].undo(done)
+    unlink(tx, done)
     for memory in done.written:
         removed(tx, memory)
     tx[RunTable].record(RunEventType.UNDONE, [Recorded({"runId": run}, (done.ref,))])
-    return UndonePass(run_id=run, restored=tx[PassTable].restored(done), removed=len(done.written))
+    return UndonePass(
+        run_id=run, restored=replaced_by(tx, done, VISIBLE), removed=len(done.written)
+    )
 
 
 def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | None) -> bool:
@@ -535,8 +547,8 @@ def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | No
 
 def _undoable(tx: Transaction, run: RunId) -> Pass:
     known = known_run(tx, run)
-    done = None if known.is_open else tx[PassTable].get(known)
-    if done is None or done.is_undone or not tx[PassTable].is_whole(done):
+    done = None if known.is_open else undoable(tx, known)
+    if done is None:
         raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
     return done
 
