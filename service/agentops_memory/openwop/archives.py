@@ -131,7 +131,6 @@ SMALLEST_ROOM = 16  # tokens that must be left of a budget
 MOST_NAMED = 100  # entries that an event names
 ARCHIVE_ID = "archive_"
 ELLIPSIS = "..."
-REPLACEABLE = p.Inputs(replaceable=True)
 
 _PREFIX = len("- YYYY-MM-DD: ")
 _DATED = re.compile(r"- ([0-9]{4}-[0-9]{2}-[0-9]{2}): ")
@@ -283,7 +282,7 @@ def _cut(line: _Line, cap: int) -> str:
 def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
     """The oldest entries that an archive may take the place of."""
     chosen, room = list[MemoryId](), MOST_COMPACTED_BYTES
-    for each in tx[p.PassTable].inputs(ref, REPLACEABLE):
+    for each in p.inputs(tx, ref, p.REPLACEABLE):
         room -= each.size
         if len(chosen) == MOST_COMPACTED or room < 0:
             break
@@ -295,7 +294,7 @@ def distillation_inputs(
     tx: Transaction, ref: MemoryRef, which: p.Inputs, budget: int
 ) -> Sequence[RefEntry]:
     """All entries, if they fit into the budget; BudgetExceeded."""
-    listed = list(tx[p.PassTable].inputs(ref, which))
+    listed = list(p.inputs(tx, ref, which))
     if listed:
         _distillation_cap(budget, _tokens(listed))
     return tx[RefTable].some([each.memory for each in listed])
@@ -381,10 +380,10 @@ def put_archive(
     if draft is None or not is_current():
         raise ScreenOutdated  # or the answer under the idempotency key is over its time
     sources = [it.memory for it in draft.sources]
-    if not tx[p.PassTable].are_inputs(sources, which):
+    if not p.are_all(tx, sources, which):
         raise MemoryChanged
     held = tx[RefTable].get(draft.ref, draft.id)
-    if held is not None and not tx[p.PassTable].is_archive_of(held.memory, sources):
+    if held is not None and not p.is_archive_of(tx, held.memory, sources):
         removed(tx, held.memory)  # of others that had the ids of these: it may say too much
         held = None
     require_room(tx)
@@ -396,11 +395,11 @@ def put_archive(
         origin = Origin(run=run.id, method=draft.method)
         new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
         entry = added(tx, new, ends=draft.ends)
-        tx[p.PassTable].add_archive(entry.memory, draft.ref, draft.sources)
+        p.add_archive(tx, entry.memory, draft.ref, draft.sources)
     if draft.supersedes:
-        tx[p.PassTable].link(run, [p.Link(entry.memory, it) for it in sources], counts=False)
+        p.link(tx, run, [p.Link(entry.memory, it) for it in sources], counts=False)
     written, replaced = () if held else (entry.memory,), len(sources) if draft.supersedes else 0
-    tx[p.PassTable].put(p.Pass(run=run, ref=draft.ref, written=written, replaced=replaced))
+    p.put_pass(tx, p.Pass(run, draft.ref, written, replaced))
     told: dict[str, object] = {"memoryRef": draft.ref, "outputId": draft.id}  # RFC 0012, RFC 0062
     if len(sources) <= MOST_NAMED:
         told["sourceIds"] = [it.id for it in draft.sources]
@@ -425,13 +424,14 @@ def archive_again(
     tx: Transaction, ids: Ids, _: p.ArchiveDraft | None, __: p.Inputs, ___: IsCurrent
 ) -> p.DistilledObject:
     """What was answered, as the log has it."""
-    done = done_again(tx, RunId(str(ids["run"])))
+    done = done_again(tx, ids)
     checksum, is_new = str(ids["checksum"]), bool(ids["is_new"])
     return p.DistilledObject(**vars(done), archive_checksum=checksum, created=is_new)
 
 
-def done_again(tx: Transaction, run: RunId) -> p.PassObject:
+def done_again(tx: Transaction, ids: Ids) -> p.PassObject:
     """What the log has of a pass; AnswerLost if that is gone."""
+    run = RunId(str(ids["run"]))
     known = tx[RunTable].get(run)
     event = None if known is None else tx[RunTable].event(known, 1)
     if event is None:
@@ -447,11 +447,11 @@ def done_again(tx: Transaction, run: RunId) -> p.PassObject:
 def undo_pass(tx: Transaction, run: RunId) -> p.UndonePass:
     """Bring back what a pass has replaced, and take away what it has written."""
     done = _undoable(tx, run)
-    tx[p.PassTable].undo(done)
+    p.unlink(tx, done)
     for memory in done.written:
         removed(tx, memory)
     tx[RunTable].record(RunEventType.UNDONE, ({"runId": run}, (done.ref,)))
-    restored = tx[p.PassTable].restored(done)
+    restored = p.replaced_by(tx, done, p.VISIBLE)
     return p.UndonePass(run_id=run, restored=restored, removed=len(done.written))
 
 
@@ -462,7 +462,7 @@ def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | No
 
 def _undoable(tx: Transaction, run: RunId) -> p.Pass:
     known = tx[RunTable].known(run)
-    done = None if known.is_open else tx[p.PassTable].get(known)
-    if done is None or done.is_undone or not tx[p.PassTable].is_whole(done):
+    done = None if known.is_open else p.undoable(tx, known)
+    if done is None:
         raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
     return done

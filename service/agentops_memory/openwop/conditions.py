@@ -5,7 +5,7 @@ however many commitments wait for it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -32,18 +32,17 @@ class Condition(NamedTuple):
 
 def conditions_of(tags: Iterable[str], now: datetime) -> Sequence[Condition]:
     """What the tags of a new entry arm, each once; BadFields for one that never comes true."""
-    return tuple(dict.fromkeys(_conditions(tags, now)))
-
-
-def _conditions(tags: Iterable[str], now: datetime) -> Iterator[Condition]:
+    armed = []
     for tag in tags:
         if tag.startswith(DUE):
             at = exact(tag.removeprefix(DUE), needs_offset=True)
-            yield time_to_come(at, now, "tags", "has a due time that is no time, or is past")
+            problem = "has a due time that is no time, or is past"
+            armed.append(time_to_come(at, now, "tags", problem))
+        elif tag == WHEN:
+            raise BadFields([("tags", "waits for a tag without a name")])
         elif tag.startswith(WHEN):
-            if tag == WHEN:
-                raise BadFields([("tags", "waits for a tag without a name")])
-            yield Condition(tag=tag.removeprefix(WHEN))
+            armed.append(Condition(tag=tag.removeprefix(WHEN)))
+    return tuple(dict.fromkeys(armed))
 
 
 def time_to_come(at: datetime | None, now: datetime, field_: str, problem: str) -> Condition:
@@ -73,11 +72,20 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
           ORDER BY given.key""",
         ref=ref, texts=json.dumps(list(entry.tags)),
     )  # fmt: skip
-    notes = [
-        {"memory": entry.memory, "tag": tag, "source": next(iter(others), None)}
-        for tag in awaited
-        if len(others := _others(tx, ref, entry.memory, tag)) <= 1
-    ]
+    notes = []
+    for tag in awaited:
+        others = sql.column(
+            f"""SELECT t.memory_id
+                  FROM ref_tags t
+                  JOIN ref_entries e ON e.memory_id = t.memory_id
+                 WHERE t.space_id = {SPACE} AND t.tag = :tag AND t.memory_id <> :new
+                       AND {there(None)}
+              ORDER BY t.created_at DESC, t.memory_id DESC
+                 LIMIT 2""",
+            ref=ref, tag=tag, new=entry.memory, now=micros(tx.now),
+        )  # fmt: skip
+        if len(others) < 2:  # the one may be the source itself; two are as good as all
+            notes.append({"memory": entry.memory, "tag": tag, "source": next(iter(others), None)})
     if not notes:
         return None
     first = sql.number("SELECT coalesce(max(id), 0) FROM met_tags") + 1
@@ -89,20 +97,6 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
         notes,
     )
     return first
-
-
-def _others(tx: Transaction, ref: MemoryRef, new: MemoryId, tag: str) -> list[MemoryId]:
-    """Live entries that have a tag besides a new one: two of them are as good as all."""
-    return tx[Sql].column(
-        f"""SELECT t.memory_id
-              FROM ref_tags t
-              JOIN ref_entries e ON e.memory_id = t.memory_id
-             WHERE t.space_id = {SPACE} AND t.tag = :tag AND t.memory_id <> :new
-                   AND {there(None)}
-          ORDER BY t.created_at DESC, t.memory_id DESC
-             LIMIT 2""",
-        ref=ref, tag=tag, new=new, now=micros(tx.now),
-    )  # fmt: skip
 
 
 def take_met(tx: Transaction, most: int, first: int = 0) -> list[int]:

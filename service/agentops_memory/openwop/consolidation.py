@@ -1,29 +1,44 @@
 """Consolidation: which entries others make superfluous, and how these take their place."""
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TypeVar
 
 from ..engine.callbacks import noop
-from ..engine.engine import Ids, Transaction
+from ..engine.engine import Transaction
 from ..errors import BadFields, Refusal
 from ..memory.limits import require_room
-from ..memory.model.erasure import Erasure, ErasureId
+from ..memory.model.erasure import ErasureId
 from ..memory.model.kinds import ErasureKind
 from ..memory.model.memory import UNSAVED, MemoryId
-from ..memory.model.space import NO_PROJECT, MemoryRef
+from ..memory.model.space import MemoryRef
 from ..memory.sql.memories import MemoryTable
-from ..memory.sql.receipts import ReceiptTable
-from .archives import MOST_NAMED, REPLACEABLE, Resting, done_again, first_end, units
+from ..memory.sql.rows import micros
+from ..memory.sql.table import Sql
+from .archives import MOST_NAMED, Resting, first_end, units
 from .commitments import arm
 from .conditions import conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
-from .pass_records import Inputs, Link, MergeBody, Pass, PassEvent, PassObject, PassTable, Trigger
-from .refs import IsCurrent, MemoryChanged, RefEntryId, Screen, ScreenOutdated, stable_id
+from .pass_records import (
+    REPLACEABLE,
+    VISIBLE,
+    Link,
+    MergeBody,
+    Pass,
+    PassEvent,
+    PassObject,
+    Trigger,
+    are_all,
+    inputs,
+    link,
+    put_pass,
+)
+from .refs import IsCurrent, MemoryChanged, RefEntryId, Screen, ScreenOutdated, stable_id, there
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
-from .subjects import SubjectTable, subjects
+from .subjects import erase_some, newest, subjects
 
 STEP = 200  # links of one transaction; puts wait for it
 MOST_CONSOLIDATED = 10_000  # entries of a consolidation
@@ -33,20 +48,13 @@ INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
 """How tags begin that tell where an entry comes from, not what it says."""
 
 Tags = frozenset[str]
+Screened = TypeVar("Screened", RefEntry, MergeBody)
 
 
 class MemoryTooLarge(Refusal):
     """The ref holds more than one pass can look at, and a part would not do."""
 
     code = "memory_too_large"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Corpus:
-    """The entries that a consolidation looks at, and the newest memory then."""
-
-    memories: Sequence[MemoryId]
-    newest: MemoryId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +82,6 @@ class Begun:
     replaced: tuple[RefEntryId, ...] = ()
     merges: int = 0  # entries that hosts have written in place of others
     renewed: int = 0  # entries that are gone for good, but for their secrets
-    redacted: int = 0  # secrets
-
-    def looked_at(self, corpus: Corpus) -> Self:
-        """The pass after a look, which does not find what was replaced before."""
-        seen = len(corpus.memories) + len(self.replaced) - self.merges
-        return replace(self, inputs=seen, newest=corpus.newest, redacted=0)
 
 
 # Which entries of a ref others make superfluous: older facts, and what another says too. Pure.
@@ -155,62 +157,51 @@ def _covered(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[Memor
 # What a pass reads, and what it plans.
 
 
-def consolidation_inputs(tx: Transaction, ref: MemoryRef) -> Corpus:
-    """All entries that may be replaced, oldest first; MemoryTooLarge."""
-    listed = []
-    size = 0
-    for each in tx[PassTable].inputs(ref, REPLACEABLE):
+def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryId]:
+    """All entries that may be replaced, oldest first, and the newest memory; MemoryTooLarge."""
+    listed, size = list[MemoryId](), 0
+    for each in inputs(tx, ref, REPLACEABLE):
         listed.append(each.memory)
         size += each.size
         if len(listed) > MOST_CONSOLIDATED or size > MOST_CONSOLIDATED_BYTES:
             raise MemoryTooLarge("The ref holds more than a consolidation can look at.")
-    return Corpus(memories=listed, newest=tx[SubjectTable].newest())
+    return listed, newest(tx)
 
 
-def some_entries(tx: Transaction, memories: Sequence[MemoryId]) -> Sequence[RefEntry]:
-    """What these say, as far as they are there: an entry never changes."""
-    return tx[RefTable].some(memories)
-
-
-def planned(inputs: Sequence[RefEntry], screen: Screen, rest: Resting) -> Sequence[Step]:
+def planned(known: Sequence[RefEntry], screen: Screen, rest: Resting) -> Sequence[Step]:
     """The steps of a pass. What takes part is screened again, and judged as it is then."""
-    held = {it.memory: it for it in inputs}
+    held = {it.memory: it for it in known}
     changed, seen = dict[MemoryId, RefEntry](), set[MemoryId]()
     while True:
         entries = [changed.get(id_, it) for id_, it in held.items()]
         links = sorted(plan(entries, rest))  # those of an entry side by side
-        due, known = {id_ for link in links for id_ in link} - seen, len(changed)
+        due, before = {id_ for it in links for id_ in it} - seen, len(changed)
         seen |= due
         for id_ in due:
-            if (clean := _screened(held[id_], screen)) != held[id_]:
+            if (clean := screened(held[id_], screen)) != held[id_]:
                 changed[id_] = clean
             rest()
-        if len(changed) == known:
+        if len(changed) == before:
             break
-    last = {link.newer: at for at, link in enumerate(links)}  # an entry is renewed with that
+    last = {it.newer: at for at, it in enumerate(links)}  # an entry is renewed with that
     steps = []
     for at in range(0, len(links), STEP):
         some = links[at : at + STEP]
-        newer = dict.fromkeys(link.newer for link in some)
+        newer = dict.fromkeys(it.newer for it in some)
         step = Step(
             links=some,
-            ids=[held[link.older].id for link in some],
+            ids=[held[it.older].id for it in some],
             renewed=[changed[it] for it in newer if it in changed and last[it] < at + STEP],
-            erased=[link.older for link in some if link.older in changed],
+            erased=[it.older for it in some if it.older in changed],
         )
         steps.append(step)
     return steps
 
 
-def _screened(entry: RefEntry, screen: Screen) -> RefEntry:
-    """The entry as it would be put now."""
-    content, tags = screen.content(entry.content), screen.tags(entry.tags)
-    return entry.model_copy(update={"content": content, "tags": tags})
-
-
-def screened_merge(screen: Screen, merge: MergeBody) -> MergeBody:
-    content, tags = screen.content(merge.content), list(screen.tags(merge.tags))
-    return merge.model_copy(update={"content": content, "tags": tags})
+def screened(it: Screened, screen: Screen) -> Screened:
+    """An entry, or what becomes one, as it would be put now."""
+    content, tags = screen.content(it.content), screen.tags(it.tags)
+    return it.model_copy(update={"content": content, "tags": tags})
 
 
 def merged_entries(
@@ -219,11 +210,6 @@ def merged_entries(
     """What a host wants merged, as far as it is there."""
     ids = (id_ for merge in merges for id_ in merge.ids)
     return [found for id_ in ids if (found := tx[RefTable].get(ref, id_))]
-
-
-def with_secrets(entries: Sequence[RefEntry], screen: Screen) -> Collection[MemoryId]:
-    """Those that the screen would change."""
-    return {it.memory for it in entries if _screened(it, screen) != it}
 
 
 # What a pass does, a transaction for each step.
@@ -245,21 +231,27 @@ def begin_pass(
     if not is_current():
         raise ScreenOutdated
     require_room(tx)
-    for broken_off in tx[PassTable].unfinished(ref):
-        tx[RunTable].end(broken_off, RunStatus.FAILED)
+    for broken_off in tx[Sql].column(
+        """SELECT r.name
+             FROM refs f
+             JOIN passes p ON p.space_id = f.space_id
+             JOIN runs r ON r.id = p.run
+            WHERE f.ref = :ref AND r.ended_at IS NULL AND r.kind = :kind
+         ORDER BY r.id""",
+        ref=ref, kind=RunKind.PASS.value,
+    ):  # fmt: skip
+        tx[RunTable].end(tx[RunTable].known(broken_off), RunStatus.FAILED)
     sources = [_sources(tx, ref, place, merge) for place, merge in enumerate(merges)]
     run = tx[RunTable].open(refs=(ref,), kind=RunKind.PASS)
     pairs = zip(merges, sources, strict=True)
     written = tuple(_merged(tx, run, merge, those, screen) for merge, those in pairs)
     replaced = [it for those in sources for it in those]
-    if gone := [it.memory for it in replaced if it.memory in with_secrets]:
-        tx[PassTable].inherit(gone)
-        _erase(tx, gone)
+    _erase(tx, [it.memory for it in replaced if it.memory in with_secrets])
     ids = tuple(it.id for it in replaced)
     begun = Begun(run=run.id, ref=ref, written=written, replaced=ids, merges=len(merges))
     _note(tx, run, begun)
     if merges:
-        consolidation_inputs(tx, ref)  # or MemoryTooLarge, and nothing is done
+        corpus(tx, ref)  # or MemoryTooLarge, and nothing is done
     return begun
 
 
@@ -268,20 +260,17 @@ def take_step(tx: Transaction, begun: Begun, step: Step, is_current: IsCurrent) 
     if not is_current():
         raise ScreenOutdated
     run = _open(tx, begun)
-    if not tx[PassTable].are_inputs({id_ for link in step.links for id_ in link}, REPLACEABLE):
+    if not are_all(tx, {id_ for each in step.links for id_ in each}, REPLACEABLE):
         raise MemoryChanged
     require_room(tx)
-    tx[PassTable].link(run, step.links, counts=True)
-    tx[PassTable].inherit(step.erased)
+    link(tx, run, step.links, counts=True)
     anew = [_renewed(tx, begun.ref, entry) for entry in step.renewed]
-    if gone := [*step.erased, *(it.memory for it in step.renewed)]:
-        _erase(tx, gone)
+    _erase(tx, [*step.erased, *(it.memory for it in step.renewed)])
     begun = replace(
         begun,
         replaced=(*begun.replaced, *step.ids),
         written=(*begun.written, *anew),
         renewed=begun.renewed + len(anew),
-        redacted=len(anew),
     )
     _note(tx, run, begun)
     return begun
@@ -302,13 +291,12 @@ def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassO
     told["trigger"] = trigger.value
     tx[RunTable].tell(run, RunEventType.CONSOLIDATED, told)
     tx[RunTable].end(run, RunStatus.COMPLETED)
-    tx[PassTable].looked_at(begun.ref, begun.newest)
+    tx[Sql].run(
+        "UPDATE refs SET consolidated = :newest WHERE ref = :ref",
+        ref=begun.ref, newest=begun.newest,
+    )  # fmt: skip
     event = PassEvent(type=RunEventType.CONSOLIDATED.value, payload=told)
     return PassObject(run_id=run.id, event=event)
-
-
-def finished_again(tx: Transaction, ids: Ids, _: Begun | None, __: Trigger) -> PassObject:
-    return done_again(tx, RunId(str(ids["run"])))
 
 
 def give_up(tx: Transaction, begun: Begun) -> None:
@@ -327,18 +315,17 @@ def _open(tx: Transaction, begun: Begun) -> Run:
 
 def _note(tx: Transaction, run: Run, begun: Begun) -> None:
     """Store what a pass has done so far: an undo has to know."""
-    replaced = len(begun.replaced) + begun.renewed
-    tx[PassTable].put(Pass(run=run, ref=begun.ref, written=begun.written, replaced=replaced))
+    put_pass(tx, Pass(run, begun.ref, begun.written, len(begun.replaced) + begun.renewed))
 
 
 def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: MergeBody) -> Sequence[RefEntry]:
     """What a host wants merged; MemoryChanged for what is not there, BadFields for what may not."""
     found = merged_entries(tx, ref, [merge])
     memories = [it.memory for it in found]
-    if len(found) < len(merge.ids) or not tx[PassTable].are_inputs(memories, Inputs(archives=True)):
+    if len(found) < len(merge.ids) or not are_all(tx, memories, VISIBLE):
         raise MemoryChanged
     field_ = f"merges[{place}].ids"
-    if not tx[PassTable].are_inputs(memories, REPLACEABLE):
+    if not are_all(tx, memories, REPLACEABLE):
         raise BadFields([(field_, "name an archive, or an entry that is pinned or awaited")])
     if len({frozenset(subjects(it.tags)) for it in found}) > 1:
         raise BadFields([(field_, "name entries of different subjects")])
@@ -354,7 +341,7 @@ def _merged(
     draft = RefDraft(ref=ref, content=merge.content, tags=tags, origin=origin)
     conditions = conditions_of(tags, tx.now)
     entry = added(tx, draft, ends=first_end(sources))
-    tx[PassTable].link(run, [Link(entry.memory, it.memory) for it in sources], counts=True)
+    link(tx, run, [Link(entry.memory, it.memory) for it in sources], counts=True)
     meet(tx, ref, entry)
     arm(tx, entry.memory, conditions)
     return entry.memory
@@ -367,21 +354,52 @@ def _renewed(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> MemoryId:
     name, origin = None if stable_id(entry.id) else entry.id, known.origin if known else Origin()
     draft = RefDraft(ref=ref, content=entry.content, tags=entry.tags, id=name, origin=origin)
     new = added(tx, draft, ends=entry.expires_at, like=held)
-    tx[PassTable].take_over(entry.memory, new.memory)
+    for statement in _TAKEN_OVER:
+        tx[Sql].run(statement, old=entry.memory, new=new.memory)
     return new.memory
 
 
+# What stood for an old entry, and what it stood for, is the new one's; snapshots have that one.
+_TAKEN_OVER = (
+    "UPDATE ref_supersessions SET newer_id = :new WHERE newer_id = :old",
+    "UPDATE ref_supersessions SET older_id = :new WHERE older_id = :old",
+    "UPDATE derivations SET memory_id = :new WHERE memory_id = :old",
+    "UPDATE derivations SET source_id = :new WHERE source_id = :old",
+    """UPDATE ref_entries
+          SET renews = (SELECT coalesce(renews, memory_id)
+                          FROM ref_entries
+                         WHERE memory_id = :old)
+        WHERE memory_id = :new""",
+)
+
+
 def _erase(tx: Transaction, memories: Sequence[MemoryId]) -> None:
-    """Erase entries that hold secrets, with a receipt."""
-    revisions = tx[MemoryTable].erase_some(memories)
-    tx[ReceiptTable].add(
-        Erasure(
-            id=ErasureId(tx.new_uid(tx.now)),
-            kind=ErasureKind.REF,
-            project=NO_PROJECT,
-            memories=tuple(memories),
-            observations=len(memories),
-            revisions=revisions,
-            erased_at=tx.now,
-        )
+    """Erase entries that hold secrets, with a receipt; what replaces them inherits their links."""
+    if not memories:
+        return
+    sql = tx[Sql]
+    given: dict[str, object] = {"ids": json.dumps(memories), "now": micros(tx.now)}
+    heirs = f"""{sql.dialect.ids("given")}
+               {sql.dialect.leads} ref_supersessions h
+                     ON h.older_id = given.value AND h.ended_after IS NULL
+               JOIN ref_entries n
+                     ON n.memory_id = h.newer_id AND {there(None, "n")}"""
+    sql.run(
+        f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after)
+            SELECT h.newer_id, x.older_id, (SELECT coalesce(max(id), 0) FROM run_events)
+              FROM {heirs}
+              JOIN ref_supersessions x ON x.newer_id = given.value AND x.ended_after IS NULL
+             WHERE x.older_id <> h.newer_id
+                ON CONFLICT DO NOTHING""",
+        **given,
     )
+    sql.run(
+        f"""INSERT INTO derivations (memory_id, source_id)
+            SELECT h.newer_id, d.source_id
+              FROM {heirs}
+              JOIN derivations d ON d.memory_id = given.value
+             WHERE d.source_id <> h.newer_id
+                ON CONFLICT DO NOTHING""",
+        **given,
+    )
+    erase_some(tx, memories, ErasureId(tx.new_uid(tx.now)), ErasureKind.REF)

@@ -5,24 +5,25 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NewType
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from ..engine.engine import Transaction
 from ..http.faults import fault
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..memory.sql.rows import MOST, count, instant, micros, tag_array, tag_tuple
-from ..memory.sql.table import Dialect, Table
+from ..memory.sql.table import Dialect, Sql
 from ..recall.text.normalization import sha256_of
 from ..record import CamelRecord, Milliseconds
 from .entries import ENTRY, ListedRef, Method, RefEntry, entry_of
 from .fields import CAMEL, ContentText, EntryName, Tags
 from .refs import RefEntryId, superseded, there
-from .runs import RUN, Run, RunKind, run_of
+from .runs import Run
 
 MOST_MERGED = range(2, 101)  # entries that a host makes one
+MOST_INDEXED = 200  # archives of an index
 
 
 class PassKind(StrEnum):
@@ -86,15 +87,13 @@ class Link(NamedTuple):
     older: MemoryId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class Pass(NamedTuple):
     """A pass that was made: what an undo has to know."""
 
     run: Run
     ref: MemoryRef
     written: Collection[MemoryId] = ()
-    replaced: int = 0
-    is_undone: bool = False
+    replaced: int = 0  # how many entries
 
 
 class PassEvent(CamelRecord):
@@ -148,333 +147,199 @@ class MemoryIndex(CamelRecord):
     archives: list[IndexedArchive]
 
 
-class Inputs(NamedTuple):
-    """Which entries a pass reads, of those that a list shows."""
+# Which entries of a ref a pass reads: conditions on `ref_entries e`.
 
-    archives: bool = False  # also these
-    replaceable: bool = False  # those alone that another may stand for: no pinned or awaited ones
+Inputs = NewType("Inputs", str)
+
+VISIBLE = Inputs(f"{there(None)} AND NOT {superseded(None)}")
+"""All that a list shows."""
+
+NO_ARCHIVES = Inputs(
+    f"{VISIBLE} AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.memory_id = e.memory_id)"
+)
+REPLACEABLE = Inputs(
+    f"""{NO_ARCHIVES}
+        AND NOT EXISTS (SELECT 1
+                          FROM ref_tags t
+                         WHERE t.memory_id = e.memory_id AND t.tag = 'pinned')
+        AND NOT EXISTS (SELECT 1
+                          FROM commitments c
+                         WHERE c.memory_id = e.memory_id AND c.state = 'armed')"""
+)
+"""Those that another entry may stand for."""
 
 
-def memory_index(archives: list[IndexedArchive], total: int) -> MemoryIndex:
-    """The index of these archives, of so many in all."""
+def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef]:
+    """The entries that a pass reads, oldest first."""
+    sql = tx[Sql]
+    rows = sql.stream(
+        f"""SELECT e.memory_id, e.size, e.length
+              FROM refs f
+             {sql.dialect.leads} ref_entries e {sql.dialect.hint("ref_entries_in_time")}
+                   ON e.space_id = f.space_id
+             WHERE f.ref = :ref AND {which}
+          ORDER BY e.created_at, e.memory_id""",
+        ref=ref, now=micros(tx.now),
+    )  # fmt: skip
+    return (ListedRef(MemoryId(id_), count(size), count(length)) for id_, size, length in rows)
+
+
+def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> bool:
+    """Whether a condition on `e` holds of each of these entries."""
+    sql = tx[Sql]
+    found = sql.number(
+        f"""SELECT count(*)
+              FROM {sql.dialect.ids("given")}
+             {sql.dialect.leads} ref_entries e ON e.memory_id = given.value
+             WHERE {condition}""",
+        ids=json.dumps(list(memories)), now=micros(tx.now),
+    )  # fmt: skip
+    return found == len(memories)
+
+
+# What passes link and make.
+
+
+def link(tx: Transaction, run: Run, links: Sequence[Link], *, counts: bool) -> None:
+    """Let entries take the place of others; with `counts` each is then seen as often as both."""
+    sql = tx[Sql]
+    most, least = sql.dialect.greatest, sql.dialect.least
+    seen = f"(SELECT {most}(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
+    rows = [{"newer": it.newer, "older": it.older, "pass": run.number} for it in links]
+    sql.run_all(
+        f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after, pass, seen)
+            VALUES (:newer, :older, (SELECT coalesce(max(id), 0) FROM run_events), :pass,
+                    {seen})""",
+        rows,
+    )
+    if counts:
+        sql.run_all(
+            f"""UPDATE memories
+                  SET duplicates = {least}(memories.duplicates + o.duplicates, {MOST}),
+                      last_seen_at = {most}(memories.last_seen_at, o.last_seen_at)
+                 FROM (SELECT duplicates, last_seen_at FROM memories WHERE id = :older) o
+                WHERE id = :newer""",
+            rows,
+        )
+    derive(tx, links)
+
+
+def derive(tx: Transaction, links: Sequence[Link]) -> None:
+    """Note which entries were made of which."""
+    tx[Sql].run_all(
+        """INSERT INTO derivations (memory_id, source_id)
+           VALUES (:newer, :older)
+               ON CONFLICT DO NOTHING""",
+        [it._asdict() for it in links],
+    )
+
+
+def add_archive(
+    tx: Transaction, memory: MemoryId, ref: MemoryRef, sources: Sequence[RefEntry]
+) -> None:
+    tx[Sql].run(
+        """INSERT INTO archives (memory_id, space_id, sources, first_at, last_at)
+           SELECT :memory, space_id, :sources, :first, :last FROM refs WHERE ref = :ref""",
+        memory=memory, ref=ref, sources=len(sources),
+        first=micros(sources[0].created_at), last=micros(sources[-1].created_at),
+    )  # fmt: skip
+    derive(tx, [Link(memory, it.memory) for it in sources])
+
+
+def is_archive_of(tx: Transaction, memory: MemoryId, sources: Collection[MemoryId]) -> bool:
+    known = tx[Sql].column(
+        "SELECT source_id FROM derivations WHERE memory_id = :memory", memory=memory
+    )
+    return set(known) == set(sources)
+
+
+def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
+    """The index of the live archives of a ref, of which it shows the newest."""
+    sql, given = tx[Sql], {"ref": ref, "now": micros(tx.now)}
+    live = f"""FROM refs f
+              {sql.dialect.leads} archives a ON a.space_id = f.space_id
+              {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
+              WHERE f.ref = :ref AND {there(None)}"""
+    rows = sql.run(
+        f"""SELECT {ENTRY}, g.sources, g.first_at, g.last_at
+              FROM (SELECT a.*
+                      {live}
+                  ORDER BY e.created_at DESC, e.memory_id DESC
+                     LIMIT {MOST_INDEXED}) g
+              JOIN ref_entries e ON e.memory_id = g.memory_id
+              JOIN memories m ON m.id = e.memory_id
+              LEFT JOIN lifecycles l ON l.memory_id = m.id
+          ORDER BY e.created_at DESC, e.memory_id DESC""",
+        **given,
+    )
+    archives = [
+        IndexedArchive(
+            memory_ref=ref,
+            memory_id=entry.id,
+            archive_checksum=sha256_of(entry.content),
+            entry_count=count(sources),
+            from_=instant(first),
+            to=instant(last),
+            created_at=entry.created_at,
+        )
+        for *row, sources, first, last in rows
+        for entry in [entry_of(row)]
+    ]
     newest = archives[0] if archives else None
     return MemoryIndex(
         version=1,
         archive_checksum=newest.archive_checksum if newest else None,
-        entry_count=total,
+        entry_count=sql.number(f"SELECT count(*) {live}", **given),
         updated_at=newest.created_at if newest else None,
         archives=archives,
     )
 
 
-@dataclass(eq=False)
-class Links(Table):
-    """The links of one transaction."""
-
-    _now: datetime
-
-    def link(self, run: Run, links: Sequence[Link], *, counts: bool) -> None:
-        most, least = self._sql.greatest, self._sql.least
-        seen = f"(SELECT {most}(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
-        rows = [{"newer": it.newer, "older": it.older, "pass": run.number} for it in links]
-        self._connection.executemany(
-            f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after, pass, seen)
-                VALUES (:newer, :older, (SELECT coalesce(max(id), 0) FROM run_events), :pass,
-                        {seen})""",
-            rows,
-        )
-        if counts:
-            self._connection.executemany(
-                f"""UPDATE memories
-                      SET duplicates = {least}(memories.duplicates + o.duplicates, {MOST}),
-                          last_seen_at = {most}(memories.last_seen_at, o.last_seen_at)
-                     FROM (SELECT duplicates, last_seen_at FROM memories WHERE id = :older) o
-                    WHERE id = :newer""",
-                rows,
-            )
-        self._derive([(it.newer, it.older) for it in links])
-
-    def add_archive(self, memory: MemoryId, ref: MemoryRef, sources: Sequence[RefEntry]) -> None:
-        self._execute(
-            """INSERT INTO archives (memory_id, space_id, sources, first_at, last_at)
-               SELECT :memory, space_id, :sources, :first, :last FROM refs WHERE ref = :ref""",
-            memory=memory,
-            ref=ref,
-            sources=len(sources),
-            first=micros(sources[0].created_at),
-            last=micros(sources[-1].created_at),
-        )
-        self._derive([(memory, it.memory) for it in sources])
-
-    def is_archive_of(self, memory: MemoryId, sources: Collection[MemoryId]) -> bool:
-        known = self._scalars(
-            "SELECT source_id FROM derivations WHERE memory_id = :memory", memory=memory
-        )
-        return set(known) == set(sources)
-
-    def take_over(self, old: MemoryId, new: MemoryId) -> None:
-        for statement in _TAKEN_OVER:
-            self._execute(statement, old=old, new=new)
-
-    def inherit(self, gone: Collection[MemoryId]) -> None:
-        heirs = f"""{self._sql.ids("given")}
-                   {self._sql.leads} ref_supersessions h
-                         ON h.older_id = given.value AND h.ended_after IS NULL
-                   JOIN ref_entries n
-                         ON n.memory_id = h.newer_id AND {there(None, "n")}"""
-        given: dict[str, object] = {"ids": json.dumps(list(gone)), **self._at}
-        self._execute(
-            f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after)
-                SELECT h.newer_id, x.older_id, (SELECT coalesce(max(id), 0) FROM run_events)
-                  FROM {heirs}
-                  JOIN ref_supersessions x ON x.newer_id = given.value AND x.ended_after IS NULL
-                 WHERE x.older_id <> h.newer_id
-                    ON CONFLICT DO NOTHING""",
-            **given,
-        )
-        self._execute(
-            f"""INSERT INTO derivations (memory_id, source_id)
-                SELECT h.newer_id, d.source_id
-                  FROM {heirs}
-                  JOIN derivations d ON d.memory_id = given.value
-                 WHERE d.source_id <> h.newer_id
-                    ON CONFLICT DO NOTHING""",
-            **given,
-        )
-
-    def _derive(self, pairs: Sequence[tuple[MemoryId, MemoryId]]) -> None:
-        self._connection.executemany(
-            """INSERT INTO derivations (memory_id, source_id)
-               VALUES (:memory, :source)
-                   ON CONFLICT DO NOTHING""",
-            [{"memory": memory, "source": source} for memory, source in pairs],
-        )
-
-    @property
-    def _at(self) -> dict[str, object]:
-        return {"now": micros(self._now)}
+# A pass, and its undo.
 
 
-# What stood for an old entry, and what it stood for, is the new one's; snapshots have that one.
-_TAKEN_OVER = (
-    "UPDATE ref_supersessions SET newer_id = :new WHERE newer_id = :old",
-    "UPDATE ref_supersessions SET older_id = :new WHERE older_id = :old",
-    "UPDATE derivations SET memory_id = :new WHERE memory_id = :old",
-    "UPDATE derivations SET source_id = :new WHERE source_id = :old",
-    """UPDATE ref_entries
-          SET renews = (SELECT coalesce(renews, memory_id)
-                          FROM ref_entries
-                         WHERE memory_id = :old)
-        WHERE memory_id = :new""",
-)
+def put_pass(tx: Transaction, done: Pass) -> None:
+    """Store a pass, or what has come to it since."""
+    tx[Sql].run(
+        """INSERT INTO passes (run, space_id, written, replaced)
+           SELECT :run, space_id, :written, :replaced FROM refs WHERE ref = :ref
+               ON CONFLICT (run) DO UPDATE SET written = :written, replaced = :replaced""",
+        run=done.run.number, ref=done.ref,
+        written=tag_array(map(str, done.written)), replaced=done.replaced,
+    )  # fmt: skip
 
 
-PINNED = "pinned"  # a tag
-_CURRENT = f"{there(None)} AND NOT {superseded(None)}"
+def undoable(tx: Transaction, run: Run) -> Pass | None:
+    """The pass that the run is, unless it is undone, or something of it is gone."""
+    row = tx[Sql].first(
+        tuple,
+        """SELECT f.ref, p.written, p.replaced
+             FROM passes p
+             JOIN refs f ON f.space_id = p.space_id
+            WHERE p.run = :run AND p.undone_at IS NULL""",
+        run=run.number,
+    )
+    if row is None:
+        return None
+    ref, ids, replaced = row
+    written = [MemoryId(int(it)) for it in tag_tuple(ids) if it.isdecimal()]
+    done = Pass(run, MemoryRef(ref), written, count(replaced))
+    is_whole = (
+        replaced_by(tx, done, f"x.ended_after IS NULL AND {there(None)}") == done.replaced
+        and are_all(tx, written, there(None))
+    )  # fmt: skip
+    return done if is_whole else None
 
 
-@dataclass(eq=False)
-class PassTable(Links):
-    """Passes, what they made, and of what."""
-
-    def inputs(self, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef]:
-        """The entries that a pass reads, oldest first."""
-        rows = self._stream(
-            f"""SELECT e.memory_id, e.size, e.length
-                  FROM refs f
-                 {self._sql.leads} ref_entries e {self._sql.hint("ref_entries_in_time")}
-                       ON e.space_id = f.space_id
-                 WHERE f.ref = :ref AND {_read(which)}
-              ORDER BY e.created_at, e.memory_id""",
-            ref=ref,
-            **self._at,
-        )
-        return (ListedRef(MemoryId(id_), count(size), count(length)) for id_, size, length in rows)
-
-    def are_inputs(self, memories: Collection[MemoryId], which: Inputs) -> bool:
-        """Whether these entries are still what such a pass reads."""
-        found = self._number(
-            f"""SELECT count(*)
-                  FROM {self._sql.ids("given")}
-                 {self._sql.leads} ref_entries e ON e.memory_id = given.value
-                 WHERE {_read(which)}""",
-            ids=json.dumps(list(memories)),
-            **self._at,
-        )
-        return found == len(memories)
-
-    def put(self, done: Pass) -> None:
-        """Store a pass, or what has come to it since."""
-        self._execute(
-            """INSERT INTO passes (run, space_id, written, replaced)
-               SELECT :run, space_id, :written, :replaced FROM refs WHERE ref = :ref
-                   ON CONFLICT (run) DO UPDATE SET written = :written, replaced = :replaced""",
-            run=done.run.number,
-            ref=done.ref,
-            written=tag_array(map(str, done.written)),
-            replaced=done.replaced,
-        )
-
-    def get(self, run: Run) -> Pass | None:
-        """The pass that the run is; None for another run."""
-        return self._first(
-            lambda row: Pass(
-                run=run,
-                ref=MemoryRef(row[0]),
-                written=tuple(MemoryId(int(it)) for it in tag_tuple(row[1]) if it.isdecimal()),
-                replaced=count(row[2]),
-                is_undone=row[3] is not None,
-            ),
-            """SELECT f.ref, p.written, p.replaced, p.undone_at
-                 FROM passes p
-                 JOIN refs f ON f.space_id = p.space_id
-                WHERE p.run = :run""",
-            run=run.number,
-        )
-
-    def unfinished(self, ref: MemoryRef) -> Sequence[Run]:
-        """Passes over the ref that were broken off."""
-        rows = self._execute(
-            f"""SELECT {RUN}
-                  FROM runs
-                 WHERE ended_at IS NULL AND kind = :kind
-                       AND id IN (SELECT p.run
-                                    FROM refs f
-                                    JOIN passes p ON p.space_id = f.space_id
-                                   WHERE f.ref = :ref)
-              ORDER BY id""",
-            kind=RunKind.PASS.value,
-            ref=ref,
-        )
-        return list(map(run_of, rows))
-
-    def is_whole(self, done: Pass) -> bool:
-        """Whether all that a pass has written and replaced is there."""
-        of_pass: dict[str, object] = {"pass": done.run.number, **self._at}
-        older = self._number(
-            f"""SELECT count(DISTINCT e.memory_id)
-                  FROM ref_supersessions x
-                  JOIN ref_entries e ON e.memory_id = x.older_id
-                 WHERE x.pass = :pass AND x.ended_after IS NULL AND {there(None)}""",
-            **of_pass,
-        )
-        written = self._number(
-            f"""SELECT count(*)
-                  FROM {self._sql.ids("given")}
-                  JOIN ref_entries e ON e.memory_id = given.value
-                 WHERE {there(None)}""",
-            ids=json.dumps(list(done.written)),
-            **self._at,
-        )
-        return (older, written) == (done.replaced, len(done.written))
-
-    def undo(self, done: Pass) -> None:
-        """End the links of a pass, with what they have counted."""
-        of_pass: dict[str, object] = {"pass": done.run.number, **self._at}
-        for statement in _uncounted(self._sql):
-            self._execute(statement, **of_pass)
-        self._execute(
-            """UPDATE ref_supersessions
-                  SET ended_after = (SELECT coalesce(max(id), 0) FROM run_events)
-                WHERE pass = :pass AND ended_after IS NULL""",
-            **of_pass,
-        )
-        self._execute(
-            f"""UPDATE memories
-                  SET last_seen_at = {self._sql.greatest}(created_at, coalesce(
-                      (SELECT max(o.last_seen_at)
-                         FROM ref_supersessions x
-                         JOIN memories o ON o.id = x.older_id
-                        WHERE x.newer_id = memories.id AND x.ended_after IS NULL AND x.seen > 0),
-                      0))
-                WHERE id IN (SELECT newer_id
-                               FROM ref_supersessions
-                              WHERE pass = :pass AND seen > 0)""",
-            **of_pass,
-        )
-        self._execute("UPDATE passes SET undone_at = :now WHERE run = :pass", **of_pass)
-
-    def restored(self, done: Pass) -> int:
-        """How many of those that a pass has replaced stand for themselves again."""
-        return self._number(
-            f"""SELECT count(DISTINCT e.memory_id)
-                  FROM ref_supersessions x
-                  JOIN ref_entries e ON e.memory_id = x.older_id
-                 WHERE x.pass = :pass AND {_CURRENT}""",
-            **{"pass": done.run.number, **self._at},
-        )
-
-    def index(self, ref: MemoryRef, limit: int) -> MemoryIndex:
-        """The live archives of the ref."""
-        live = f"""FROM refs f
-                  {self._sql.leads} archives a ON a.space_id = f.space_id
-                  {self._sql.leads} ref_entries e ON e.memory_id = a.memory_id
-                  WHERE f.ref = :ref AND {there(None)}"""
-        given: dict[str, object] = {"ref": ref, **self._at}
-        rows = self._execute(
-            f"""SELECT {ENTRY}, g.sources, g.first_at, g.last_at
-                  FROM (SELECT a.*
-                          {live}
-                      ORDER BY e.created_at DESC, e.memory_id DESC
-                         LIMIT :limit) g
-                  JOIN ref_entries e ON e.memory_id = g.memory_id
-                  JOIN memories m ON m.id = e.memory_id
-                  LEFT JOIN lifecycles l ON l.memory_id = m.id
-              ORDER BY e.created_at DESC, e.memory_id DESC""",
-            limit=limit,
-            **given,
-        )
-        archives = [
-            IndexedArchive(
-                memory_ref=ref,
-                memory_id=entry.id,
-                archive_checksum=sha256_of(entry.content),
-                entry_count=count(sources),
-                from_=instant(first),
-                to=instant(last),
-                created_at=entry.created_at,
-            )
-            for *row, sources, first, last in rows
-            for entry in [entry_of(row)]
-        ]
-        return memory_index(archives, self._number(f"SELECT count(*) {live}", **given))
-
-    def changed(self, after: MemoryRef, limit: int) -> Sequence[MemoryRef]:
-        """Refs to which something was put since a pass has looked at all of each."""
-        return self._scalars(
-            """SELECT ref
-                 FROM refs
-                WHERE ref > :after AND newest > consolidated AND entries > 1
-             ORDER BY ref
-                LIMIT :limit""",
-            after=after,
-            limit=limit,
-        )
-
-    def looked_at(self, ref: MemoryRef, newest: MemoryId) -> None:
-        """Note that a pass has looked at all of a ref, up to an entry."""
-        self._execute(
-            "UPDATE refs SET consolidated = :newest WHERE ref = :ref", ref=ref, newest=newest
-        )
-
-
-def _read(which: Inputs) -> str:
-    """Which entries `e` a pass reads."""
-    condition = _CURRENT
-    if not which.archives:
-        condition += """ AND NOT EXISTS (SELECT 1
-                                           FROM archives a
-                                          WHERE a.memory_id = e.memory_id)"""
-    if which.replaceable:
-        condition += f""" AND NOT EXISTS (SELECT 1
-                                            FROM ref_tags t
-                                           WHERE t.memory_id = e.memory_id
-                                                 AND t.tag = '{PINNED}')
-                          AND NOT EXISTS (SELECT 1
-                                            FROM commitments c
-                                           WHERE c.memory_id = e.memory_id
-                                                 AND c.state = 'armed')"""
-    return condition
+def replaced_by(tx: Transaction, done: Pass, condition: str) -> int:
+    """Of how many entries `e` that a pass has replaced, by links `x`, a condition holds."""
+    return tx[Sql].number(
+        f"""SELECT count(DISTINCT e.memory_id)
+              FROM ref_supersessions x
+              JOIN ref_entries e ON e.memory_id = x.older_id
+             WHERE x.pass = :pass AND {condition}""",
+        **{"pass": done.run.number, "now": micros(tx.now)},
+    )
 
 
 # A number that is damaged does not get beyond what can be added up.
@@ -482,7 +347,29 @@ _DEEPEST = 100  # passes over passes; a damaged link could go round for ever
 _MOST_SEEN, _MOST_COUNTED = 1 << 31, 1 << 53
 
 
-@cache
+def unlink(tx: Transaction, done: Pass) -> None:
+    """End the links of a pass, with what they have counted."""
+    sql = tx[Sql]
+    for statement in (
+        *_uncounted(sql.dialect),
+        """UPDATE ref_supersessions
+              SET ended_after = (SELECT coalesce(max(id), 0) FROM run_events)
+            WHERE pass = :pass AND ended_after IS NULL""",
+        f"""UPDATE memories
+              SET last_seen_at = {sql.dialect.greatest}(created_at, coalesce(
+                  (SELECT max(o.last_seen_at)
+                     FROM ref_supersessions x
+                     JOIN memories o ON o.id = x.older_id
+                    WHERE x.newer_id = memories.id AND x.ended_after IS NULL AND x.seen > 0),
+                  0))
+            WHERE id IN (SELECT newer_id
+                           FROM ref_supersessions
+                          WHERE pass = :pass AND seen > 0)""",
+        "UPDATE passes SET undone_at = :now WHERE run = :pass",
+    ):
+        sql.run(statement, **{"pass": done.run.number, "now": micros(tx.now)})
+
+
 def _uncounted(sql: Dialect) -> tuple[str, str]:
     """The statements that take off what a pass has counted, and what has counted that since."""
     most, least = sql.greatest, sql.least

@@ -2,18 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
-from ..errors import BadFields, Refusal
+from ..errors import Refusal
 from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant as parsed
@@ -23,40 +23,19 @@ from ..memory.model.access import Caller, Role
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
+from ..memory.sql.table import Sql
 from ..recall.text.instants import whole_milliseconds
 from ..telemetry import Cut, annotate
+from . import archives, consolidation
 from .api import BASE, LONGEST_IN_SPAN, Param, Query, op
-from .archives import (
-    MOST_TOKENS,
-    REPLACEABLE,
-    Rest,
-    archive_again,
-    archive_of,
-    compaction_inputs,
-    distillation_inputs,
-    ids_of_archive,
-    is_undo_due,
-    put_archive,
-    undo_pass,
-)
-from .consolidation import (
-    STEP,
-    Begun,
-    begin_pass,
-    consolidation_inputs,
-    finish_pass,
-    finished_again,
-    give_up,
-    merged_entries,
-    planned,
-    screened_merge,
-    some_entries,
-    take_step,
-    with_secrets,
-)
-from .entries import RefEntry
+from .conditions import time_to_come
+from .consolidation import STEP, Begun, screened
+from .entries import RefEntry, RefTable
 from .fields import CAMEL, ContentText, MemoryRefText, Zoned
 from .pass_records import (
+    NO_ARCHIVES,
+    REPLACEABLE,
+    VISIBLE,
     ArchiveDraft,
     DistilledObject,
     Inputs,
@@ -64,9 +43,9 @@ from .pass_records import (
     MergeBody,
     PassKind,
     PassObject,
-    PassTable,
     Trigger,
     UndonePass,
+    memory_index,
 )
 from .refs import (
     IsCurrent,
@@ -84,12 +63,12 @@ from .runs import RunId
 
 TRIES = 3  # of a pass whose sources change meanwhile
 MOST_MERGES = 100
-MOST_INDEXED = 200  # archives of an index
 MOST_CHANGED = 200  # refs of one look for those that have changed
 
 DONE, UNCHANGED, REFUSED = "done", "unchanged", "refused"
 
-Made = Callable[[Screen], Awaitable[ArchiveDraft]]
+Build = Callable[[Screen], ArchiveDraft]
+"""Makes an archive of what was read; outside of any transaction."""
 
 
 class CompactBody(BaseModel):
@@ -184,17 +163,18 @@ class Passes:
 
         Its text is the host's `content`, or chosen from what they say (`extract-1`).
         """
-        ref, supersedes = MemoryRef(body.memory_ref), not body.keep_sources
+        ref, content, supersedes = body.memory_ref, body.content, not body.keep_sources
 
-        async def made(screen: Screen) -> ArchiveDraft:
-            sources = await self.engine.read(caller, compaction_inputs, ref)
-            build = partial(archive_of, ref, sources, screen, body.content, supersedes=supersedes)
-            return await asyncio.to_thread(build)
+        def read(tx: Transaction) -> Build:
+            sources = archives.compaction_inputs(tx, ref)
+            return partial(
+                archives.archive_of, ref, sources, content=content, supersedes=supersedes
+            )
 
         async with self._turn(caller, ref, PassKind.COMPACTION):
-            done = await self._archived(caller, made, REPLACEABLE, idempotency)
-        made_one = PassObject(run_id=done.value.run_id, event=done.value.event)
-        return _counted(Written(value=made_one, redacted=done.redacted))
+            done = await self._archived(caller, read, REPLACEABLE, idempotency)
+        made = PassObject(run_id=done.value.run_id, event=done.value.event)
+        return Written(value=made, redacted=done.redacted)
 
     async def distill(
         self, caller: Caller, body: DistillBody, *, idempotency: IdempotentRequest | None = None
@@ -204,25 +184,32 @@ class Passes:
         The same sources and budget are the same archive. With `recursive` archives are read,
         too. NothingToDistill, BudgetExceeded.
         """
-        ref, which = MemoryRef(body.memory_ref), Inputs(archives=body.recursive)
-        most = min(body.token_budget or MOST_TOKENS, MOST_TOKENS)
-        expires_at = None if body.expires_at is None else parsed(body.expires_at)
+        ref, content, which = body.memory_ref, body.content, NO_ARCHIVES
+        if body.recursive:
+            which = VISIBLE
+        most = min(body.token_budget or archives.MOST_TOKENS, archives.MOST_TOKENS)
 
-        async def made(screen: Screen) -> ArchiveDraft:
-            sources = await self.engine.read(caller, distillation_inputs, ref, which, most)
-            ends = await self._end(caller, expires_at)
-            build = partial(archive_of, ref, sources, screen, body.content, budget=most, ends=ends)
-            return await asyncio.to_thread(build)
+        def read(tx: Transaction) -> Build:
+            sources = archives.distillation_inputs(tx, ref, which, most)
+            ends = None
+            if body.expires_at is not None:
+                at, problem = parsed(body.expires_at), "must lie in the future"
+                ends = time_to_come(at, tx.now, "expiresAt", problem).due_at
+            elif self.keep_archives:
+                ends = whole_milliseconds(tx.now + self.keep_archives)
+            return partial(
+                archives.archive_of, ref, sources, content=content, budget=most, ends=ends
+            )
 
         async with self._turn(caller, ref, PassKind.DISTILLATION):
-            return _counted(await self._archived(caller, made, which, idempotency))
+            return await self._archived(caller, read, which, idempotency)
 
     async def index(self, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
         """The live archives of the ref."""
         caller.require(Role.READER)
         caller.require_refs()
         ref = readable(self.redaction, caller, memory_ref)
-        found = await self.engine.read(caller, read_index, ref)
+        found = await self.engine.read(caller, memory_index, ref)
         annotate({"memory.result_count": len(found.archives)})
         return found
 
@@ -234,8 +221,8 @@ class Passes:
         No word is lost but those of a stale key. It is done in steps, each of which holds;
         MemoryTooLarge for a ref that is more than one pass can look at.
         """
-        ref, on_demand = MemoryRef(body.memory_ref), Trigger.ON_DEMAND
-        return _counted(await self._consolidated(caller, ref, body.merges, on_demand, idempotency))
+        ref, on_demand = body.memory_ref, Trigger.ON_DEMAND
+        return await self._consolidated(caller, ref, body.merges, on_demand, idempotency)
 
     async def consolidate_changed(self, caller: Caller) -> None:
         """Consolidate each ref to which something was put since; what is refused waits."""
@@ -254,29 +241,34 @@ class Passes:
         idempotency: IdempotentRequest | None,
     ) -> Written[PassObject]:
         finish = idempotent(
-            finish_pass, idempotency, again=finished_again, ids=lambda it: {"run": it.run_id}
-        )
+            consolidation.finish_pass, idempotency,
+            again=lambda tx, ids, *_: archives.done_again(tx, ids),
+            ids=lambda it: {"run": it.run_id},
+        )  # fmt: skip
         async with self._turn(caller, ref, PassKind.CONSOLIDATION):
             if not await self.engine.read(caller, is_due, idempotency):
-                return Written(value=await self.engine.write(caller, finish, None, trigger))
-            await self.engine.read(caller, consolidation_inputs, ref)  # or MemoryTooLarge
-            begun = await self._begun(caller, ref, merges)
-            redacted = begun.redacted
-            for left in reversed(range(TRIES)):
-                try:
-                    async for step in self._steps(caller, begun):
-                        begun, redacted = step, redacted + step.redacted
-                    break
-                except (ScreenOutdated, MemoryChanged):
-                    if not left:
-                        await self.engine.write(caller, give_up, begun)
-                        raise MemoryChanged from None
-                except Refusal:  # full, or too large by now
-                    await self.engine.write(caller, give_up, begun)
-                    raise
+                done = await self.engine.write(caller, finish, None, trigger)
+                _measure(done)
+                return Written(value=done)
+            await self.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
+            started = await self._begun(caller, ref, merges)
+            begun = started.value
+            try:
+                for left in reversed(range(TRIES)):
+                    try:
+                        async for step in self._steps(caller, begun):
+                            begun = step
+                        break
+                    except (ScreenOutdated, MemoryChanged):
+                        if not left:
+                            raise MemoryChanged from None
+            except Refusal:  # changed too often; full, or too large by now
+                await self.engine.write(caller, consolidation.give_up, begun)
+                raise
             done = await self.engine.write(caller, finish, begun, trigger)
-            self._count(PassKind.CONSOLIDATION, is_new=bool(begun.replaced))
-            return Written(value=done, redacted=redacted)
+            self.ended(PassKind.CONSOLIDATION, DONE if begun.replaced else UNCHANGED)
+            _measure(done)
+            return Written(value=done, redacted=started.redacted + begun.renewed)
 
     async def undo(
         self, caller: Caller, run_id: str, *, idempotency: IdempotentRequest | None = None
@@ -286,60 +278,76 @@ class Passes:
         caller.require_refs()
         run = RunId(run_id)
         work = idempotent(
-            undo_pass, idempotency,
+            archives.undo_pass, idempotency,
             again=lambda tx, ids, run: UndonePass.model_validate({"run_id": run, **ids}),
             ids=lambda it: {"restored": it.restored, "removed": it.removed},
         )  # fmt: skip
         async with self._turns.of(caller, run):  # what is audited is what is done
-            if await self.engine.read(caller, is_undo_due, run, idempotency):
+            if await self.engine.read(caller, archives.is_undo_due, run, idempotency):
                 said = {"tenant": caller.tenant, "run": run}
                 await asyncio.to_thread(self.audit, caller, "pass.undone", **said)
             return await self.engine.write(caller, work, run)
 
-    async def _begun(self, caller: Caller, ref: MemoryRef, merges: Sequence[MergeBody]) -> Begun:
+    async def _begun(
+        self, caller: Caller, ref: MemoryRef, merges: Sequence[MergeBody]
+    ) -> Written[Begun]:
         async def write(screen: Screen, is_current: IsCurrent) -> Begun:
-            clean = [screened_merge(screen, it) for it in merges]
-            entries = await self.engine.read(caller, merged_entries, ref, merges)
-            gone = await asyncio.to_thread(with_secrets, entries, screen)
-            return await self.engine.write(caller, begin_pass, ref, clean, gone, screen, is_current)
+            clean = [screened(it, screen) for it in merges]
+            entries = await self.engine.read(caller, consolidation.merged_entries, ref, merges)
+            gone = await asyncio.to_thread(
+                lambda: {it.memory for it in entries if screened(it, screen) != it}
+            )
+            begin = consolidation.begin_pass
+            return await self.engine.write(caller, begin, ref, clean, gone, screen, is_current)
 
         done = await written(self.redaction, caller, write)
         if done.redacted:
             self.on_erased(caller)
         if merges:
             self.on_due(caller)
-        return replace(done.value, redacted=done.redacted)
+        return done
 
     async def _steps(self, caller: Caller, begun: Begun) -> AsyncIterator[Begun]:
         """What is planned for the ref as it is now, done in steps."""
         screen = screen_of(self.redaction, caller)
         is_current = currency(self.redaction, caller, screen)
-        corpus = await self.engine.read(caller, consolidation_inputs, begun.ref)
+        listed, newest = await self.engine.read(caller, consolidation.corpus, begun.ref)
         entries: list[RefEntry] = []
-        for start in range(0, len(corpus.memories), STEP):
-            some = corpus.memories[start : start + STEP]
-            entries += await self.engine.read(caller, some_entries, some)
-        plan = await asyncio.to_thread(planned, entries, screen, Rest())
-        yield (begun := begun.looked_at(corpus))
+        for start in range(0, len(listed), STEP):
+            some = listed[start : start + STEP]  # of which none ever changes
+            entries += await self.engine.read(caller, lambda tx, ids: tx[RefTable].some(ids), some)
+        plan = await asyncio.to_thread(consolidation.planned, entries, screen, archives.Rest())
+        # What was replaced before is not among them.
+        seen = len(listed) + len(begun.replaced) - begun.merges
+        yield (begun := replace(begun, inputs=seen, newest=newest))
         for step in plan:
             since = time.perf_counter()
-            yield (begun := await self.engine.write(caller, take_step, begun, step, is_current))
+            take = consolidation.take_step
+            yield (begun := await self.engine.write(caller, take, begun, step, is_current))
             await asyncio.sleep(time.perf_counter() - since)  # puts go on meanwhile
             if step.renewed or step.erased:
                 self.on_erased(caller)
 
     async def _archived(
-        self, caller: Caller, made: Made, which: Inputs, idempotency: IdempotentRequest | None
+        self,
+        caller: Caller,
+        read: Callable[[Transaction], Build],
+        which: Inputs,
+        idempotency: IdempotentRequest | None,
     ) -> Written[DistilledObject]:
         """Put an archive, made anew while what it is made of changes."""
-        work = idempotent(put_archive, idempotency, again=archive_again, ids=ids_of_archive)
+        work = idempotent(
+            archives.put_archive, idempotency,
+            again=archives.archive_again, ids=archives.ids_of_archive,
+        )  # fmt: skip
         tries = 0
         while True:
             screen = screen_of(self.redaction, caller)
             is_current = currency(self.redaction, caller, screen)
             try:
-                is_new = await self.engine.read(caller, is_due, idempotency)
-                draft = await made(screen) if is_new else None
+                draft = None
+                if await self.engine.read(caller, is_due, idempotency):
+                    draft = await asyncio.to_thread(await self.engine.read(caller, read), screen)
                 done = await self.engine.write(caller, work, draft, which, is_current)
             except (ScreenOutdated, MemoryChanged):
                 tries += 1
@@ -347,7 +355,8 @@ class Passes:
                     raise MemoryChanged from None
                 continue
             if draft is not None:
-                self._count(draft.kind, is_new=done.created)
+                self.ended(draft.kind, DONE if done.created else UNCHANGED)
+            _measure(done)
             return Written(value=done, redacted=screen.redactor.count)
 
     @asynccontextmanager
@@ -363,44 +372,28 @@ class Passes:
             self.ended(kind, REFUSED)
             raise
 
-    def _count(self, kind: PassKind, *, is_new: bool) -> None:
-        self.ended(kind, DONE if is_new else UNCHANGED)
-
-    async def _end(self, caller: Caller, expires_at: datetime | None) -> datetime | None:
-        """When a distilled archive ends; BadFields for an end in the past."""
-        now = await self.engine.read(caller, instant_of)
-        if expires_at is not None and whole_milliseconds(expires_at) <= now:
-            raise BadFields([("expiresAt", "must lie in the future")])
-        if expires_at is None and not self.keep_archives:
-            return None
-        return whole_milliseconds(expires_at or now + self.keep_archives)
-
-
-def instant_of(tx: Transaction) -> datetime:
-    return tx.now
-
 
 def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
-    return tx[PassTable].changed(after, MOST_CHANGED)
+    """Refs to which something was put since a pass has looked at all of each."""
+    return tx[Sql].column(
+        """SELECT ref
+             FROM refs
+            WHERE ref > :after AND newest > consolidated AND entries > 1
+         ORDER BY ref
+            LIMIT :limit""",
+        after=after, limit=MOST_CHANGED,
+    )  # fmt: skip
 
 
-def read_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
-    return tx[PassTable].index(ref, MOST_INDEXED)
-
-
-P = TypeVar("P", bound=PassObject)
-
-
-def _counted(done: Written[P]) -> Written[P]:
-    """The outcome, of which the span has told how much it was about."""
-    told = done.value.event.payload
+def _measure(done: PassObject) -> None:
+    """Give the span what the event tells of the size of a pass."""
+    told = done.event.payload
     distillation = told.get("distillation")
-    tokens = distillation["tokensUsed"] if isinstance(distillation, dict) else None
+    tokens = distillation.get("tokensUsed") if isinstance(distillation, dict) else None
     annotate({
-        "openwop.run_id": Cut(done.value.run_id, LONGEST_IN_SPAN),
+        "openwop.run_id": Cut(done.run_id, LONGEST_IN_SPAN),
         "memory.pass.input_count": told.get("inputCount", told.get("sourceCount")),
         "memory.pass.output_count": told.get("outputCount"),
         "memory.pass.output_bytes": told.get("byteSize"),
         "memory.pass.tokens_used": tokens,
     })  # fmt: skip
-    return done

@@ -4,8 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
@@ -23,17 +22,19 @@ from ..memory.redactor import Redaction
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.receipts import ReceiptTable
 from ..memory.sql.rows import micros, tag_array, tag_tuple
-from ..memory.sql.table import Table
-from ..recall.text.ids import Uids
+from ..memory.sql.table import Sql
 from ..recall.text.json_words import stored_object
 from ..record import CamelRecord, Milliseconds
 from .api import BASE, op
 from .entries import ALL, Method
 from .fields import CAMEL, Exact
-from .refs import LONGEST_ID, JsonObject, Offset, Turns, put_by, there
+from .refs import LONGEST_ID, Offset, Turns, put_by, there
 from .runs import FORGOTTEN, RunEventType, RunTable, payload_text
 
-SUBJECT = "subject:"  # and whom an entry is about
+SUBJECT = "subject:"  # how tags begin that tell whom an entry is about
+STEP = 200  # entries, or events, of one transaction; puts wait for it
+LOGS = "the event logs of hosts"
+COUNTS = "entries", "archives", "restored", "commitments"
 
 
 class ForgetBody(BaseModel):
@@ -66,18 +67,6 @@ class RefErasureReceipt(CamelRecord):
     not_reached: list[str]
 
 
-class Found(NamedTuple):
-    """What is to be erased of a subject, and what comes of that."""
-
-    entries: Sequence[MemoryId]  # what was made of others before these
-    archives: int  # how many of them are archives
-    restored: int  # entries of others that stand for themselves then
-    commitments: int
-
-
-NOTHING = Found(entries=(), archives=0, restored=0, commitments=0)
-
-
 def operations(forgetting: "Forgetting") -> Sequence[Operation]:
     """Those that forget, and that tell of it."""
     return (
@@ -93,155 +82,6 @@ def operations(forgetting: "Forgetting") -> Sequence[Operation]:
 def subjects(tags: Iterable[str]) -> tuple[str, ...]:
     """The tags that tell whom an entry is about."""
     return tuple(tag for tag in tags if tag.startswith(SUBJECT))
-
-
-def without(payload: JsonObject, subject: str, alias: str | None) -> JsonObject:
-    """What an event tells without a subject; a ref of that name is called by its alias."""
-    known = dict(payload)
-    if alias is not None and known.get("memoryRef") == subject:
-        known["memoryRef"] = alias
-    tags = known.get("tags")
-    if isinstance(tags, list):
-        known["tags"] = [tag for tag in tags if tag != SUBJECT + subject]
-    return known
-
-
-# What was put by then, and what was made of that meanwhile: once its source is erased, nothing else
-# tells that it goes, too.
-_ASKED = f"({put_by('e')} OR e.method <> '{Method.PUT.value}')"
-
-# Live entries and deleted ones, each along an index of its own.
-_IN_REF = f"""SELECT e.memory_id
-                  FROM refs f
-                  JOIN ref_entries e ON e.space_id = f.space_id AND e.deleted_after {{}}
-                 WHERE f.ref = :subject AND {_ASKED}"""
-
-
-# What was put later has a higher id, so that what was made of others stands before these.
-_GOING = f"""WITH RECURSIVE going (id) AS (
-                SELECT e.memory_id
-                  FROM ref_tags t
-                  JOIN ref_entries e ON e.memory_id = t.memory_id
-                 WHERE t.tag = :tag AND t.tag >= 'subject:' AND t.tag < 'subject;'
-                       AND {_ASKED}
-                 UNION
-                {_IN_REF.format("IS NULL")}
-                 UNION
-                {_IN_REF.format("IS NOT NULL")}
-                 UNION
-                SELECT d.memory_id
-                  FROM going
-                  JOIN derivations d ON d.source_id = going.id)"""
-
-
-@dataclass(eq=False)
-class SubjectTable(Table):
-    """Whom entries are about: by a tag, or by the ref that they are in."""
-
-    _now: datetime
-    _uids: Uids
-
-    def found(self, subject: str, high: MemoryId) -> Found:
-        """The entries of a subject up to a memory, deleted ones too, and what was made of any."""
-        given: dict[str, object] = {
-            "subject": subject,
-            "tag": SUBJECT + subject,
-            "high": high,
-            "now": micros(self._now),
-        }
-        entries = self._scalars(f"{_GOING} SELECT id FROM going ORDER BY id DESC", **given)
-        archives, commitments, restored = self._execute(
-            f"""{_GOING}
-                SELECT (SELECT count(*) FROM going JOIN archives a ON a.memory_id = going.id),
-                       (SELECT count(*) FROM going JOIN commitments c ON c.memory_id = going.id),
-                       (SELECT count(DISTINCT e.memory_id)
-                          FROM going
-                          JOIN ref_supersessions x
-                               ON x.newer_id = going.id AND x.ended_after IS NULL
-                          JOIN ref_entries e ON e.memory_id = x.older_id
-                          JOIN ref_entries n ON n.memory_id = x.newer_id
-                         WHERE e.memory_id NOT IN (SELECT id FROM going) AND {there(None)}
-                               AND {there(None, "n")}
-                               AND NOT EXISTS (
-                                   SELECT 1
-                                     FROM ref_supersessions o
-                                     JOIN ref_entries s ON s.memory_id = o.newer_id
-                                    WHERE o.older_id = e.memory_id AND o.ended_after IS NULL
-                                          AND s.memory_id NOT IN (SELECT id FROM going)
-                                          AND {there(None, "s")}))""",
-            **given,
-        ).fetchone()
-        return Found(entries, archives=archives, restored=restored, commitments=commitments)
-
-    def newest(self) -> MemoryId:
-        """The newest memory of all."""
-        return MemoryId(self._number("SELECT coalesce(max(id), 0) FROM memories"))
-
-    def unname_ref(self, subject: str) -> str | None:
-        """What the ref that is the subject is called from now on, a name without a meaning.
-
-        None if something is in it.
-        """
-        if self._exists(
-            f"{_IN_REF.format('IS NULL')} UNION ALL {_IN_REF.format('IS NOT NULL')}",
-            subject=subject,
-            high=ALL,
-        ):
-            return None
-        alias = f"{FORGOTTEN}{self._uids.make(self._now)}"
-        self._execute("UPDATE refs SET ref = :alias WHERE ref = :ref", alias=alias, ref=subject)
-        return alias
-
-    def naming(self, subject: str, after: Offset) -> Sequence[Offset]:
-        """Events after one that may tell of the subject, in order."""
-        names = self._sql.contains("payload", ":said")
-        return self._scalars(
-            f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id",
-            said=json.dumps(subject, ensure_ascii=False)[1:-1],
-            after=after,
-        )
-
-    def unname_events(self, events: Sequence[Offset], subject: str, alias: str | None) -> None:
-        """Take the subject out of these events."""
-        rows: list[Any] = self._execute(
-            f"""SELECT v.id, v.payload
-                  FROM {self._sql.ids("given")}
-                  JOIN run_events v ON v.id = given.value""",
-            ids=json.dumps(list(events)),
-        ).fetchall()
-        for id_, payload in rows:
-            known = stored_object(payload)
-            if known is not None and (rid := without(known, subject, alias)) != known:
-                self._execute(
-                    "UPDATE run_events SET payload = :payload WHERE id = :id",
-                    id=id_,
-                    payload=payload_text(rid),
-                )
-
-    def unname_runs(self, subject: str, alias: str) -> None:
-        """Let runs that name the ref call it by its alias."""
-        reads, wrote = (self._sql.contains(each, ":said") for each in ("refs", "wrote"))
-        rows: list[Any] = self._execute(
-            f"SELECT id, refs, wrote FROM runs WHERE {reads} OR {wrote}",
-            said=json.dumps(subject, ensure_ascii=False),
-        ).fetchall()
-        for id_, *lists in rows:
-            refs, wrote = (
-                tag_array(alias if ref == subject else ref for ref in tag_tuple(each))
-                for each in lists
-            )
-            self._execute(
-                "UPDATE runs SET refs = :refs, wrote = :wrote WHERE id = :id",
-                id=id_,
-                refs=refs,
-                wrote=wrote,
-            )
-
-
-STEP = 200  # entries, or events, of one transaction; puts wait for it
-LOGS = "the event logs of hosts"
-COUNTS = "entries", "archives", "restored", "commitments"
-OF_HOSTS = ErasureKind.SUBJECT, ErasureKind.REF  # what hosts may ask for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,38 +105,32 @@ class Forgetting:
         """
         caller.require(Role.ADMIN)
         caller.require_refs()
-        async with self._turns.of(caller):  # each entry counts once
-            told = await self._forget(caller, body.subject, body.dry_run, idempotency)
-        shown = {"subject": self.redaction.echo(caller, body.subject)}
-        return told.model_copy(update=shown | {"dry_run": body.dry_run or None})
-
-    async def _forget(
-        self, caller: Caller, subject: str, dry_run: bool, idempotency: IdempotentRequest | None
-    ) -> ForgottenSubject:
+        subject, shown = body.subject, self.redaction.echo(caller, body.subject)
+        told = ForgottenSubject(
+            subject=shown, dry_run=body.dry_run or None,
+            entries=0, archives=0, restored=0, commitments=0,
+        )  # fmt: skip
         finish = idempotent(finish_forgetting, idempotency, again=forgotten_again, ids=ids_of)
-        if not await self.engine.read(caller, is_due, idempotency):
-            return await self.engine.write(caller, finish, subject, _told(subject, NOTHING))
-        high, found, erasure = await self.engine.read(caller, first_look, subject)
-        told = _told(subject, found)
-        if dry_run:
+        async with self._turns.of(caller):  # each entry counts once
+            if not await self.engine.read(caller, is_due, idempotency):
+                return await self.engine.write(caller, finish, told)
+            high, erasure = await self.engine.read(caller, first_look)
+            entries, told = await self.engine.read(caller, look, subject, high, told)
+            if body.dry_run:
+                return told
+            if entries:
+                said = {"tenant": caller.tenant, "erasure": erasure, **ids_of(told)}
+                await asyncio.to_thread(self.audit, caller, "memory.forgotten", **said)
+                told = told.model_copy(update={"erasure_id": erasure})
+            while entries:
+                for start in range(0, len(entries), STEP):
+                    some = entries[start : start + STEP]
+                    await self.engine.write(caller, erase_some, some, erasure)
+                entries, told = await self.engine.read(caller, look, subject, high, told)
+            await self._unname(caller, subject)
+            told = await self.engine.write(caller, finish, told)
+            self.on_erased(caller)
             return told
-        if found.entries:
-            said = {"tenant": caller.tenant, "erasure": erasure, **ids_of(told)}
-            told = told.model_copy(update={"erasure_id": erasure})
-            await asyncio.to_thread(self.audit, caller, "memory.forgotten", **said)
-        while found.entries:
-            for start in range(0, len(found.entries), STEP):
-                some = found.entries[start : start + STEP]
-                await self.engine.write(caller, erase_some, some, erasure)
-            found = await self.engine.read(caller, look, subject, high)  # made meanwhile
-            more = counts(_told(subject, found))
-            told = told.model_copy(
-                update={name: n + more[name] for name, n in counts(told).items()}
-            )
-        await self._unname(caller, subject)
-        told = await self.engine.write(caller, finish, subject, told)
-        self.on_erased(caller)
-        return told
 
     async def receipt(self, caller: Caller, erasure_id: str) -> RefErasureReceipt:
         """The receipt of an erasure of entries; NotFound."""
@@ -322,46 +156,155 @@ class Forgetting:
             last = events[-1]
 
 
-def first_look(tx: Transaction, subject: str) -> tuple[MemoryId, Found, ErasureId]:
-    """The newest memory, what there is of the subject, and the id of a receipt."""
-    high = tx[SubjectTable].newest()
-    return high, tx[SubjectTable].found(subject, high), ErasureId(tx.new_uid(tx.now))
+# What is put later has a higher id than the newest memory, so it stays; what was made meanwhile
+# does not: once its source is erased, nothing else tells that it goes, too.
+_ASKED = f"({put_by('e')} OR e.method <> '{Method.PUT.value}')"
+
+# Live entries and deleted ones, each along an index of its own.
+_IN_REF = [
+    f"""SELECT e.memory_id
+          FROM refs f
+          JOIN ref_entries e ON e.space_id = f.space_id AND e.deleted_after {which}
+         WHERE f.ref = :subject AND {_ASKED}"""
+    for which in ("IS NULL", "IS NOT NULL")
+]
+
+_GOING = f"""WITH RECURSIVE going (id) AS (
+                SELECT e.memory_id
+                  FROM ref_tags t
+                  JOIN ref_entries e ON e.memory_id = t.memory_id
+                 WHERE t.tag = :tag AND t.tag >= 'subject:' AND t.tag < 'subject;'
+                       AND {_ASKED}
+                 UNION
+                {" UNION ".join(_IN_REF)}
+                 UNION
+                SELECT d.memory_id
+                  FROM going
+                  JOIN derivations d ON d.source_id = going.id)"""
 
 
-def look(tx: Transaction, subject: str, high: MemoryId) -> Found:
-    return tx[SubjectTable].found(subject, high)
+def first_look(tx: Transaction) -> tuple[MemoryId, ErasureId]:
+    """The newest memory, and the id of a receipt."""
+    return newest(tx), ErasureId(tx.new_uid(tx.now))
 
 
-def erase_some(tx: Transaction, memories: Sequence[MemoryId], erasure: ErasureId) -> None:
+def newest(tx: Transaction) -> MemoryId:
+    """The newest memory of all."""
+    return MemoryId(tx[Sql].number("SELECT coalesce(max(id), 0) FROM memories"))
+
+
+def look(
+    tx: Transaction, subject: str, high: MemoryId, told: ForgottenSubject
+) -> tuple[Sequence[MemoryId], ForgottenSubject]:
+    """The entries of a subject up to a memory, deleted ones too, and what was made of any.
+
+    The newest come first, so that what was made of others comes before these. With all that was
+    told before, and what comes of these.
+    """
+    sql = tx[Sql]
+    given: dict[str, object] = {
+        "subject": subject, "tag": SUBJECT + subject, "high": high, "now": micros(tx.now),
+    }  # fmt: skip
+    entries = sql.column(f"{_GOING} SELECT id FROM going ORDER BY id DESC", **given)
+    archives, commitments, restored = sql.run(
+        f"""{_GOING}
+            SELECT (SELECT count(*) FROM going JOIN archives a ON a.memory_id = going.id),
+                   (SELECT count(*) FROM going JOIN commitments c ON c.memory_id = going.id),
+                   (SELECT count(DISTINCT e.memory_id)
+                      FROM going
+                      JOIN ref_supersessions x
+                           ON x.newer_id = going.id AND x.ended_after IS NULL
+                      JOIN ref_entries e ON e.memory_id = x.older_id
+                      JOIN ref_entries n ON n.memory_id = x.newer_id
+                     WHERE e.memory_id NOT IN (SELECT id FROM going) AND {there(None)}
+                           AND {there(None, "n")}
+                           AND NOT EXISTS (
+                               SELECT 1
+                                 FROM ref_supersessions o
+                                 JOIN ref_entries s ON s.memory_id = o.newer_id
+                                WHERE o.older_id = e.memory_id AND o.ended_after IS NULL
+                                      AND s.memory_id NOT IN (SELECT id FROM going)
+                                      AND {there(None, "s")}))""",
+        **given,
+    ).fetchone()
+    numbers = (len(entries) - archives, archives, restored, commitments)
+    sums = {name: getattr(told, name) + it for name, it in zip(COUNTS, numbers, strict=True)}
+    return entries, told.model_copy(update=sums)
+
+
+def erase_some(
+    tx: Transaction,
+    memories: Sequence[MemoryId],
+    erasure: ErasureId,
+    kind: ErasureKind = ErasureKind.SUBJECT,
+) -> None:
     """Erase entries; the first time with a receipt, which then grows."""
     tx.caller.require_refs()
     revisions = tx[MemoryTable].erase_some(memories)
     if tx[ReceiptTable].get(erasure) is None:
-        of_hosts = ErasureKind.SUBJECT
-        tx[ReceiptTable].add(
-            Erasure(id=erasure, kind=of_hosts, project=NO_PROJECT, erased_at=tx.now)
-        )
+        tx[ReceiptTable].add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=tx.now))
     tx[ReceiptTable].extend(erasure, memories, revisions)
 
 
 def unname(tx: Transaction, subject: str) -> str | None:
-    alias = tx[SubjectTable].unname_ref(subject)
-    if alias is not None:
-        tx[SubjectTable].unname_runs(subject, alias)
+    """Give the ref that is the subject a name without a meaning, also where runs name it.
+
+    The new name; None if something is in the ref.
+    """
+    sql = tx[Sql]
+    if sql.exists(" UNION ALL ".join(_IN_REF), subject=subject, high=ALL):
+        return None
+    alias = f"{FORGOTTEN}{tx.new_uid(tx.now)}"
+    sql.run("UPDATE refs SET ref = :alias WHERE ref = :ref", alias=alias, ref=subject)
+    reads, wrote = (sql.dialect.contains(it, ":said") for it in ("refs", "wrote"))
+    rows = sql.run(
+        f"SELECT id, refs, wrote FROM runs WHERE {reads} OR {wrote}",
+        said=json.dumps(subject, ensure_ascii=False),
+    )
+
+    def renamed(refs: str) -> str:
+        return tag_array(alias if ref == subject else ref for ref in tag_tuple(refs))
+
+    sql.run_all(
+        "UPDATE runs SET refs = :refs, wrote = :wrote WHERE id = :id",
+        [{"id": id_, "refs": renamed(refs), "wrote": renamed(wrote)} for id_, refs, wrote in rows],
+    )
     return alias
 
 
 def naming(tx: Transaction, subject: str, after: Offset) -> Sequence[Offset]:
-    return tx[SubjectTable].naming(subject, after)
+    """Events after one that may tell of the subject, in order."""
+    names = tx[Sql].dialect.contains("payload", ":said")
+    return tx[Sql].column(
+        f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id",
+        said=json.dumps(subject, ensure_ascii=False)[1:-1], after=after,
+    )  # fmt: skip
 
 
 def unname_events(
     tx: Transaction, events: Sequence[Offset], subject: str, alias: str | None
 ) -> None:
-    tx[SubjectTable].unname_events(events, subject, alias)
+    """Take the subject out of these events; a ref of that name is called by its alias."""
+    sql, changed = tx[Sql], []
+    rows = sql.run(
+        f"""SELECT v.id, v.payload
+              FROM {sql.dialect.ids("given")}
+              JOIN run_events v ON v.id = given.value""",
+        ids=json.dumps(list(events)),
+    )
+    for id_, payload in rows:
+        known = stored_object(payload) or {}
+        clean = dict(known)
+        if alias is not None and known.get("memoryRef") == subject:
+            clean["memoryRef"] = alias
+        if isinstance(tags := known.get("tags"), list):
+            clean["tags"] = [tag for tag in tags if tag != SUBJECT + subject]
+        if clean != known:
+            changed.append({"id": id_, "payload": payload_text(clean)})
+    sql.run_all("UPDATE run_events SET payload = :payload WHERE id = :id", changed)
 
 
-def finish_forgetting(tx: Transaction, _: str, told: ForgottenSubject) -> ForgottenSubject:
+def finish_forgetting(tx: Transaction, told: ForgottenSubject) -> ForgottenSubject:
     """Tell of what was erased. Its bytes, and those of its name, are gone after the next scrub."""
     tx.caller.require_refs()
     tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
@@ -372,36 +315,20 @@ def finish_forgetting(tx: Transaction, _: str, told: ForgottenSubject) -> Forgot
     return told
 
 
-def counts(told: ForgottenSubject) -> dict[str, int]:
-    return {name: getattr(told, name) for name in COUNTS}
-
-
 def ids_of(told: ForgottenSubject) -> Ids:
-    known = counts(told)
-    return known if told.erasure_id is None else known | {"erasure": told.erasure_id}
+    counts = {name: getattr(told, name) for name in COUNTS}
+    return counts if told.erasure_id is None else counts | {"erasure": told.erasure_id}
 
 
-def forgotten_again(
-    tx: Transaction, ids: Ids, subject: str, _: ForgottenSubject
-) -> ForgottenSubject:
+def forgotten_again(tx: Transaction, ids: Ids, told: ForgottenSubject) -> ForgottenSubject:
     tx.caller.require_refs()
     erasure = str(ids["erasure"]) if "erasure" in ids else None
-    numbers: dict[str, Any] = {name: int(ids[name]) for name in COUNTS}
-    return ForgottenSubject(subject=subject, erasure_id=erasure, **numbers)
+    counts = {name: int(ids[name]) for name in COUNTS}
+    return told.model_copy(update=counts | {"erasure_id": erasure})
 
 
 def receipt_of(tx: Transaction, erasure: ErasureId) -> Erasure:
     found = tx[ReceiptTable].get(erasure)
-    if found is None or found.kind not in OF_HOSTS:
+    if found is None or found.kind not in (ErasureKind.SUBJECT, ErasureKind.REF):
         raise NotFound("erasure not found")
     return found
-
-
-def _told(subject: str, found: Found) -> ForgottenSubject:
-    return ForgottenSubject(
-        subject=subject,
-        entries=len(found.entries) - found.archives,
-        archives=found.archives,
-        restored=found.restored,
-        commitments=found.commitments,
-    )
