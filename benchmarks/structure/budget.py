@@ -38,13 +38,13 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (69_050, 46_000),
-    "files": (388, 180),
+    "lines": (67_870, 46_000),
+    "files": (386, 180),
     "types of a noun": (7, 4),
     "places of an optional field": (23, 5),
-    "protocols with one implementation": (4, 0),
-    "modules imported by one other": (59, 30),
-    "percent of lines that import": (8.0, 5.0),
+    "protocols with one implementation": (3, 0),
+    "modules imported by one other": (58, 30),
+    "percent of lines that import": (7.9, 5.0),
 }
 
 

@@ -23,7 +23,7 @@ async def opened_engine(
 
     With limits it saves as a service does.
     """
-    sealer = sealer_of(settings, clock)
+    sealer = sealer_of(settings, clock).sealer
     quota = settings.tenant_quota if is_limited else None
     index_cache = IndexCache(settings.index_cache) if is_limited else None
     if settings.database_url:

@@ -87,7 +87,7 @@ async def opened(
         elapsed=elapsed,
         on_upgrade=on_upgrade,
         index_cache=IndexCache(settings.index_cache),
-        sealer=sealer,
+        sealer=sealer.sealer,
     )
     async with (
         watched_keys(settings) as keys,

@@ -1,15 +1,16 @@
 """Sealing: what is confidential is stored encrypted, so that no file has it (RFC-0015 §9.2)."""
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..memory.model.agent_memory import Sealed
 
 
-class Sealer(Protocol):
+@dataclass(frozen=True, slots=True)
+class Sealer:
     """Seals texts, each bound to what it belongs to: elsewhere it does not open. Thread-safe."""
 
-    def seal(self, text: str, bound_to: bytes) -> Sealed:
-        """The text under the newest key, made if there is none; Unavailable if that fails."""
-
-    def opened(self, sealed: Sealed, bound_to: bytes) -> str | None:
-        """The text; None if its key is lost, or if it is not what was sealed for this."""
+    seal: Callable[[str, bytes], Sealed]
+    """The text under the newest key, made if there is none; Unavailable if that fails."""
+    opened: Callable[[Sealed, bytes], str | None]
+    """The text; None if its key is lost, or if it is not what was sealed for this."""

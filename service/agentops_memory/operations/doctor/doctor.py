@@ -148,7 +148,7 @@ def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]
             tenant=tenant,
             path=path,
             features=settings.recall,
-            sealer=SealFile(settings.seal_file, lambda: context.now),
+            sealer=SealFile(settings.seal_file, lambda: context.now).sealer,
             now=context.now,
             quota=settings.tenant_quota,
             session_idle=settings.session_idle,

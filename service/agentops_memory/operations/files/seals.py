@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from ...engine.sealing import Sealer
 from ...errors import StartRefused, Unavailable
 from ...memory.model.agent_memory import Sealed
 from ...recall.text.instants import rendered
@@ -71,6 +72,10 @@ class SealFile:
         self._may_begin = may_begin
         self._lock = Lock()
         self._known: tuple[Stamp, SealKeys] = (None, NONE)
+
+    @property
+    def sealer(self) -> Sealer:
+        return Sealer(self.seal, self.opened)
 
     def seal(self, text: str, bound_to: bytes) -> Sealed:
         try:
