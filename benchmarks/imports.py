@@ -17,7 +17,7 @@ from agentops_memory.agentops.transfer import Document
 from agentops_memory.agentops.transfers.transfer import chunks_of, import_rows
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.redactor import Redactor
-from agentops_memory.recall.index_cache.rows import AREA
+from agentops_memory.recall.search.rows import AREA
 from agentops_memory.recall.text.ids import uid_of
 from agentops_memory.recall.text.instants import rendered
 from agentops_memory.secrets.redaction import DEFAULT_RULES

@@ -82,7 +82,19 @@ def seeded(path: Path, size: Size, seed: int) -> None:
             for at, draft in batch:
                 save(SqliteTransaction(database, at, OPERATOR), draft, timedelta(0))
             database.execute("COMMIT")
+        _store_stems(database)
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _store_stems(database: sqlite3.Connection) -> None:
+    """As a service does in the background."""
+    index = SqliteTransaction(database, START, OPERATOR).index
+    after: int | None = 0
+    while after is not None:
+        missing, after = index.missing_stems(after)
+        database.execute("BEGIN")
+        index.store_stems(missing)
+        database.execute("COMMIT")
 
 
 def _drafts(projects: int, seed: int) -> Iterator[tuple[datetime, Draft]]:

@@ -11,7 +11,7 @@ from .memory.model.keys import By, KeyRegistry, KeyStore
 from .operations.files.audit import AuditFile, by_key
 from .operations.files.keys import KeyFile, WatchedKeys
 from .operations.files.seals import SealFile
-from .recall.index_cache.cache import IndexCache
+from .recall.inverted_index.cache import IndexCache
 from .settings.settings import Settings
 
 

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import cast
 
 from starlette.applications import Starlette
 
 from .agentops import routes as agentops
+from .agentops.fast_reads import FastReads
 from .agentops.routes import Handlers
 from .agentops.transfers.transfer import Transfer
 from .backend import opened_engine, sealer_of, watched_keys
@@ -17,7 +19,8 @@ from .engine.callbacks import noop
 from .engine.engine import Storage
 from .http.edge.app import Scrape, application
 from .http.edge.auth import Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
-from .http.edge.health import Probes
+from .http.edge.health import Probes, well
+from .http.edge.middleware import ALWAYS, host_of, local_names
 from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, Served
 from .jobs.accesses import noting
@@ -34,7 +37,8 @@ from .openwop.routes import Discovery, OpenWopOperations
 from .operations.files.atomic import require_local
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
-from .recall.index_cache.cache import IndexCache
+from .recall.held_reads import HeldReads
+from .recall.inverted_index.cache import IndexCache
 from .settings.settings import Settings
 from .sqlite import TenantsEngine
 from .sqlite.schema.migrate import OnUpgrade
@@ -202,7 +206,28 @@ class _Wiring(Wiring):
             noting(services.openintent.entries),
         ):
             served = self._served(services, agents, of_openwop)
-            yield application(served, more, gate, self.telemetry)
+            app = application(served, more, gate, self.telemetry)
+            app.state.early = self._early(storage, gate)
+            yield app
+
+    def _early(self, storage: Storage, gate: Gate) -> Callable[..., bytes | None]:
+        """What answers plain reads from memory; of files alone, and where nothing is traced."""
+        settings = self.settings
+
+        def held(tenant: TenantId) -> HeldReads | None:
+            is_fast = isinstance(storage, TenantsEngine) and not self.telemetry.is_sent
+            return cast("TenantsEngine", storage).held(tenant) if is_fast else None
+
+        names = local_names(settings.listen.host)
+        return FastReads(
+            held=held,
+            gate=gate,
+            is_own_name=lambda host: names is None or host_of(host) in names,
+            always=ALWAYS,
+            health=bytes(well().body),
+            clock=self.clock,
+            metrics=self.telemetry.metrics,
+        ).answer
 
     def _served(
         self, services: Services, agents: mcp.McpOverHttp, of_openwop: OpenWopOperations

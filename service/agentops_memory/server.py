@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import uvicorn
@@ -100,7 +101,7 @@ async def running(
             on_upgrade=gate.upgrade,
         ) as application,
     ):
-        gate.open(application)
+        gate.open(application, application.state.early)
         try:
             yield Running(address=server.address, gate=gate)
         finally:
@@ -141,11 +142,11 @@ class _Signals:
 class _Server(uvicorn.Server):
     """uvicorn's server under our own signals: it would raise SIGTERM again at the end."""
 
-    def __init__(self, application: ASGIApp, listener: socket.socket) -> None:
+    def __init__(self, application: ASGIApp, gate: StartupGate, listener: socket.socket) -> None:
         super().__init__(
             uvicorn.Config(
                 application,
-                http=LimitedProtocol,
+                http=partial(LimitedProtocol, early=gate.early),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -213,7 +214,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def _listening(app: ASGIApp, gate: StartupGate, address: Address) -> AsyncIterator[_Server]:
-    server = _Server(app, _listener(address))
+    server = _Server(app, gate, _listener(address))
     try:
         yield server
     finally:

@@ -182,7 +182,7 @@ def test_with_nothing_set_every_default_holds(
         "drain": timedelta(seconds=1),
         "recall": ALL,
         "recall_limit": timedelta(seconds=2),
-        "index_cache": 32 << 20,
+        "index_cache": 64 << 20,
         "sweep_every": timedelta(minutes=10),
         "review_after": {},
         "session_idle": timedelta(days=1),

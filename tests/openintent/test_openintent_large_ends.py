@@ -129,7 +129,9 @@ def ended(path: Path, status: TaskStatus, then: Any) -> None:
     async def whole() -> None:
         clock = Clock()
         sealer = SealFile(path / "memory.seal", clock)
-        async with SqliteEngine.opened(path / "memory.db", clock=clock, sealer=sealer.sealer) as engine:
+        async with SqliteEngine.opened(
+            path / "memory.db", clock=clock, sealer=sealer.sealer
+        ) as engine:
             end = End(engine)
             await end.begin()
             await end.change(status=status)

@@ -27,7 +27,9 @@ def played(path: Path, seed: int, steps: int) -> Counter[str]:
 
     async def whole() -> Counter[str]:
         sealer = SealFile(path / "memory.seal", clock)
-        async with SqliteEngine.opened(path / "memory.db", clock=clock, sealer=sealer.sealer) as engine:
+        async with SqliteEngine.opened(
+            path / "memory.db", clock=clock, sealer=sealer.sealer
+        ) as engine:
             play = Play(engine, clock, seed)
             for _ in range(steps):
                 await play.step()

@@ -42,7 +42,10 @@ pytestmark = pytest.mark.sqlite_files
 Database = psycopg.Connection[Any]
 
 # What SQLite has of its own: the words, what its files hold apart from rows, and ids given out.
-OF_FILES = {"partitions", "index_rules", "terms", "purges", "remains", "sqlite_sequence"}
+OF_FILES = {
+    "partitions", "index_rules", "terms", "purges", "remains", "sqlite_sequence", "memory_stems",
+    "database_state",
+}  # fmt: skip
 TYPES = {
     "bigint": "INTEGER", "boolean": "INTEGER", "text": "TEXT", "bytea": "BLOB",
     "double precision": "REAL",

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentops_memory.compose import opened_here
-from agentops_memory.recall.index_cache import cache
-from agentops_memory.recall.index_cache.group import Group
+from agentops_memory.recall.inverted_index import cache
+from agentops_memory.recall.inverted_index.group import Lookup, Weights
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 
@@ -65,15 +65,14 @@ def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> No
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of how many areas memory answered, each time that it was asked."""
-    numbers_of, areas = list[int](), Group.areas
+    areas, made = list[int](), Lookup.__init__
 
-    def told(self: Group, numbers: list[int]) -> object:
-        found = areas(self, numbers)
-        numbers_of.append(len(found or ()))
-        return found
+    def counted(self: Lookup, parts: list[Weights], *given: Any, **named: Any) -> None:
+        areas.append(len(parts))
+        made(self, parts, *given, **named)
 
-    monkeypatch.setattr(Group, "areas", told)
-    return numbers_of
+    monkeypatch.setattr(Lookup, "__init__", counted)
+    return areas
 
 
 def test_what_is_held_is_asked(three: list[Service], held: list[int]) -> None:

@@ -3,18 +3,14 @@
 import asyncio
 import random
 import sys
-from array import array
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Refusal
@@ -22,7 +18,6 @@ from agentops_memory.jobs.retention import RetentionSweep
 from agentops_memory.memory import memories, writes
 from agentops_memory.memory.lifecycle import projects
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.bm25 import Postings, Totals, lowest, of_any
 from agentops_memory.memory.model.memory import (
     Change,
     Draft,
@@ -33,14 +28,9 @@ from agentops_memory.memory.model.memory import (
 )
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Project, Space
-from agentops_memory.recall.index_cache import area, vectors
-from agentops_memory.recall.index_cache import cache as cache_module
-from agentops_memory.recall.index_cache.area import Entry
-from agentops_memory.recall.index_cache.cache import PATIENCE, CachedGroups, IndexCache, Wanted
-from agentops_memory.recall.index_cache.rows import row_number
-from agentops_memory.recall.index_cache.writes import IndexWrites
+from agentops_memory.recall.inverted_index import area, vectors
+from agentops_memory.recall.inverted_index.cache import IndexCache
 from agentops_memory.recall.recall import Recall
-from agentops_memory.recall.text.columns import Columns
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.engine import Work, raising, save, statement, together
@@ -169,7 +159,7 @@ def large_areas(*, have_numpy: bool = True) -> Iterator[None]:
     """Inside, every project in memory is one for which numpy pays, if it is there."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(vectors, "LARGE", 1)
-        patched.setattr(area, "LEAST_CHANGED", 1)
+        patched.setattr(area, "LEAST_ADDED", 1)
         if not have_numpy:
             patched.setitem(sys.modules, "numpy", None)
         vectors.numpy.cache_clear()
@@ -215,43 +205,6 @@ async def held(cache: IndexCache, asked: Callable[[], Any]) -> None:
         if cache.size:
             return
     raise AssertionError("It was never read into memory.")
-
-
-@pytest.mark.parametrize("is_read_before", [True, False])
-def test_what_contradicts_memory_is_told_by_the_stored_index(
-    tmp_path: Path, is_read_before: bool
-) -> None:
-    """Words that came into a row behind the index's back, and are taken out of it all the same."""
-    path, clock, cache = tmp_path / "memory.db", Clock(), IndexCache()
-    filter_ = Filter(project=Project("demo"))
-
-    content = "egg egg" if is_read_before else "egg egg egg"
-
-    def behind(tx: Transaction) -> None:
-        statement(tx, f"UPDATE memories SET content = '{content}' WHERE id = 1")
-
-    async def whole() -> None:
-        async with (
-            SqliteEngine.opened(path, clock=clock, index_cache=cache) as engine,
-            SqliteEngine.opened(path, clock=clock, index_cache=IndexCache(0)) as stored,
-        ):
-
-            async def told(asked: SqliteEngine, word: str) -> list[Any]:
-                found = await Recall(engine=asked).search(OPERATOR, word, filter_, 9)
-                return [(hit.memory.id, hit.rank) for hit in found.hits]
-
-            for saved in ("heron nest", "heron egg", "stork nest egg"):
-                await save(engine, saved)
-            if is_read_before:
-                await held(cache, lambda: told(engine, "nest egg"))
-            await engine.write(OPERATOR, behind)
-            if is_read_before:
-                await engine.write(OPERATOR, writes.amend, MemoryId(1), Change(content="heron"))
-            for word in ("nest egg", "heron", "stork", "egg", "nest egg"):
-                assert await told(engine, word) == await told(stored, word)
-
-    with read_at_once():
-        asyncio.run(whole())
 
 
 @pytest.mark.parametrize("marks", [0, 12])
@@ -318,137 +271,22 @@ def test_memory_looks_as_deep_as_the_stored_index(
         asyncio.run(whole())
 
 
-def test_what_changes_while_a_project_is_read_is_in_memory_afterwards() -> None:
-    groups = CachedGroups(IndexCache(), (2.0, 1.0, 0.4, 2.0))
-    once, twice = Entry(2, {"heron": 1, "egg": 1}), Entry(1, {"heron": 1})
+def test_stems_that_are_not_those_of_the_texts_are_found_and_made_anew(tmp_path: Path) -> None:
+    path, clock = tmp_path / "memory.db", Clock()
 
-    def entry_of(said: Columns) -> Entry:
-        return Entry(len(said.content.split()), dict.fromkeys(said.content.split(), 1))
+    def damaged(tx: Transaction) -> None:
+        tx.index.store_stems([MemoryId(1), MemoryId(2)])  # type: ignore[attr-defined]
+        statement(tx, "UPDATE memory_stems SET stems = '1 stork' WHERE memory_id = 1")
 
-    def written(version: int, memory: int, content: str, sign: int) -> None:
-        with groups.writing() as hand_over:
-            writes = IndexWrites()
-            writes.note(7, version, [(row_number(3, memory), Columns("", content, "", ""))], sign)
-            hand_over(writes)
+    async def whole() -> None:
+        async with SqliteEngine.opened(path, clock=clock) as engine:
+            for saved in ("heron nest", "heron egg"):
+                await save(engine, saved)
+            await engine.maintenance.tidy(OPERATOR)
+            assert await engine.maintenance.is_exact(OPERATOR, 0)
+            await engine.write(OPERATOR, damaged)
+            assert not await engine.maintenance.is_exact(OPERATOR, 0)
+            await engine.maintenance.rebuild(OPERATOR, 0)
+            assert await engine.maintenance.is_exact(OPERATOR, 0)
 
-    def entries() -> Iterator[tuple[MemoryId, Entry]]:
-        yield MemoryId(1), once
-        written(11, 1, "heron egg", -1)
-        written(12, 9, "stork", 1)
-        with groups.reading(7, 12, 0.0, entry_of) as group:  # it has caught up before the end
-            assert group is not None
-        yield MemoryId(2), twice
-
-    groups.load(Wanted(7, 3, 0), 10, 0.0, entries(), entry_of)
-    with groups.reading(7, 12, 0.0, entry_of) as group:
-        assert group is not None
-        (known,) = group.areas([3]) or []
-        there = {
-            stem: sorted(known.memories[at] for at in known.postings(it, 1.0, own=False).places)
-            for stem, it in known.found(["heron", "egg", "stork"]).items()
-        }
-        assert there == {"heron": [2], "stork": [9]}
-
-
-def test_what_was_not_read_to_the_end_is_not_in_memory() -> None:
-    groups = CachedGroups(IndexCache(), (2.0, 1.0, 0.4, 2.0))
-    seen = []
-
-    def entry_of(_: Columns) -> Entry:
-        raise AssertionError("Nothing was written.")
-
-    def entries() -> Iterator[tuple[MemoryId, Entry]]:
-        yield MemoryId(1), Entry(1, {"heron": 1})
-        with groups.reading(7, 10, 0.0, entry_of) as group:  # by who has it before it goes
-            seen.append(group)
-        groups.drop(7)
-        yield MemoryId(2), Entry(1, {"heron": 1})
-
-    groups.load(Wanted(7, 3, 0), 10, 0.0, entries(), entry_of)
-
-    (group,) = seen
-    assert group is not None
-    assert group.areas([3]) is None
-
-
-def next_wanted(groups: CachedGroups) -> Wanted | None:
-    with groups.loading() as wanted:
-        return wanted
-
-
-def test_a_project_is_read_when_prompts_have_asked_often_and_not_soon_after_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    groups = CachedGroups(IndexCache(), (1.0, 1.0, 0.4, 1.0))
-    for _ in range(PATIENCE - 1):
-        groups.want(7, [3])
-    assert next_wanted(groups) is None
-    groups.want(7, [3])
-    monkeypatch.setattr(cache_module, "REST", 10**9)  # times as long as the last one took
-    wanted = next_wanted(groups)
-    assert wanted is not None
-    assert (wanted.number, wanted.area) == (7, 3)
-
-    for _ in range(PATIENCE):
-        groups.want(7, [4])
-    assert next_wanted(groups) is None
-
-    groups = CachedGroups(IndexCache(), (1.0, 1.0, 0.4, 1.0))
-    groups.refuse(wanted)
-    for _ in range(10 * PATIENCE):
-        groups.want(7, [3])
-    assert next_wanted(groups) is None  # what cannot be read is not tried again and again
-
-
-def test_of_more_projects_than_there_is_room_for_those_in_use_stay() -> None:
-    def entry_of(_: Columns) -> Entry:
-        raise AssertionError("Nothing was written.")
-
-    groups = CachedGroups(IndexCache(3_000), (1.0, 1.0, 0.4, 1.0))
-    entries = [(MemoryId(it), Entry(1, {"heron": 1})) for it in range(9)]
-    groups.load(Wanted(1, 3, 0), 10, 0.0, entries, entry_of)
-    asked = Wanted(2, 4, 0)
-    assert groups.admit(asked, 2)  # nobody has asked for the other one since
-    with groups.reading(1, 10, 0.0, entry_of) as group:
-        assert group is not None
-    assert not groups.admit(asked, 2)
-
-
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
-@given(
-    st.lists(st.dictionaries(st.integers(0, 30), st.integers(0, 4), max_size=20), max_size=6),
-    st.lists(st.integers(1, 400), min_size=31, max_size=31),
-    st.integers(1, 12),
-)
-def test_numpy_adds_up_as_the_domain(
-    stems: list[dict[int, int]], lengths: list[int], most: int
-) -> None:
-    numpy, often = vectors.numpy(), array("d", (0.4, 1.0, 1.4, 2.0, 3.0))
-    assert numpy is not None
-    norms = array("d", Totals(rows=1_600, words=160_000).norms(lengths))
-    postings = [
-        (0.1 + at, array("I", chain.from_iterable(it.items()))) for at, it in enumerate(stems)
-    ]
-    memories = [MemoryId(100 - at) for at in range(31)]
-    asked = [Postings(idf, it[::2], [often[code] for code in it[1::2]]) for idf, it in postings]
-    sums = of_any(asked, norms)
-    assert vectors.of_any(numpy, postings, often, norms, None) == sums
-    best = vectors.of_any(numpy, postings, often, norms, most)
-    assert lowest([(best, memories)], most) == lowest([(sums, memories)], most)
-
-
-def test_an_area_that_was_refused_is_not_read_because_it_waited_already() -> None:
-    groups = CachedGroups(IndexCache(), [1.0])
-    with read_at_once():
-        groups.want(0, [1])
-        with groups.loading() as wanted:
-            assert wanted is not None
-            groups.admit(wanted, 1)
-            groups.want(0, [1])  # by another reader, meanwhile
-        groups.refuse(wanted)
-        with groups.loading() as again:
-            assert again is None
-        groups.want(0, [2])
-        with groups.loading() as other:
-            assert other is not None
-            assert other.area == 2
+    asyncio.run(whole())

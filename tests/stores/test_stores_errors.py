@@ -298,7 +298,7 @@ def test_a_database_that_another_holds_is_to_be_tried_again(service: Service) ->
 @requirement("stores:error:envelope")
 def test_a_full_tenant_is_told_so(tmp_path: Path) -> None:
     with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
+        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1100)
     ) as service:
         home = store(service.http)
         made = entry(service.http, home, "first")

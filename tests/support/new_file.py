@@ -1,7 +1,7 @@
 """A new database file for a service of a test, made once: to make one takes longer than most tests.
 
 It is made by the program itself, and each copy is what the program would have made there: for
-its owner alone, and with a version of the index that no other file has.
+its owner alone, and with a token that no other file has.
 """
 
 import os
@@ -36,13 +36,13 @@ def put_new_file(path: Path) -> None:
 
 @cache
 def _made() -> tuple[bytes, bytes]:
-    """A new file, before and after the version of its index."""
+    """A new file, before and after its token."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "new.db"
         migrated(path, ANY_TIME)
         version = random.choice(VERSIONS)  # noqa: S311
         with closing(connect(path)) as database:
-            database.execute("UPDATE partitions SET version = ?", (version,))
+            database.execute("UPDATE database_state SET token = ?", (version,))
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         before, after = path.read_bytes().split(struct.pack(">q", version))
     return before, after

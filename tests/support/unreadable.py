@@ -43,6 +43,10 @@ def broken(path: Path, table: str, column: str) -> int:
                 "INSERT INTO met_tags (space_id, tag, newest) SELECT id, ?, 0 FROM spaces LIMIT 1",
                 (MARK,),
             )
+        if table == "memory_stems":
+            database.execute(
+                "INSERT OR IGNORE INTO memory_stems SELECT id, ? FROM memories LIMIT 1", (MARK,)
+            )
         if table == "agents":
             database.execute("INSERT OR IGNORE INTO agents VALUES (?, 9)", (MARK,))
         count = database.execute(

@@ -22,7 +22,7 @@ from ..openwop.commitments import Firing
 from ..openwop.host_runs import Runs
 from ..openwop.passes import Passes
 from ..operations.files.atomic import require_local
-from ..recall.index_cache.cache import IndexCache
+from ..recall.inverted_index.cache import IndexCache
 from ..settings.settings import Settings
 from ..sqlite import SqliteEngine
 from ..sqlite.engine.engine import Listener

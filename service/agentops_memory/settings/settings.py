@@ -118,7 +118,7 @@ class Settings:
         "MEMORY_RECALL_LIMIT", "--recall-limit", "DURATION", parsing.duration, "2s",
         help="How long words may be looked for, before the newest memories stand in."))
     index_cache: int = field(metadata=variable(  # bytes
-        "MEMORY_INDEX_CACHE", "--index-cache", "SIZE", parsing.size_or_none, "32MiB",
+        "MEMORY_INDEX_CACHE", "--index-cache", "SIZE", parsing.size_or_none, "64MiB",
         help="How much of the full-text index is held in memory, for the projects that are asked "
         "for; 0 turns that off."))
     episodic_capacity: int = field(metadata=variable(

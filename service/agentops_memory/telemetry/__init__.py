@@ -1,6 +1,6 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
-from .logs import OwnText, Requests, configure_logging, hidden, hide_by, hide_too
+from .logs import OwnText, Requests, configure_logging, hidden, hide_by, hide_too, log_answered
 from .metrics import Metrics, counted
 from .spans import Cut, Telemetry, annotate, events
 from .step_spans import traced
@@ -18,5 +18,6 @@ __all__ = [
     "hidden",
     "hide_by",
     "hide_too",
+    "log_answered",
     "traced",
 ]

@@ -50,6 +50,7 @@ class Metrics:
     def __init__(self) -> None:
         self._recorders: dict[Measure, list[Recorder]] = {measure: [] for measure in MEASURES}
         self._shown: dict[Measure, float] = {}
+        self._tallies: dict[tuple[Measure, tuple[str, ...]], int] = {}
         self._looks: dict[Measure, Callable[[], float]] = {}
 
     def join(self, sink: Sink) -> None:
@@ -62,6 +63,10 @@ class Metrics:
     ) -> None:
         for record in self._recorders[measure]:
             record(by, labels, span)
+
+    def tally(self, measure: Measure, *labels: str, by: int = 1) -> None:
+        """Count for the next scrape, by a plain number; on the event loop's thread alone."""
+        self._tallies[measure, labels] = self._tallies.get((measure, labels), 0) + by
 
     def observe(
         self, measure: Measure, value: float, *labels: str, span: Span = INVALID_SPAN
@@ -92,6 +97,9 @@ class Metrics:
     def refresh(self) -> None:
         for measure, look in self._looks.items():
             self.show(measure, look())
+        tallies, self._tallies = self._tallies, {}
+        for (measure, labels), by in tallies.items():
+            self.count(measure, *labels, by=by)
 
 
 def instruments(meter: Meter) -> Sink:

@@ -179,4 +179,6 @@ RESTRICTING = frozenset({
 value. Both engines look for damage in these; a column that no list, search or read shows for it
 is read as the strictest."""
 
-DERIVED = frozenset({"partitions", "index_rules", "terms", "purges", "remains"})
+DERIVED = frozenset(
+    {"partitions", "index_rules", "terms", "purges", "remains", "memory_stems", "database_state"}
+)

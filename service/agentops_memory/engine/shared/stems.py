@@ -4,13 +4,12 @@ import re
 import sqlite3
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 
 from ...memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ...recall.text.features import ALL, INDEXED, Features
 from ...recall.text.normalization import INDEX_FORMAT, unified
-from ...recall.text.query import STOPWORDS
+from ...recall.text.query import STOPWORDS, Remembered
 from ...recall.text.spelling import is_compared, similarity
 
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
@@ -37,8 +36,9 @@ class Stems:
     """What words are in the index, by a full-text table in memory; opened when first asked."""
 
     def __init__(self) -> None:
-        self._stems: dict[str, str] = {}
-        self._forms: dict[str, str] = {}
+        self.known = Remembered(self._stemmed, KNOWN)
+        self._forms = Remembered(self._found, KNOWN)
+        self.compared = Remembered(lambda words: compared(self, words), KNOWN)
         self._scratch: sqlite3.Connection | None = None
 
     def forms(self, words: Iterable[str]) -> dict[str, str]:
@@ -47,21 +47,20 @@ class Stems:
         That is the stem itself, or the shortest word found that has it; the empty
         string for a word that the index takes apart.
         """
-        wanted = dict.fromkeys(words)
-        if unknown := [word for word in wanted if word not in self._forms]:
-            self._forms |= self._found(unknown)
-        forms = {word: self._forms[word] for word in wanted}
-        _forget(self._forms)
-        return forms
+        return self._forms.of(words)
 
     def _found(self, words: Iterable[str]) -> dict[str, str]:
         stems = self.of(words)
-        again = self.of(filter(None, stems.values()))
+        forms = self.forms_of(filter(None, stems.values()))
+        return {word: forms.get(stem, "") for word, stem in stems.items()}
+
+    def forms_of(self, stems: Iterable[str]) -> dict[str, str]:
+        """The same for each of some stems."""
+        again = self.of(stems)
         # Stemming "nois" again gives "noi", and "noise" gives "nois".
         changing = {stem for stem, found in again.items() if stem != found}
         likely = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
-        forms = {stem: _form(stem, likely) if stem in changing else stem for stem in again}
-        return {word: forms.get(stem, "") for word, stem in stems.items()}
+        return {stem: _form(stem, likely) if stem in changing else stem for stem in again}
 
     def similarities(self, texts: Iterable[str]) -> list[float]:
         said = [frozenset(_WORD.findall(unified(text).casefold())) - STOPWORDS for text in texts]
@@ -70,16 +69,14 @@ class Stems:
         return [similarity(own, other) for other in others]
 
     def of_texts(self, texts: Sequence[str]) -> list[list[str]]:
-        if all(map(str.isascii, texts)):
-            words = [_PREPARED_WORD.findall(text) for text in texts]
-            with suppress(KeyError):
-                known = self._stems
-                return [[known[word] for word in said] for said in words]
-            stem_of = self.of(chain.from_iterable(words))
-            return [[stem_of[word] for word in said] for said in words]
         stems: list[list[str]] = [[] for _ in texts]
-        for place, token in self._tokens(list(texts)):
-            stems[place].append(token)
+        plain = {at: _PREPARED_WORD.findall(it) for at, it in enumerate(texts) if it.isascii()}
+        known = self.known.of(chain.from_iterable(plain.values()))
+        for at, words in plain.items():
+            stems[at] = [known[word] for word in words]
+        others = [at for at in range(len(texts)) if at not in plain]
+        for place, token in self._tokens([texts[at] for at in others]) if others else ():
+            stems[others[place]].append(token)
         return stems
 
     def close(self) -> None:
@@ -88,13 +85,7 @@ class Stems:
             self._scratch = None
 
     def of(self, words: Iterable[str]) -> dict[str, str]:
-        wanted, known = dict.fromkeys(words), self._stems
-        if unknown := [word for word in wanted if word not in known]:
-            known |= self._stemmed(unknown)
-        stems = {word: known[word] for word in wanted}
-        if len(known) > KNOWN:
-            _forget(known)
-        return stems
+        return self.known.of(words)
 
     def _tokens(self, texts: list[str]) -> list[tuple[int, str]]:
         if self._scratch is None:
@@ -107,9 +98,9 @@ class Stems:
         finally:
             self._scratch.execute("ROLLBACK")
 
-    def _stemmed(self, words: list[str]) -> dict[str, str]:
+    def _stemmed(self, words: Sequence[str]) -> dict[str, str]:
         tokens: dict[int, list[str]] = {}
-        for place, token in self._tokens(words):
+        for place, token in self._tokens(list(words)):
             tokens.setdefault(place, []).append(token or "")  # of a lone mark
         return {
             word: found[0] if len(found := tokens.get(place, [])) == 1 else ""
@@ -125,11 +116,6 @@ def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
     except sqlite3.OperationalError:  # FTS5 cuts after 32,768 bytes, also within a character
         rows = scratch.execute(asked.format("CAST(coalesce(term, '') AS BLOB)")).fetchall()
         return [(place, token.decode(errors="backslashreplace")) for place, token in rows]
-
-
-def _forget(remembered: dict[str, str]) -> None:
-    for forgotten in list(islice(remembered, max(len(remembered) - KNOWN, 0))):
-        del remembered[forgotten]
 
 
 def _form(stem: str, likely: Mapping[str, str]) -> str:

@@ -193,10 +193,10 @@ def _operation(
 
 
 async def _ok(_: Request) -> Response:
-    return _well()
+    return well()
 
 
-def _well() -> Response:
+def well() -> Response:
     return JSONResponse({"status": "ok"})
 
 
@@ -219,8 +219,8 @@ AS_USUAL: Told = {}
 
 WHILE_STARTING: Told = {
     # An upgrade may take long, and a probe of the original's chart must not end it half-way.
-    HEALTH: _well,
-    LIVE: _well,
+    HEALTH: well,
+    LIVE: well,
     STARTUP: partial(_refused, "The service is starting."),
     READY: partial(_unready, MIGRATIONS, _OPENING),
 }

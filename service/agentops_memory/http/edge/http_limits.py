@@ -9,6 +9,7 @@ one whose answer the application leaves incomplete.
 import asyncio
 import contextlib
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -22,7 +23,10 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from ...engine.callbacks import noop
 from .middleware import ALWAYS
+
+log = logging.getLogger(__name__)
 
 Headers = Sequence[tuple[bytes, bytes]]  # names in lower case
 
@@ -161,11 +165,20 @@ _LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the lin
 _ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
 
 
-class LimitedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 with bounds. What it refuses, it refuses in JSON."""
+Early = Callable[[bytes, Headers, bytes], bytes | None]
+"""The whole answer to a GET of a path and its query with these headers and a line with the date."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+
+class LimitedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 with bounds. What it refuses, it refuses in JSON.
+
+    `early` answers a request once its head is there, or leaves it to the application.
+    """
+
+    def __init__(self, *args: Any, early: Early = noop, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._early = early
+        self._is_answered_early = False
         self._wire: asyncio.Transport = None  # type: ignore[assignment]
         self._in_headers = False
         self._has_trailers = False
@@ -250,10 +263,36 @@ class LimitedProtocol(HttpToolsProtocol):
         self._framing.head_ended(self.headers)
         self._stop_waiting()
         self._unset_keepalive_if_required()
+        if self._answered_early():
+            return
         super().on_headers_complete()
         if self.expect_100_continue:
             # Answered early, the client may leave out the body or send it: nobody could tell.
             self.cycle.keep_alive = False
+
+    def _answered_early(self) -> bool:
+        """Whether the request is answered; only one that waits for no other, and goes on."""
+        if (
+            self.parser.get_method() != b"GET"
+            or self.parser.get_http_version() != "1.1"
+            or not self.parser.should_keep_alive()
+            or self.pipeline
+            or not (self.cycle is None or self.cycle.response_complete)
+            or self.flow.write_paused
+        ):
+            return False
+        date = b"%b: %b\r\n" % self.server_state.default_headers[0]
+        try:
+            answer = self._early(self.url, self.headers, date)
+        except Exception:  # else the parser would take it for a request that is none
+            log.exception("a request is answered the long way")
+            answer = None
+        if answer is None:
+            return False
+        self._is_answered_early = True
+        self.server_state.total_requests += 1
+        self.transport.write(answer)
+        return True
 
     def on_body(self, body: bytes) -> None:
         self._kept_bytes = 0
@@ -264,6 +303,9 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._framing.request_ended()
         self._kept_bytes = 0
+        if self._is_answered_early:
+            self._is_answered_early = False
+            return
         self.cycle.more_body = False
         if self.cycle.response_complete:
             self._stop_waiting()
@@ -314,7 +356,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._in_headers or (self.cycle is not None and self.cycle.more_body)
 
     def _is_idle(self) -> bool:
-        answered = self.cycle is not None and self.cycle.response_complete
+        answered = self.cycle is None or self.cycle.response_complete
         return answered and not self._is_receiving()
 
     def _is_answering(self) -> bool:

@@ -2,13 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 from itertools import chain
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...engine.callbacks import noop
 from ...errors import Denied, Unavailable
 from ...settings.parsing import PORTS, canonical_origin
 from ...settings.settings import Settings
@@ -33,6 +34,9 @@ ALWAYS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+
+
+Headers = Sequence[tuple[bytes, bytes]]
 
 
 def guarded(
@@ -168,6 +172,7 @@ class StartupGate:
     def __init__(self, protocols: Sequence[Protocol]) -> None:
         self._protocols = protocols
         self._application: ASGIApp | None = None
+        self._early: Callable[..., bytes | None] = noop
         self._probes: Told = WHILE_STARTING
         self._refusal = Unavailable("The service is starting; try again.")
         self._no_wait = asyncio.Event()  # set while requests are served or refused at once
@@ -185,9 +190,13 @@ class StartupGate:
         """Refuse requests until the service is open: an upgrade takes as long as it takes."""
         self._no_wait.set()
 
-    def open(self, application: ASGIApp) -> None:
+    def early(self, url: bytes, headers: Headers, date: bytes) -> bytes | None:
+        """The whole answer to a GET that the application needs not be asked for."""
+        return self._early(url, headers, date) if self._probes is AS_USUAL else None
+
+    def open(self, application: ASGIApp, early: Callable[..., bytes | None] = noop) -> None:
         """Serve the application from now on, also to the requests that have waited for it."""
-        self._application, self._probes = application, AS_USUAL
+        self._application, self._probes, self._early = application, AS_USUAL, early
         self._no_wait.set()
 
     def drain(self) -> None:

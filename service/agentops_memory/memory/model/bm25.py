@@ -32,6 +32,11 @@ class Totals:
         rows += PRIOR_MEMORIES
         return cls(rows, rows * PRIOR_WORDS)
 
+    @classmethod
+    def of(cls, rows: int, words: int) -> "Totals":
+        """Of so many rows of a group, with its prior."""
+        return cls(rows + PRIOR_MEMORIES, words + PRIOR_MEMORIES * PRIOR_WORDS)
+
     def idf(self, having: int) -> float:
         """What a stem is worth that so many of the rows have."""
         idf = log((self.rows - having + 0.5) / (having + 0.5))

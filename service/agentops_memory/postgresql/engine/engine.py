@@ -26,7 +26,7 @@ from ...memory.model.space import RowCounts
 from ...memory.sql.projects import ProjectTable
 from ...memory.sql.receipts import ReceiptTable
 from ...memory.sql.rows import instant, micros
-from ...recall.index_cache.cache import IndexCache
+from ...recall.inverted_index.cache import IndexCache
 from ...recall.text.features import ALL, Features
 from ...recall.text.ids import Uids
 from ...recall.text.instants import EPOCH

@@ -10,12 +10,11 @@ from ...engine.shared.tables import Tables
 from ...memory.model.access import Caller
 from ...memory.model.kinds import FIRST, NUMBERS, IndexGroup
 from ...memory.sql.memories import MemoryLists
-from ...recall.index_cache.writes import IndexWrites
 from ...recall.search.visibility import Visibility
 from ...recall.text.features import ALL, Features
 from ..base.connection import PostgresConnection
 from ..base.dialect import POSTGRESQL
-from ..words.cached import CachedAreas, IndexMemory
+from ..words.cached import IndexMemory, Written
 from ..words.index import Index
 from ..words.search import PostgresSearch
 from ..words.upkeep import Upkeep
@@ -69,9 +68,9 @@ class PostgresTransaction(Tables):
         self.flush()
         return self._search
 
-    def written(self) -> IndexWrites | None:
+    def written(self) -> dict[int, Written | None]:
         """What was written into the index, once it is committed."""
-        return self.index.written() if "index" in vars(self) else None
+        return self.index.written() if "index" in vars(self) else {}
 
     def flush(self) -> None:
         """Put into the index what waits: it is about to be read, or committed."""
@@ -91,7 +90,7 @@ class PostgresTransaction(Tables):
             features=self._features,
             stems=self._stems,
             begun=self._begun,
-            cached=CachedAreas(self._memory, self._begun, self._stems),
+            cached=self._memory,
         )
 
     def _groups_of_projects(self) -> list[int]:

@@ -21,7 +21,7 @@ from ...memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from ..base.connecting import COLLIDED, is_lost, require_usable, translated
 from ..base.connection import PostgresConnection
 from ..schema.migrate import all_up_to_date, brought_up_to_date, prepare, schema_of, tenants
-from ..words.cached import IndexMemory, load
+from ..words.cached import IndexMemory
 from .claims import Claims, Lock, WithinOneProject
 from .group_commit import PATIENCE, Change, in_savepoints
 from .transaction import PostgresTransaction
@@ -172,7 +172,7 @@ class Transactions:
 
     def close(self) -> None:
         for memory in self._memories.values():
-            memory.areas.close()
+            memory.close()
         self._connections.close()
 
     def read(self, caller: Caller, work: Callable[[PostgresTransaction], T]) -> T:
@@ -221,21 +221,19 @@ class Transactions:
                 made.append(tx)
                 return answer
 
-            with self._memory(schema).areas.writing() as hand_over:
-                with ours.pipelined():
-                    self._begin(ours, schema, "READ COMMITTED")
-                    claims = Claims(ours, schema)
-                    claims.lock(lock)
-                    outcomes: Sequence[Outcome | None] = (
-                        [Succeeded(make(changes[0]))]
-                        if is_single
-                        else in_savepoints(ours, [partial(make, it) for it in changes])
-                    )
-                    self._of_thread.may_be_done = True
-                    ours.execute("COMMIT")
-                for tx in made:
-                    if (writes := tx.written()) is not None:
-                        hand_over(writes)
+            with ours.pipelined():
+                self._begin(ours, schema, "READ COMMITTED")
+                claims = Claims(ours, schema)
+                claims.lock(lock)
+                outcomes: Sequence[Outcome | None] = (
+                    [Succeeded(make(changes[0]))]
+                    if is_single
+                    else in_savepoints(ours, [partial(make, it) for it in changes])
+                )
+                self._of_thread.may_be_done = True
+                ours.execute("COMMIT")
+            for tx in made:
+                self._memory(schema).hand_over(tx.written(), self._stems)
             self.on_damage(changes[0].caller, ours.damaged)  # all are of one tenant
             if made:
                 self._committed(len(made), time.monotonic() - began)
@@ -274,25 +272,25 @@ class Transactions:
     def is_wanting(self, tenant: TenantId) -> bool:
         """Whether prompts ask for an area that is not in memory."""
         memory = self._memories.get(schema_of(tenant))
-        return memory is not None and memory.areas.is_wanting
+        return memory is not None and memory.queue.is_due
 
     def load(self, tenant: TenantId) -> None:
         schema = schema_of(tenant)
-        areas = self._memory(schema).areas
-        with areas.loading() as wanted:
-            if wanted is None:
+        memory = self._memory(schema)
+        with memory.queue.next() as area:
+            if area is None:
                 return
             try:
                 with self._connections.one() as (connection, _), connection.transaction():
                     ours = PostgresConnection(connection)
                     ours.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                     self._set_up(ours, schema, LONGEST_LOAD)
-                    load(ours, areas, wanted, self._stems)
+                    memory.load(ours, area)
             except (psycopg.Error, Refusal) as error:
                 log.debug("an area is not held in memory: %s", error)
-                areas.refuse(wanted)
+                memory.queue.refuse(area)
             except BaseException:
-                areas.refuse(wanted)
+                memory.queue.refuse(area)
                 raise
 
     def _begin(self, connection: PostgresConnection, schema: str, isolation: str) -> None:

@@ -14,14 +14,14 @@ from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA, kind_of, place_of
 from ...memory.sql.liveness import indexed
 from ...memory.sql.rows import tag_tuple
 from ...memory.sql.table import Connection, Cursor, Table
-from ...recall.index_cache.rows import Row, row_number
-from ...recall.index_cache.writes import IndexWrites
 from ...recall.search.document import Borrowing, Document, Groups
+from ...recall.search.rows import Row, row_number
 from ...recall.text.columns import Columns, columns
 from ...recall.text.features import Features
 from ...recall.text.json_words import words_of
 from ...recall.text.normalization import NEIGHBOURS, plain_words
 from ..base.dialect import POSTGRESQL
+from .cached import Written
 from .terms import FIELDS, OWN, Counts, counted, stored_term
 
 MOST_TEXT = 100_000  # characters of contents whose words are put in together
@@ -202,13 +202,13 @@ class Index(Table):
     def mark_for_purge(self, memory: MemoryId) -> None:
         """Bytes leave when the database makes room (`VACUUM`), not when we say so."""
 
-    def written(self) -> IndexWrites:
-        """What was written, once it is committed."""
-        writes = IndexWrites(erased=self._erased)
+    def written(self) -> dict[int, Written | None]:
+        """What was written into each area, once it is committed; None for anything else."""
+        writes: dict[int, Written | None] = {}
         for area, (cursor, times) in self._versions.items():
             ((after,),) = cursor.fetchall()
-            writes.record(area, after - times, after, self._changes.get(area, ()))
-        return writes
+            writes[area] = Written(after - times, after, self._changes.get(area, ()))
+        return writes | dict.fromkeys(self._erased)
 
     @cached_property
     def rules(self) -> str:

@@ -10,15 +10,14 @@ from psycopg import errors
 
 from ...engine.shared.stems import Stems
 from ...errors import Damaged, TimedOut
-from ...memory.model.bm25 import Totals, frequency, scored
+from ...memory.model.bm25 import frequency, scored
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Scored, combined
 from ...memory.model.search import Field, Parts, TermScore, Tier
 from ...memory.sql.kinds import GLOBAL_AREA
 from ...memory.sql.memories import MemoryLists
 from ...memory.sql.table import Connection
-from ...recall.index_cache.lookup import Lookup
-from ...recall.index_cache.rows import area_of
+from ...recall.inverted_index.group import Lookup
 from ...recall.search.query import IndexQuery
 from ...recall.search.ranker import (
     ENDLESS,
@@ -26,11 +25,12 @@ from ...recall.search.ranker import (
     Found,
     Places,
     Ranker,
-    Remembered,
+    Sessions,
     Shown,
     sentences,
     term_score,
 )
+from ...recall.search.rows import area_of
 from ...recall.search.search import Search, Spelling
 from ...recall.search.visibility import Span, Visibility, VisibleRows
 from ...recall.text.features import Features
@@ -38,7 +38,7 @@ from ...recall.text.query import Query, Term
 from ...recall.text.spelling import MOST_WORDS
 from ..base.connection import PostgresConnection
 from ..base.dialect import POSTGRESQL
-from .cached import CachedAreas
+from .cached import IndexMemory, StoredWorth
 from .postings import BEYOND, Postings, StoredWords, Weights, in_areas
 from .terms import OWN, stored_term, unpacked
 
@@ -96,7 +96,7 @@ class Source:
         shown: Shown,
         features: Features,
         stems: Stems,
-        cached: CachedAreas,
+        cached: IndexMemory,
     ) -> None:
         self._postings = Postings(connection)
         self._shown = shown
@@ -110,7 +110,7 @@ class Source:
         self._postings.end = end
 
     @contextmanager
-    def found(self, query: IndexQuery) -> Iterator[tuple[Found, Remembered | None] | None]:
+    def found(self, query: IndexQuery) -> Iterator[tuple[Found, Sessions | None] | None]:
         """The words of a query in memory, if all of its areas are there as of this snapshot."""
         visible, terms = query.visible, query.terms
         if len(visible.spans) != 1 or visible.is_alone or any(term.starts for term in terms):
@@ -123,12 +123,16 @@ class Source:
         stem_of = {text: stored_term(stem) for text, stem in stem_of.items()}
         ((number, spans),) = visible.spans.items()
         weights = self._weights_of(number)
-
-        def weigh(words: Mapping[str, str]) -> tuple[Totals, Mapping[str, int]]:
-            return weights.totals, weights.having(words.values(), own=query.own)
-
         with self._cached.held(self._areas(number, spans), weights.versions) as areas:
-            yield None if areas is None else (Lookup(areas, stem_of, weigh, own=query.own), None)
+            if areas is None:
+                yield None
+                return
+            numbers = {
+                text: self._cached.vocabulary.numbers.get(it) for text, it in stem_of.items()
+            }
+            known = {it: stem_of[text] for text, it in numbers.items() if it is not None}
+            parts = StoredWorth(weights, known, self._cached).weights_of(areas, own=query.own)
+            yield Lookup(parts, numbers, own=query.own), None
 
     def best(self, query: IndexQuery) -> list[Scored]:
         stored = [
@@ -241,7 +245,7 @@ class PostgresSearch(Search):
         features: Features,
         stems: Stems,
         begun: float,
-        cached: CachedAreas,
+        cached: IndexMemory,
     ) -> None:
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any, Protocol
@@ -14,9 +14,9 @@ from ...memory.model.search import Field, TermScore, Tier
 from ...memory.sql.kinds import GLOBAL_AREA
 from ...memory.sql.liveness import indexed
 from ...memory.sql.table import Table
-from ..index_cache.rows import Row, row_number
 from ..text.query import Piece, Term
 from .query import ALL, IndexQuery
+from .rows import Row, row_number
 from .visibility import VisibleRows
 
 
@@ -70,15 +70,11 @@ class Found(Protocol):
         """What the pieces add where every one is, by area."""
 
 
-class Remembered(Protocol):
-    """What is known of memories from one request to the next."""
+class Sessions(Protocol):
+    """The sessions of memories, and the second memory after each in its session."""
 
-    def sessions(
-        self, ids: Sequence[MemoryId], find: Callable[..., Mapping[MemoryId, str | None]]
-    ) -> Mapping[MemoryId, str | None]: ...
-    def seconds(
-        self, ids: Sequence[MemoryId], find: Callable[..., Mapping[MemoryId, MemoryId | None]]
-    ) -> Mapping[MemoryId, MemoryId | None]: ...
+    def sessions(self, ids: Sequence[MemoryId], /) -> Mapping[MemoryId, object]: ...
+    def seconds(self, ids: Sequence[MemoryId], /) -> Mapping[MemoryId, MemoryId | None]: ...
 
 
 class Source(Protocol):
@@ -86,7 +82,7 @@ class Source(Protocol):
 
     def found(
         self, query: IndexQuery
-    ) -> AbstractContextManager[tuple[Found, Remembered | None] | None]:
+    ) -> AbstractContextManager[tuple[Found, Sessions | None] | None]:
         """The words of a query in memory; None where they cannot be told."""
 
     def best(self, query: IndexQuery) -> list[Scored]:
@@ -113,24 +109,22 @@ class Ranker:
         """The first of the best, with what tells who follows whom, and the others."""
         with self._source.found(query) as here:
             if here is None:
-                best, remembered = self._source.best(query), None
+                best, sessions = self._source.best(query), None
             else:
-                found, remembered = here
+                found, sessions = here
                 best = combined(sentences(query, found, self._shown), query.sentence_weights)
             best = best[: max(limit, query.gaining)]
             first, others = best[: query.gaining], best[query.gaining :]
-            return self._placed(first, remembered), others
+            return self._placed(first, sessions or self._shown), others
 
-    def _placed(self, best: Sequence[Scored], known: Remembered | None) -> list[Candidate]:
+    def _placed(self, best: Sequence[Scored], known: Sessions) -> list[Candidate]:
         """Some of the best with their sessions, and the second after those that share theirs."""
         if not best:
             return []
-        sessions_of, seconds_of = self._shown.sessions, self._shown.seconds
-        ids = [id_ for _, id_ in best]
-        sessions = known.sessions(ids, sessions_of) if known else sessions_of(ids)
+        sessions = known.sessions([id_ for _, id_ in best])
         counts = Counter(sessions.values())
         shared = [id_ for id_, it in sessions.items() if it is not None and counts[it] > 1]
-        second = known.seconds(shared, seconds_of) if known else seconds_of(shared)
+        second = known.seconds(shared)
         return [
             Candidate(score, id_, sessions[id_], second.get(id_))
             for score, id_ in best

@@ -13,11 +13,11 @@ from ...memory.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, follower
 from ...memory.model.search import Filter, Hit, Method, Parts, Tier
 from ...memory.model.space import GLOBAL_SCOPE
 from ...memory.sql.memories import MemoryLists
-from ..index_cache.rows import area_of
 from ..text.query import Corrections, Query, Sentence, Term
 from ..text.spelling import MOST_TERMS, is_one_edit
 from .query import IndexQuery
 from .ranker import Ranker
+from .rows import area_of
 from .visibility import Visibility, VisibleRows
 
 
@@ -53,8 +53,13 @@ class Spelling(ABC):
         ((_, spans),) = visible.spans.items()
         areas = [area_of(first) for first, _ in spans]
         forms = {word: it for word, it in compared(self._stems, words).items() if it}
+        return self._likely(forms, areas, visible) if forms else {}
+
+    def _likely(
+        self, forms: Mapping[str, str], areas: Sequence[int], visible: VisibleRows
+    ) -> Corrections:
         likely: dict[str, list[str]] = {}
-        for word, form, term in self._near(forms, areas, visible) if forms else ():
+        for word, form, term in self._near(forms, areas, visible):
             if is_one_edit(form, term):
                 likely.setdefault(word, []).append(term)
         return {word: self._frequent(likely[word], visible) for word in forms if word in likely}

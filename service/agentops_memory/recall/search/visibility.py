@@ -11,7 +11,7 @@ from ...memory.model.space import GLOBAL_SCOPE, Project
 from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA, project_or_this, require_place
 from ...memory.sql.liveness import Moment, expired, indexed
 from ...memory.sql.table import Connection, Dialect, FilteredTable
-from ..index_cache.rows import row_number, span_of
+from .rows import row_number, span_of
 
 Span = tuple[int, int]
 """The first and the last row number of a range."""

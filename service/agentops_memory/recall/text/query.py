@@ -1,16 +1,18 @@
 """The query parser: a prompt becomes terms, and never query syntax."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, lru_cache
 from itertools import chain, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from . import normalization as forms
 from .features import ALL, Feature, Features
 from .normalization import WITH_FORMS, base_form
+
+T = TypeVar("T")
 
 LENGTH_EXPONENT = -0.35  # of a sentence's number of terms
 QUESTION = 1.5  # times what another sentence weighs
@@ -63,7 +65,7 @@ MAX_PROMPT = 500  # code points; a prompt's intent is at its start
 MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
 MAX_JOINED = 8  # joined forms of one identifier
 SHORTEST_TYPO = 5  # letters of a word that may be misspelt
-CACHED, LONGEST_CACHED = 8192, 64  # chunks of text that are remembered, and their characters
+CACHED, LONGEST_CACHED = 16_384, 64  # chunks of text that are remembered, and their characters
 
 STOPWORDS = frozenset(
     """
@@ -126,6 +128,7 @@ class Query:
     sentences: tuple[Sentence, ...] = ()
     every: tuple[Piece, ...] = ()
     path: str | None = None
+    doubtful: tuple[str, ...] = ()  # words that may be misspelt, in order
     corrections: Corrections = field(default_factory=dict)
     features: Features = ALL
     timeout: timedelta = TIMEOUT
@@ -137,15 +140,6 @@ class Query:
     def terms(self) -> tuple[Term, ...]:
         """The terms of all sentences, each once."""
         return tuple(dict.fromkeys(term for it in self.sentences for term in it.terms))
-
-    @property
-    def doubtful(self) -> tuple[str, ...]:
-        """The words that may be misspelt, in order."""
-        return tuple(
-            piece.parts[0].text
-            for piece in self.every
-            if len(piece.parts) == 1 and not piece.joined and _is_long_word(piece.parts[0])
-        )
 
     def corrected(self, corrections: Corrections) -> "Query":
         """The query in which each of these words also matches by its corrections."""
@@ -166,19 +160,31 @@ def understood(prompt: str, features: Features = ALL, timeout: timedelta = TIMEO
     """The query of a prompt; any text is one, and one without words is false."""
     prompt = prompt[:MAX_PROMPT]
     found: list[Sentence] = []
-    every: dict[Piece, None] = {}
+    every: dict[Piece, str | None] = {}  # with the word that it is, if that may be misspelt
     room = MAX_TERMS
     for sentence in sentences(prompt, features):
-        fitting = list(_fitting(_significant(sentence, features), room))
-        if terms := tuple(dict.fromkeys(chain.from_iterable(it.terms for it in fitting))):
-            found.append(Sentence(terms, weight(sentence, len(terms), features)))
-            every.update(dict.fromkeys(it.piece for it in fitting))
+        terms: dict[Term, None] = {}
+        left = room
+        for piece, of_word, doubtful in _significant(sentence, features):
+            left -= len(of_word)
+            if left < 0:
+                break
+            every[piece] = doubtful
+            for term in of_word:
+                terms[term] = None
+        if terms:
+            found.append(Sentence(tuple(terms), weight(sentence, len(terms), features)))
             room -= len(terms)
     path = prompt.strip() if "/" in prompt else None
     if len(found) == 1:
         found = [Sentence(found[0].terms)]
     return Query(
-        sentences=tuple(found), every=tuple(every), path=path, features=features, timeout=timeout
+        sentences=tuple(found),
+        every=tuple(every),
+        path=path,
+        doubtful=tuple([it for it in every.values() if it]),
+        features=features,
+        timeout=timeout,
     )
 
 
@@ -190,43 +196,82 @@ def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parts))
 
 
+class Remembered(dict[str, T]):
+    """A value for each text, computed when it is first asked for.
+
+    At most twice so many are remembered. Of those that are forgotten none was asked for lately:
+    a cache that empties itself at once would make the next requests slow.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Sequence[str]], Mapping[str, T]],
+        most: int,
+        longest: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._compute = compute
+        self._most = most
+        self._longest = longest  # characters of a text that is remembered
+        self._before: dict[str, T] = {}
+
+    def __missing__(self, text: str) -> T:
+        value = self._before[text] if text in self._before else self._compute([text])[text]
+        if self._longest is None or len(text) <= self._longest:
+            self._put(text, value)
+        return value
+
+    def of(self, texts: Iterable[str]) -> dict[str, T]:
+        """The values of some texts, of which those that are new are computed together."""
+        found, before, new = {text: self.get(text) for text in texts}, self._before, []
+        for text, value in found.items():
+            if value is None:
+                if text in before:
+                    found[text] = before[text]
+                    self._put(text, before[text])
+                else:
+                    new.append(text)
+        if new:
+            for text, value in self._compute(new).items():
+                found[text] = value
+                self._put(text, value)
+        return found  # type: ignore[return-value]
+
+    def _put(self, text: str, value: T) -> None:
+        if len(self) >= self._most:
+            self._before = dict(self)
+            self.clear()
+        self[text] = value
+
+
 class _Word(NamedTuple):
     """A word of a text, as it is looked for."""
 
     piece: Piece
     terms: tuple[Term, ...]
+    doubtful: str | None = None  # the word, if it may be misspelt
+
+    @classmethod
+    def of(cls, piece: Piece) -> "_Word":
+        parts = piece.parts
+        is_doubtful = len(parts) == 1 and not piece.joined and _is_long_word(parts[0])
+        return cls(piece, piece.terms, parts[0].text if is_doubtful else None)
 
 
 _Words = tuple[tuple[str, _Word], ...]
 """Words, each after what stands in the text."""
 
 
-class _Lexicon(dict[str, _Words]):
+class _Lexicons:
     """The words of each chunk of text that has white space around it, and in none of them.
 
-    They are remembered, as some chunks make most of any prompt.
+    All of them, and those that are no stop words. Some chunks make most of any prompt.
     """
-
-    def __init__(self, read: Callable[[str], _Words]) -> None:
-        super().__init__()
-        self._read = read
-
-    def __missing__(self, chunk: str) -> _Words:
-        found = self._read(chunk)
-        if len(chunk) <= LONGEST_CACHED:
-            if len(self) >= CACHED:
-                self.clear()
-            self[chunk] = found
-        return found
-
-
-class _Lexicons:
-    """Those of every word, and of those that are no stop words."""
 
     def __init__(self, features: Features) -> None:
         self._features = features
-        self.every = _Lexicon(self._words)
-        self.significant = _Lexicon(self._significant)
+        self.every = Remembered(_of_each(self._words), CACHED, LONGEST_CACHED)
+        self.significant = Remembered(_of_each(self._significant), CACHED, LONGEST_CACHED)
 
     def _words(self, chunk: str) -> _Words:
         if chunk.isalpha() and chunk.isascii() and (chunk.islower() or chunk.istitle()):
@@ -236,14 +281,16 @@ class _Lexicons:
 
     def _word(self, kind: str, text: str) -> _Word:
         if kind == "word":  # most are
-            terms = (Term(_folded(text, self._features)),)
-            return _Word(Piece(terms), terms)
-        piece = _piece(kind, text, self._features)
-        return _Word(piece, piece.terms)
+            return _Word.of(Piece((Term(_folded(text, self._features)),)))
+        return _Word.of(_piece(kind, text, self._features))
 
     def _significant(self, chunk: str) -> _Words:
         found = ((text, _kept(word)) for text, word in self._words(chunk))
         return tuple((text, word) for text, word in found if word.terms)
+
+
+def _of_each(read: Callable[[str], _Words]) -> Callable[[Sequence[str]], dict[str, _Words]]:
+    return lambda chunks: {chunk: read(chunk) for chunk in chunks}
 
 
 _lexicons = cache(_Lexicons)
@@ -257,16 +304,7 @@ def _significant(sentence: str, features: Features) -> Collection[_Word]:
     return found or _found(sentence, lexicons.every, features)
 
 
-def _fitting(words_: Iterable[_Word], room: int) -> Iterator[_Word]:
-    """The first words whose terms fit the room."""
-    for word in words_:
-        room -= len(word.terms)
-        if room < 0:
-            return
-        yield word
-
-
-def _found(sentence: str, lexicon: _Lexicon, features: Features) -> Collection[_Word]:
+def _found(sentence: str, lexicon: Remembered[_Words], features: Features) -> Collection[_Word]:
     """The words of a sentence, each once."""
     spaced = forms.spaced(sentence) if Feature.PAIRS in features else forms.unified(sentence)
     of_chunks = map(lexicon.__getitem__, spaced.split())
@@ -280,7 +318,7 @@ def _kept(word: _Word) -> _Word:
     piece = word.piece._replace(
         parts=tuple(term for term in word.piece.parts if term.text not in STOPWORDS)
     )
-    return _Word(piece, piece.terms)
+    return _Word.of(piece)
 
 
 @lru_cache(CACHED)

@@ -5,7 +5,7 @@ import os
 import sqlite3
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,9 @@ import aiosqlite
 from ...engine.callbacks import noop
 from ...engine.shared.stems import Stems
 from ...errors import DamagedRow
+from ...memory.model.memory import MemoryId
+from ...memory.sql.kinds import UNINDEXED_AREA
+from ...recall.inverted_index.cache import Changes, NewMemory, Place, Token
 from ...recall.text.features import ALL, Features
 from .dialect import registered
 from .errors import decoded, primary_code
@@ -35,6 +38,42 @@ SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GEN
 
 Check = Callable[[], None]
 """Raises what a change, or a read, is refused with after all."""
+
+
+# What a transaction of this process changes, for the index that is held in memory. Triggers of the
+# writer's own connection note every change, whichever function makes it.
+
+NO_GROUP = -1  # of the global area, which is in every partition
+
+
+class Noted:
+    """The changes of one transaction, and rather more: what is rolled back stays noted."""
+
+    def __init__(self) -> None:
+        self._areas: dict[MemoryId, set[Place]] = {}  # by memory; 0 for a space
+        self._projects: set[str] = set()
+
+    def clear(self) -> None:
+        self._areas.clear()
+        self._projects.clear()
+
+    def note(self, partition: int | None, area: int, memory: int) -> None:
+        if area != UNINDEXED_AREA:
+            group = NO_GROUP if partition is None else partition
+            self._areas.setdefault(MemoryId(memory), set()).add((group, area))
+
+    def note_summary(self, project: bytes | None) -> None:
+        if project is not None:
+            self._projects.add(project.decode(errors="replace"))
+
+    def is_new(self, memory: MemoryId) -> None:
+        """All that was noted of the memory by now is that it was inserted."""
+        self._areas.pop(memory, None)
+
+    def changes(self, new: Iterable[NewMemory]) -> Changes:
+        """All of them, with the new memories."""
+        areas = set[Place]().union(*self._areas.values())
+        return Changes(areas=areas, new=list(new), projects=set(self._projects))
 
 
 class Connection(aiosqlite.Connection):
@@ -98,6 +137,11 @@ def connect(
 def known_stems(database: sqlite3.Connection) -> Stems:
     """What the words are in the index of a connection that was made by `connect`."""
     return cast(_Database, database).stems
+
+
+def noted_by(database: sqlite3.Connection) -> Noted:
+    """What a connection that was made by `connect` has noted of its transaction."""
+    return cast(_Database, database).noted
 
 
 def taken_damage(database: sqlite3.Connection) -> list[DamagedRow]:
@@ -180,6 +224,7 @@ class _Database(sqlite3.Connection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stems = Stems()
+        self.noted = Noted()
         self.damaged: list[DamagedRow] = []  # what reads have left out since it was last taken
 
     def close(self) -> None:
@@ -253,3 +298,74 @@ def _disown(database: sqlite3.Connection) -> None:
         if database.in_transaction:
             database.execute("ROLLBACK")
         database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+_TRIGGERS = """
+    CREATE TEMP TRIGGER note_insert AFTER INSERT ON main.memories BEGIN
+        SELECT note_change(partition, area, NEW.id) FROM spaces WHERE id = NEW.space_id;
+    END;
+    CREATE TEMP TRIGGER note_update
+    AFTER UPDATE OF space_id, session_id, key, type, title, content, tags, created_at, deleted_at
+    ON main.memories BEGIN
+        SELECT note_change(partition, area, NEW.id) FROM spaces
+         WHERE id IN (OLD.space_id, NEW.space_id);
+    END;
+    CREATE TEMP TRIGGER note_delete AFTER DELETE ON main.memories BEGIN
+        SELECT note_change(partition, area, OLD.id) FROM spaces WHERE id = OLD.space_id;
+    END;
+    CREATE TEMP TRIGGER note_lifecycle_insert AFTER INSERT ON main.lifecycles BEGIN
+        SELECT note_change(partition, area, NEW.memory_id) FROM spaces WHERE id = NEW.space_id;
+    END;
+    CREATE TEMP TRIGGER note_lifecycle_update
+    AFTER UPDATE OF space_id, held_key, expires_at, pinned_at, is_swept ON main.lifecycles BEGIN
+        SELECT note_change(partition, area, NEW.memory_id) FROM spaces
+         WHERE id IN (OLD.space_id, NEW.space_id);
+    END;
+    CREATE TEMP TRIGGER note_lifecycle_delete AFTER DELETE ON main.lifecycles BEGIN
+        SELECT note_change(partition, area, OLD.memory_id) FROM spaces WHERE id = OLD.space_id;
+    END;
+    CREATE TEMP TRIGGER note_supersession AFTER INSERT ON main.supersessions BEGIN
+        SELECT note_change(s.partition, s.area, m.id)
+          FROM memories m JOIN spaces s ON s.id = m.space_id
+         WHERE m.id = NEW.older_id;
+    END;
+    CREATE TEMP TRIGGER note_supersession_end AFTER DELETE ON main.supersessions BEGIN
+        SELECT note_change(s.partition, s.area, m.id)
+          FROM memories m JOIN spaces s ON s.id = m.space_id
+         WHERE m.id = OLD.older_id;
+    END;
+    CREATE TEMP TRIGGER note_space AFTER UPDATE OF project, scope, area, partition
+    ON main.spaces BEGIN
+        SELECT note_change(OLD.partition, OLD.area, 0), note_change(NEW.partition, NEW.area, 0);
+    END;
+    CREATE TEMP TRIGGER note_space_end AFTER DELETE ON main.spaces BEGIN
+        SELECT note_change(OLD.partition, OLD.area, 0);
+    END;
+    CREATE TEMP TRIGGER note_session AFTER INSERT ON main.sessions WHEN NEW.summary <> '' BEGIN
+        SELECT note_summary(CAST(NEW.project AS BLOB));
+    END;
+    CREATE TEMP TRIGGER note_session_update AFTER UPDATE OF project, started_at, summary
+    ON main.sessions BEGIN
+        SELECT note_summary(CAST(OLD.project AS BLOB)), note_summary(CAST(NEW.project AS BLOB));
+    END;
+    CREATE TEMP TRIGGER note_session_end AFTER DELETE ON main.sessions BEGIN
+        SELECT note_summary(CAST(OLD.project AS BLOB));
+    END;
+"""
+
+
+def note_changes(database: sqlite3.Connection, noted: Noted) -> None:
+    """Let a connection note from now on what it changes."""
+    database.create_function("note_change", 3, noted.note)
+    database.create_function("note_summary", 1, noted.note_summary)
+    database.executescript(_TRIGGERS)
+
+
+def token_of(database: sqlite3.Connection) -> Token:
+    """The token of the state that a transaction sees."""
+    row = database.execute("SELECT token FROM database_state").fetchone()
+    return int(row[0]) if row else 0
+
+
+def leave_token(database: sqlite3.Connection, token: Token) -> None:
+    database.execute("UPDATE database_state SET token = :token", {"token": token})

@@ -1,11 +1,12 @@
 """The engine: one writer, a few readers, and transactions as plain functions."""
 
+import asyncio
 import logging
 import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -23,15 +24,17 @@ from ...engine.callbacks import Progress, noop
 from ...engine.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
 from ...engine.sealing import Sealer
 from ...engine.shared.known_values import KnownValues, Value
-from ...errors import Damaged, DamagedRow, StartRefused, Unavailable
+from ...errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
 from ...memory.model.access import Caller
 from ...memory.model.erasure import ErasureId
-from ...memory.model.ranking import weights_of
+from ...memory.model.memory import MemoryId
 from ...memory.model.retention import USUAL, Retentions
 from ...memory.model.space import RowCounts
 from ...memory.sql.projects import ProjectTable
 from ...memory.sql.receipts import ReceiptTable
-from ...recall.index_cache.cache import CachedGroups, IndexCache
+from ...recall.held_reads import HeldReads
+from ...recall.inverted_index.cache import DatabaseIndex, IndexCache, Token
+from ...recall.inverted_index.entry import Entry
 from ...recall.text.features import ALL, Features
 from ...recall.text.ids import Uids
 from ..base.checks import is_readable
@@ -43,16 +46,19 @@ from ..base.connection import (
     in_snapshot,
     read_only,
     taken_damage,
+    token_of,
 )
 from ..base.copies import copies_of
 from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, is_damage, translated
-from ..fts.cached_index import load_wanted
+from ..fts.cached_index import index_in_memory, load_wanted
 from ..fts.documents import Pending
-from ..fts.partitions import Purge, versions_of
+from ..fts.index import STEMMED
+from ..fts.partitions import Purge
 from ..maintenance.scrub import FreeSpace
 from ..maintenance.values import damaged
 from ..schema.migrate import OnUpgrade, has_newest_format
 from ..schema.schema import tables
+from .held import held_reads
 from .opening import opened_file, run_in_thread, serving
 from .readers import Readers
 from .transaction import SqliteTransaction, Work
@@ -164,6 +170,7 @@ class SqliteMaintenance:
 
     async def tidy(self, caller: Caller) -> Tidied:
         """Count each partition's rows, rebuild those that are out of line, rebalance, merge."""
+        await self._store_stems(caller)
         drifts = await self.drifts(caller)
         drifted = tuple(number for number, drift in drifts.items() if drift)
         for number in drifted:
@@ -244,6 +251,16 @@ class SqliteMaintenance:
             moved += 1
         return moved
 
+    async def _store_stems(self, caller: Caller) -> None:
+        """Store the stems of memories that have none yet, so that they are loaded soon."""
+        after: int | None = 0
+        while after is not None:
+            find = partial(_missing_stems, after=after)
+            missing, after = await self._read(caller, find)
+            for start in range(0, len(missing), STEMMED):
+                some = missing[start : start + STEMMED]
+                await self._write(caller, partial(_store_stems, memories=some))
+
     async def _merge(self, caller: Caller, number: int) -> None:
         goes_on = await self._read(caller, lambda tx: tx.segments.are_many(number))
         while goes_on:
@@ -296,6 +313,18 @@ def _is_next_readable(tx: SqliteTransaction) -> bool:
     return not numbers or tx.partitions.is_readable(numbers[turn % len(numbers)])
 
 
+def _missing_stems(tx: SqliteTransaction, after: int) -> tuple[list[MemoryId], int | None]:
+    return tx.index.missing_stems(after)
+
+
+def _store_entries(tx: SqliteTransaction, token: Token, entries: Mapping[MemoryId, Entry]) -> None:
+    tx.index.store_entries(token, entries)
+
+
+def _store_stems(tx: SqliteTransaction, memories: Sequence[MemoryId]) -> None:
+    tx.index.store_stems(memories)
+
+
 def _purge(tx: SqliteTransaction, number: int, begun: Purge | None) -> Purge | None:
     return tx.purges.purge(number, begun)
 
@@ -338,7 +367,7 @@ SILENT = Listener()
 class SqliteEngine:
     """Transactions on one database file, of one tenant. Make one with `opened`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         writer: Writer,
         readers: Readers,
@@ -347,15 +376,18 @@ class SqliteEngine:
         clock: Callable[[], datetime],
         transactions: Callable[..., SqliteTransaction],
         *,
-        groups: CachedGroups,
+        index: DatabaseIndex,
+        held: HeldReads,
     ) -> None:
         self.damage = damage
+        self.held = held
         self._transaction = transactions
-        self._groups = groups
+        self._index = index
         self._writer = writer
         self._readers = readers
         self._free_space = free_space
         self._clock = clock
+        self._storing: asyncio.Task[None] | None = None
 
     @classmethod
     @asynccontextmanager
@@ -376,15 +408,13 @@ class SqliteEngine:
         Raises StartRefused when the file cannot be used as it is. A cancelled
         opening leaves at once; what it began on the file is undone by the next.
         """
-        groups = CachedGroups(index_cache or IndexCache(), weights_of(features))
+        index = index_in_memory(index_cache or IndexCache(), features)
         async with (
             opened_file(path, clock(), features, listener.upgrading) as (database, files),
             Readers.opened(
-                path, features, files.require_own_log, partial(load_wanted, groups=groups)
+                path, features, files.require_own_log, partial(load_wanted, index=index)
             ) as readers,
-            serving(
-                database, files, QUEUE, QUEUE_TIMEOUT, listener.committed, groups.writing
-            ) as writer,
+            serving(database, files, QUEUE, QUEUE_TIMEOUT, listener.committed, index) as writer,
         ):
             if not files.are_in_place():
                 raise StartRefused(f"{path} was replaced while it was opened.")
@@ -393,14 +423,18 @@ class SqliteEngine:
                 SqliteTransaction, quota=quota, retention=retention, uids=Uids(), sealer=sealer
             )
             try:
-                yield cls(writer, readers, free_space, damage, clock, transactions, groups=groups)
+                with held_reads(path, index, files) as held:
+                    yield cls(
+                        writer, readers, free_space, damage, clock, transactions,
+                        index=index, held=held,
+                    )  # fmt: skip
             finally:
-                groups.close()
+                index.close()
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def transaction(database: sqlite3.Connection) -> T:
             def worked() -> tuple[SqliteTransaction, T]:
-                tx = self._transaction(database, self._clock(), caller, groups=self._groups)
+                tx = self._transaction(database, self._clock(), caller, index=self._index)
                 return tx, decoding(database, partial(work, tx, *args, **kwargs))
 
             tx, answer = in_snapshot(database, READ_LIMIT, worked)
@@ -417,6 +451,8 @@ class SqliteEngine:
             finally:
                 self.damage.known.add(caller, taken_damage(database))
 
+        if self._index.computed and (self._storing is None or self._storing.done()):
+            self._storing = asyncio.create_task(self._store_computed(caller))
         try:
             return await self._readers.run(again)
         except (sqlite3.Error, DamagedRow):
@@ -438,6 +474,13 @@ class SqliteEngine:
 
         with self._translated(caller):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
+
+    async def _store_computed(self, caller: Caller) -> None:
+        """Store the stems that a reader had to find out, unless anything has changed since."""
+        computed, self._index.computed = self._index.computed, []
+        with suppress(Refusal, sqlite3.Error):  # they are found out again
+            for token, entries in computed:
+                await self.write(caller, partial(_store_entries, token=token, entries=entries))
 
     @property
     def waiting(self) -> int:
@@ -486,8 +529,7 @@ class SqliteEngine:
         """
         with self._translated(caller):
             is_done = await self._free_space.scrub()
-            versions = await self._readers.run(versions_of)
-            self._groups.keep(versions)  # nothing of what another process erased
+            self._index.keep(await self._readers.run(token_of))  # nothing that others erased
             return is_done
 
     @contextmanager

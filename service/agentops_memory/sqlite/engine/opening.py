@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.text.features import Features
-from ..base.connection import Connection, connection
+from ..base.connection import Connection, connection, note_changes, noted_by
 from ..base.open_files import OpenFiles, WriteAheadLog, file_in_use, opening, protect_log
 from ..schema.migrate import OnUpgrade, migrated
-from .writer import Around, OnCommit, Writer
+from .writer import OnCommit, Writer
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ async def opened_file(
             file = held.enter_context(file_in_use(path))
         async with connection(path, features) as database:
             files = await database.run(partial(OpenFiles.of, path, file))
+            await database.run(lambda it: note_changes(it, noted_by(it)))
             try:
                 yield database, files
             finally:
@@ -56,12 +58,12 @@ async def serving(
     places: int,
     wait: timedelta,
     on_commit: OnCommit,
-    around: Around,
+    index: DatabaseIndex,
 ) -> AsyncIterator[Writer]:
     """A writer at work. At the end it writes what it has accepted."""
     wal = WriteAheadLog(database, files)
     writer = Writer(
-        database, places, wait, wal.after_batch, on_commit, files.require_in_place, around=around
+        database, places, wait, wal.after_batch, on_commit, files.require_in_place, index=index
     )
     task = asyncio.create_task(writer.serve())
     try:

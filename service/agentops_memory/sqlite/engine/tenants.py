@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar
 from ...engine.maintenance import Condition
 from ...errors import Busy, NotFound, StartRefused, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, Caller, TenantId
+from ...recall.held_reads import HeldReads
 from ..base.open_files import file_id
 from .engine import SqliteEngine, SqliteMaintenance
 from .transaction import Work
@@ -174,6 +175,15 @@ class TenantsEngine:
     @property
     def maintenance(self) -> SqliteMaintenance:
         return SqliteMaintenance(self)
+
+    def held(self, tenant: TenantId) -> HeldReads | None:
+        """The reads of a tenant's database that memory answers, if it is open."""
+        if tenant == DEFAULT_TENANT:
+            return self._default.held
+        database = self._open.get(tenant)
+        if database is None or not self._is_in_place(tenant, database):
+            return None
+        return database.engine.held
 
     @property
     def waiting(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ...engine.shared.tables import Tables
 from ...memory.model.access import Caller
 from ...memory.sql.memories import MemoryLists
-from ...recall.index_cache.cache import CachedGroups
+from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.search.visibility import Visibility
 from ..base.dialect import SQLITE
 from ..base.errors import NeedsTransactionOfItsOwn
@@ -38,11 +38,11 @@ class SqliteTransaction(Tables):
         caller: Caller,
         *,
         batch: Pending | None = None,
-        groups: CachedGroups | None = None,
+        index: DatabaseIndex | None = None,
         **bound: Any,
     ) -> None:
         super().__init__(connection, now, caller, **bound)
-        self._groups = groups
+        self._in_memory = index
         self.is_alone = batch is None or batch.partitions.is_alone
         self._batch = batch
 
@@ -78,7 +78,7 @@ class SqliteTransaction(Tables):
             self._partitions.of_projects,
             self._partitions.is_made,
         )
-        return SqliteSearch(self._connection, lists, visibility, self._groups, self._begun)
+        return SqliteSearch(self._connection, lists, visibility, self._in_memory, self._begun)
 
     @property
     def partitions(self) -> Partitions:

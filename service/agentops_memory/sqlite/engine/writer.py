@@ -10,17 +10,18 @@ import asyncio
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
+from secrets import randbits
 from typing import Any, TypeVar, cast
 
 from ...engine.shared.outcomes import Failed, Outcome, Succeeded, outcome_of, settle
 from ...errors import Busy, Refusal, Unavailable
-from ...recall.index_cache.writes import IndexWrites
-from ..base.connection import Check, Connection, carried, change
+from ...recall.inverted_index.cache import DatabaseIndex
+from ..base.connection import Check, Connection, carried, change, leave_token, noted_by, token_of
 from ..base.errors import RunAgain
 from ..fts.documents import BULK, Pending
 from ..fts.partitions import Partitions
@@ -34,13 +35,6 @@ LONG = 0.004  # seconds of these; a loop that takes as long renders, and a chang
 
 OnCommit = Callable[[int, float], None]
 """Told of each commit: how many changes, and the seconds that they took."""
-
-
-Around = Callable[[], AbstractContextManager[Callable[[IndexWrites], None]]]
-"""A context of each transaction, from before its begin until after its commit.
-
-It is told what is written into the index.
-"""
 
 
 Change = Callable[[sqlite3.Connection, Pending], T]
@@ -63,9 +57,9 @@ class Writer:
         on_commit: OnCommit,
         check: Check,
         *,
-        around: "Around",
+        index: DatabaseIndex,
     ) -> None:
-        self._around = around
+        self._index = index
         self._connection = connection
         self._places = asyncio.Semaphore(places)
         self._timeout = timeout.total_seconds()
@@ -136,8 +130,9 @@ class Writer:
         batch = list(islice(self._queue, MEMBERS))
         try:
             for it in await self._undecided(batch):
-                run = partial(alone, it.work, it.deadline, self._check, self._around)
+                run = partial(alone, it.work, it.deadline, self._check, self._index)
                 began, outcome = time.monotonic(), await self._connection.run(run)
+                self._index.apply_commits()
                 self._notify([outcome], began)
                 self._settle(it, outcome)
         except Exception as error:  # noqa: BLE001 - else all that come later would wait for ever
@@ -147,8 +142,9 @@ class Writer:
         if len(batch) == 1:
             return batch
         works = [it.work for it in batch]
-        run = partial(together, works, batch[0].deadline, self._check, self._around)
+        run = partial(together, works, batch[0].deadline, self._check, self._index)
         began, results = time.monotonic(), await self._connection.run(run)
+        self._index.apply_commits()
         self._notify(results, began)
         outcomes = list(zip(batch, results, strict=False))
         for it, outcome in outcomes:
@@ -191,15 +187,15 @@ def alone(
     work: Change[object],
     deadline: float,
     check: Check,
-    around: Around,
+    index: DatabaseIndex,
     database: sqlite3.Connection,
 ) -> Outcome:
     def run() -> object:
-        with around() as note, change(database, deadline, check):
+        with handed_over(database, index) as note, change(database, deadline, check):
             batch = Pending(database, Partitions(database, is_alone=True))
             answer = work(database, batch)
             batch.flush()
-            note(batch.writes)
+            note(batch)
             return answer
 
     outcome = outcome_of(run)
@@ -210,7 +206,7 @@ def together(
     works: Sequence[Change[object]],
     deadline: float,
     check: Check,
-    around: Around,
+    index: DatabaseIndex,
     database: sqlite3.Connection,
 ) -> list[Outcome | None]:
     """What came of the first of these, in order: one at least, and all that had time to begin.
@@ -219,7 +215,7 @@ def together(
     """
     outcomes: list[Outcome | None] = []
     try:
-        with around() as note, change(database, deadline, check):
+        with handed_over(database, index) as note, change(database, deadline, check):
             end = time.monotonic() + LONGEST.total_seconds()
             batch = Pending(database, Partitions(database, is_alone=False), BULK)
             for work in works:
@@ -227,12 +223,30 @@ def together(
                 if time.monotonic() > end:
                     break
             batch.flush()
-            note(batch.writes)
+            note(batch)
     except _TransactionEnded as ended:
         return [*([None] * len(outcomes)), ended.outcome]
     except (sqlite3.Error, RunAgain):  # of BEGIN, the index or COMMIT: alone, each meets it or not
         return [None] * len(outcomes or works)
     return outcomes
+
+
+@contextmanager
+def handed_over(
+    database: sqlite3.Connection, index: DatabaseIndex
+) -> Iterator[Callable[[Pending], None]]:
+    """Inside, a transaction is made and committed; what it changed is handed over then."""
+    token, before = randbits(63), database.total_changes
+    noted_by(database).clear()
+    with index.writing(token) as tell:
+
+        def note(batch: Pending) -> None:
+            if database.total_changes != before:
+                found = token_of(database)
+                leave_token(database, token)
+                tell(found, batch.changes())
+
+        yield note
 
 
 class _TransactionEnded(Exception):

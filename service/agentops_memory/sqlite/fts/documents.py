@@ -5,21 +5,24 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from ...engine.shared.stems import compared
+from ...engine.shared.stems import Stems, compared
 from ...errors import Unavailable
 from ...memory.model.erasure import MAX_STEP
 from ...memory.model.kinds import FIRST
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA
 from ...memory.sql.liveness import indexed
-from ...recall.index_cache.rows import row_number, span_of
-from ...recall.index_cache.writes import IndexWrites
+from ...memory.sql.rows import micros, optional_micros
+from ...recall.inverted_index.area import Row as IndexedMemory
+from ...recall.inverted_index.cache import Changes, NewMemory
+from ...recall.inverted_index.entry import Entry
 from ...recall.search.document import Borrowing, Document
+from ...recall.search.rows import row_number, span_of
 from ...recall.text.columns import Columns, columns
 from ...recall.text.features import Feature, Features
 from ...recall.text.json_words import words_of
 from ...recall.text.normalization import NEIGHBOURS, plain_words
-from ..base.connection import known_stems
+from ..base.connection import NO_GROUP, known_stems, noted_by
 from ..base.dialect import SqliteTable
 from ..base.errors import decoded
 from .partitions import OWN_COLUMNS, Partitions, table
@@ -32,6 +35,7 @@ AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
 TERMS = """SELECT DISTINCT area, length(value), value
              FROM memory_text, json_each(forms(title || char(10) || content || char(10) || tags))"""
 
+MOST_NEW = 256 * 1024  # characters of a transaction, which an import may write more in
 KNOWN = 2000  # words of an area whose terms a transaction remembers to be there
 
 _NONE: frozenset[str] = frozenset()
@@ -45,7 +49,6 @@ class Documents(SqliteTable, Borrowing):
     def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
         super().__init__(connection)
         self._partitions = partitions
-        self.writes = IndexWrites()
 
     def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
         documents = {}
@@ -78,7 +81,16 @@ class Documents(SqliteTable, Borrowing):
                     VALUES (?, ?, ?, ?, ?)""",
                 rows,
             )
-            self._note(number, rows, sign=1)
+
+    def store_stems(self, documents: Mapping[MemoryId, Document]) -> None:
+        """Store the stems of documents, as they are loaded into memory."""
+        self.store(entries_of(known_stems(self._connection), documents))
+
+    def store(self, entries: Mapping[MemoryId, Entry]) -> None:
+        self._connection.executemany(
+            "REPLACE INTO memory_stems (memory_id, stems) VALUES (?, ?)",
+            [(id_, it.stored) for id_, it in entries.items()],
+        )
 
     def delete(self, documents: Mapping[MemoryId, Document]) -> None:
         for number, rows in self._by_partition(documents):
@@ -88,11 +100,9 @@ class Documents(SqliteTable, Borrowing):
                     VALUES ('delete', ?, ?, ?, ?, ?)""",
                 rows,
             )
-            self._note(number, rows, sign=-1)
-
-    def _note(self, number: int, rows: Sequence[Row], *, sign: int) -> None:
-        version = self._partitions.new_version(number)
-        self.writes.note(number, version, ((row, Columns(*said)) for row, *said in rows), sign)
+        self._connection.executemany(
+            "DELETE FROM memory_stems WHERE memory_id = ?", [(it,) for it in documents]
+        )
 
     def _by_partition(
         self, documents: Mapping[MemoryId, Document]
@@ -105,6 +115,15 @@ class Documents(SqliteTable, Borrowing):
                 rows.setdefault(number, []).append(row)
         for number in sorted(rows):
             yield number, sorted(rows[number])
+
+
+def entries_of(stems: Stems, documents: Mapping[MemoryId, Document]) -> dict[MemoryId, Entry]:
+    """The stems of some documents, which are looked for together."""
+    texts = [
+        text for it in documents.values() for text in (it.title, it.content, it.context, it.tags)
+    ]
+    said = stems.of_texts(texts)
+    return {id_: Entry.of_fields(said[4 * at : 4 * at + 4]) for at, id_ in enumerate(documents)}
 
 
 class Terms(SqliteTable):
@@ -215,7 +234,8 @@ class Terms(SqliteTable):
 BULK = 1000  # memories that enter the index together
 
 Waiting = dict[MemoryId, Document]
-Mark = tuple[Waiting, IndexWrites]
+New = dict[MemoryId, NewMemory]
+Mark = tuple[Waiting, New]
 
 
 class Pending(SqliteTable):
@@ -230,6 +250,8 @@ class Pending(SqliteTable):
         self.documents = Documents(connection, partitions)
         self.terms = Terms(connection, partitions)
         self._waiting: Waiting = {}
+        self._new: New = {}  # memories of the transaction
+        self._new_size = 0  # characters of them
         self._size = 0
         self._contents: dict[tuple[int, str | None], list[str]] = {}  # the newest of a session
         self._features: Features | None = None  # not known yet
@@ -242,6 +264,7 @@ class Pending(SqliteTable):
         content = words_of(text.content) if memory.space.traits.is_json else text.content
         prepared = columns(text.title, content, text.tags, before, features)
         self._waiting[memory.id] = Document(area, *prepared)
+        self._note_new(memory, space, area, prepared)
         self._size += len(text.content)
         if (known := self._contents.get((space, memory.session))) is not None:
             known[:] = [*known[1 - NEIGHBOURS :], text.content]
@@ -257,17 +280,34 @@ class Pending(SqliteTable):
             self.terms.add(waiting.values())
         return bool(waiting)
 
-    @property
-    def writes(self) -> IndexWrites:
-        return self.documents.writes
+    def changes(self) -> Changes:
+        """What the transaction changed, once nothing waits."""
+        return noted_by(self._connection).changes(self._new.values())
+
+    def _note_new(self, memory: Memory, space: int, area: int, said: Columns) -> None:
+        self._new_size += sum(map(len, said))
+        if self._new_size > MOST_NEW:  # whose projects are read again
+            noted = noted_by(self._connection)
+            for (partition, of_area), row, _ in self._new.values():
+                noted.note(partition, of_area, row.id)
+            self._new.clear()
+            return
+        noted_by(self._connection).is_new(memory.id)
+        number = NO_GROUP if area == GLOBAL_AREA else self.partitions.of_area(area)[0]
+        ends = optional_micros(memory.lifecycle.expires_at)
+        pinned_at = optional_micros(memory.lifecycle.pinned_at)
+        row = IndexedMemory(
+            memory.id, space, memory.session, micros(memory.created_at), ends, pinned_at
+        )
+        self._new[memory.id] = NewMemory((number, area), row, said)
 
     def mark(self) -> Mark:
-        """What waits and was written by now, to go back to."""
-        return dict(self._waiting), self.writes.copy()
+        """What waits and is new by now, to go back to."""
+        return dict(self._waiting), dict(self._new)
 
     def go_back(self, mark: Mark) -> None:
         """Forget what a change did that is undone; what it put in of others waits again."""
-        waiting, self.documents.writes = mark
+        waiting, self._new = mark
         self._waiting = waiting
         self._size = sum(len(it.content) for it in waiting.values())
         self._contents.clear()

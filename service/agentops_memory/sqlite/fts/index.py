@@ -2,18 +2,24 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ...memory.model.kinds import TRAITS, IndexGroup, group_of
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.model.space import GLOBAL_SCOPE, Space
 from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA, kind_of, place_of
-from ...recall.index_cache.rows import AREA
+from ...memory.sql.liveness import undeleted
+from ...recall.inverted_index.cache import Token
+from ...recall.inverted_index.entry import Entry
+from ...recall.search.rows import AREA
+from ..base.connection import known_stems, noted_by, token_of
 from ..base.dialect import SqliteTable
-from .documents import BULK, Pending, Terms
+from .documents import AREAS, BULK, Pending, Terms, entries_of
 from .partitions import Partitions, table
 
+LOOKED = 2_000  # memories whose stems are looked for together
+STEMMED = 20  # memories whose stems are found while other changes wait
 MOVED = 200  # memories that are moved, or taken out, together
 
 
@@ -96,9 +102,6 @@ class Index(SqliteTable):
         yield
         for _, documents in self._documents.by_area(memories, MOVED):
             self._documents.insert(documents)
-        for number in self._partitions.all():  # others moved to other spaces, and kept their words
-            self._partitions.new_version(number)
-            self._pending.writes.erased.add(number)
 
     def merge_area(self, area: int, partition: int, into: int) -> None:
         """Let the terms of an area be another's, whose memories its own are by now."""
@@ -118,13 +121,60 @@ class Index(SqliteTable):
     def is_exact(self, partition: int) -> bool:
         """Whether it holds just what the memories say, word for word. Asked in a write."""
         self.flush()
-        return self._partitions.is_exact(partition) and self._terms.are_exact(partition)
+        return (
+            self._partitions.is_exact(partition)
+            and self._terms.are_exact(partition)
+            and self._are_stems_exact(partition)
+        )
+
+    def _are_stems_exact(self, partition: int) -> bool:
+        """Whether the stems that are stored are those of the texts."""
+        stored: dict[MemoryId, bytes] = dict(
+            self._execute(
+                f"""SELECT m.id, CAST(t.stems AS BLOB)
+                      FROM spaces s
+                      JOIN memories m ON m.space_id = s.id
+                      JOIN memory_stems t ON t.memory_id = m.id
+                     WHERE s.area IN ({AREAS})""",
+                partition=partition,
+            ).fetchall()
+        )
+        entries = entries_of(known_stems(self._connection), self._documents.of(stored))
+        found = {id_: Entry.loaded_bytes(it) for id_, it in stored.items()}
+        return found.keys() == entries.keys() and all(
+            found[id_] is not None and found[id_] == it.counts for id_, it in entries.items()
+        )
 
     def rebuild(self, partition: int) -> None:
         self._pending.require_own_rules()
         self.flush()
         self._partitions.rebuild(partition)
         self._terms.rebuild(partition)
+        self._forget_stems(partition)
+
+    def missing_stems(self, after: int) -> tuple[list[MemoryId], int | None]:
+        """Memories without stored stems among some after an id, and after which to go on."""
+        rows = self._execute(
+            f"""SELECT m.id, t.memory_id IS NULL AND {undeleted("m")}
+                  FROM memories m
+                  LEFT JOIN memory_stems t ON t.memory_id = m.id
+                 WHERE m.id > :after
+              ORDER BY m.id
+                 LIMIT {LOOKED}""",
+            after=after,
+        ).fetchall()
+        missing = [MemoryId(id_) for id_, is_missing in rows if is_missing]
+        return missing, rows[-1][0] if rows else None
+
+    def store_entries(self, token: Token, entries: Mapping[MemoryId, Entry]) -> None:
+        """Store the stems of memories, unless anything has changed since a token."""
+        if token_of(self._connection) == token:
+            self._documents.store(entries)
+
+    def store_stems(self, memories: Sequence[MemoryId]) -> None:
+        """Store the stems of memories, as they are loaded into memory."""
+        self._pending.require_own_rules()
+        self._documents.store_stems(self._documents.of(memories))
 
     def refill(self, memories: Sequence[MemoryId]) -> None:
         """Rebuild the partitions of memories whose words are others than were put in."""
@@ -136,6 +186,7 @@ class Index(SqliteTable):
         self._pending.require_own_rules()
         self.flush()
         self._partitions.recreate(partition)
+        self._forget_stems(partition)
 
     def mark_for_purge(self, memory: MemoryId) -> None:
         row = self._execute(
@@ -160,6 +211,7 @@ class Index(SqliteTable):
     def recreate_all(self) -> None:
         self.flush()
         self._partitions.drop_all()
+        self._execute("DELETE FROM memory_stems")  # which are by the rules of before
         self._execute("UPDATE spaces SET partition = NULL")
         self._place_all()
         self._partitions.make_all()
@@ -180,7 +232,25 @@ class Index(SqliteTable):
                 self._partitions.rebuild(number)
             else:  # its table may be there, as a damaged file leaves it
                 self._partitions.recreate(number)
+            self._forget_stems(number)
         self._terms.rebuild_all()
+
+    def _forget_stems(self, partition: int) -> None:
+        """Let stems be stored anew of what a partition holds: its words may be others now."""
+        areas = self._execute(
+            f"SELECT DISTINCT partition, area FROM spaces WHERE area IN ({AREAS})",
+            partition=partition,
+        ).fetchall()
+        for number, area in areas:
+            noted_by(self._connection).note(number, area, 0)
+        self._execute(
+            f"""DELETE FROM memory_stems
+                 WHERE memory_id IN (SELECT m.id
+                                       FROM spaces s
+                                       JOIN memories m ON m.space_id = s.id
+                                      WHERE s.area IN ({AREAS}))""",
+            partition=partition,
+        )
 
     def _place_all(self) -> None:
         areas = self._execute(
@@ -210,12 +280,9 @@ class Index(SqliteTable):
                 SELECT {rows}""",
             area=area,
         )
-        for number in (source, target):
-            self._partitions.new_version(number)
 
     def _mark_for_purge(self, numbers: Collection[int]) -> None:
         self._partitions.mark_for_purge(numbers)
-        self._pending.writes.erased.update(numbers)
 
     def _next_area(self) -> int:
         return self._number(

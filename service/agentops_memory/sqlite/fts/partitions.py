@@ -14,8 +14,8 @@ from ...memory.sql.kinds import (
     project_or_this,
     require_place,
 )
-from ...recall.index_cache.rows import AREA
 from ...recall.search.document import Groups
+from ...recall.search.rows import AREA
 from ...recall.search.visibility import PRIOR
 from ..base.checks import drop_statements, is_readable
 from ..base.dialect import SqliteTable
@@ -38,10 +38,6 @@ def text_of(number: int) -> str:
 
 # How many segments of a level are merged when a sweep asks for it, and at once by a save.
 MERGES = {"usermerge": 2, "crisismerge": 6}
-
-
-def versions_of(database: sqlite3.Connection) -> dict[int, int]:
-    return dict(database.execute("SELECT number, version FROM partitions").fetchall())
 
 
 class Partitions(SqliteTable, Groups):
@@ -116,13 +112,6 @@ class Partitions(SqliteTable, Groups):
     def rebuild(self, number: int) -> None:
         name = table(number)
         self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
-        self.new_version(number)
-
-    def new_version(self, number: int) -> int:
-        return self._number(
-            "UPDATE partitions SET version = version + 1 WHERE number = :number RETURNING version",
-            number=number,
-        )
 
     def is_readable(self, number: int) -> bool:
         return all(is_readable(self._connection, name) for name in stored_of(number))
@@ -238,10 +227,7 @@ class Partitions(SqliteTable, Groups):
         name = table(number)
         for option, segments in MERGES.items():
             self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('{option}', {segments})")
-        # Another version than any before, which another process may know.
-        self._execute(
-            "INSERT INTO partitions (number, version) VALUES (:number, random() / 2)", number=number
-        )
+        self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
         self.rebuild(number)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Scored
 from ...memory.model.search import Tier
-from ...recall.index_cache.rows import ID
 from ...recall.search.query import IndexQuery
+from ...recall.search.rows import ID
 from ...recall.search.visibility import VisibleRows
 from ...recall.text.query import Piece, Term
 from ..base.dialect import SqliteTable

@@ -23,10 +23,9 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import NAMED, SAID, Scored, combined
 from ...memory.model.search import Parts, TermScore, Tier
 from ...memory.sql.memories import MemoryLists
-from ...recall.index_cache.cache import CachedGroups
-from ...recall.index_cache.group import Group
-from ...recall.index_cache.lookup import Lookup
-from ...recall.index_cache.rows import memory_of
+from ...recall.inverted_index.cache import DatabaseIndex
+from ...recall.inverted_index.group import Lookup
+from ...recall.inverted_index.ranking import Ranking
 from ...recall.search.query import ALL, IndexQuery
 from ...recall.search.ranker import (
     ENDLESS,
@@ -37,9 +36,10 @@ from ...recall.search.ranker import (
     term_score,
     without_hidden,
 )
+from ...recall.search.rows import memory_of
 from ...recall.search.search import Search, Spelling
 from ...recall.search.visibility import Visibility, VisibleRows
-from ...recall.text.query import Piece, Query, Term
+from ...recall.text.query import Corrections, Piece, Query, Term
 from ...recall.text.spelling import MOST_WORDS
 from ..base.connection import READ_LIMIT, interrupt_at, known_stems
 from ..base.dialect import SQLITE, SqliteTable
@@ -246,28 +246,25 @@ class SqliteSpelling(Spelling):
         self._connection = connection
         self._cached = cached
 
-    def _known(
+    def _likely(
         self, forms: Mapping[str, str], areas: Sequence[int], visible: VisibleRows
-    ) -> Collection[str]:
-        known = self._cached.known(visible, forms)
-        if known is not None:
-            return known
-        ((found,),) = self._connection.execute(
-            """SELECT json_group_array(key)
-                 FROM json_each(:forms) word
-                WHERE EXISTS (SELECT 1
-                                FROM terms
-                               WHERE area IN (SELECT value FROM json_each(:areas))
-                                     AND length = length(word.value) AND term = word.value)""",
-            {"forms": json.dumps(forms), "areas": json.dumps(areas)},
-        )
-        return frozenset(json.loads(found))
+    ) -> Corrections:
+        with self._cached.of(visible) as found:
+            if found is not None:
+                stem_of = self._stems.of(forms)
+                words = [(word, stem_of[word], form) for word, form in forms.items()]
+                group, parts = found
+                return Ranking(parts, group.vocabulary).corrections(words)
+        return super()._likely(forms, areas, visible)
 
     def _near(
-        self, forms: Mapping[str, str], areas: Sequence[int], visible: VisibleRows
+        self,
+        forms: Mapping[str, str],
+        areas: Sequence[int],
+        visible: VisibleRows,  # noqa: ARG002
     ) -> list[tuple[str, str, str]]:
         """The rows come as one: row by row, searches side by side hold each other up more."""
-        known = self._known(forms, areas, visible)
+        known = self._known(forms, areas)
         unknown = dict(islice((it for it in forms.items() if it[0] not in known), MOST_WORDS))
         if not unknown:
             return []
@@ -294,6 +291,18 @@ class SqliteSpelling(Spelling):
         near: list[tuple[str, str, str]] = json.loads(rows)
         return near
 
+    def _known(self, forms: Mapping[str, str], areas: Sequence[int]) -> Collection[str]:
+        ((found,),) = self._connection.execute(
+            """SELECT json_group_array(key)
+                 FROM json_each(:forms) word
+                WHERE EXISTS (SELECT 1
+                                FROM terms
+                               WHERE area IN (SELECT value FROM json_each(:areas))
+                                     AND length = length(word.value) AND term = word.value)""",
+            {"forms": json.dumps(forms), "areas": json.dumps(areas)},
+        )
+        return frozenset(json.loads(found))
+
     def _count(self, term: str, visible: VisibleRows) -> int:
         ((number, spans),) = visible.spans.items()
         name, match = table(number), in_columns(OWN_COLUMNS, f'"{term}"')
@@ -318,14 +327,14 @@ class SqliteSearch(Search):
         connection: sqlite3.Connection,
         memories: MemoryLists,
         visibility: Visibility,
-        groups: CachedGroups | None,
+        index: DatabaseIndex | None,
         begun: float,
     ) -> None:
         self.met_damage = False  # where something else could stand in
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
         self._scores = Scores(connection)
-        cached, shown = CachedIndex(connection, groups, begun), Shown(connection, SQLITE)
+        cached, shown = CachedIndex(connection, index), Shown(connection, SQLITE)
         super().__init__(
             memories,
             visibility,
@@ -371,14 +380,20 @@ class _Words:
         self._shown = shown
 
     @contextmanager
-    def found(self, query: IndexQuery) -> Iterator[tuple[Lookup, Group] | None]:
+    def found(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
         terms = query.terms
-        if query.visible.is_alone or any(term.starts for term in terms):
+        stem_of = self._stems.of([term.text for term in terms])
+        if not all(stem_of.values()) or any(term.starts for term in terms):
             yield None
             return
-        stem_of = self._stems.of([term.text for term in terms])
-        with self._cached.of(query.visible, stem_of, own=query.own) as found:
-            yield found
+        with self._cached.of(query.visible) as found:
+            if found is None:
+                yield None
+                return
+            group, parts = found
+            stems = {text: group.vocabulary.numbers.get(it) for text, it in stem_of.items()}
+            lookup = Lookup(parts, stems, own=query.own)
+            yield lookup, lookup
 
     def best(self, query: IndexQuery) -> list[Scored]:
         weights = query.sentence_weights

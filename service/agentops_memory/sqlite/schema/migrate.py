@@ -17,7 +17,7 @@ from ...engine.callbacks import noop
 from ...engine.shared.stems import rules
 from ...errors import StartRefused, Unavailable
 from ...operations.files.atomic import drafts, private_file
-from ...recall.index_cache.rows import MOST_IDS
+from ...recall.search.rows import MOST_IDS
 from ...recall.text.features import ALL, Features
 from ..base.checks import log_size, open_read_only
 from ..base.connection import APPLICATION_ID, connect, use_wal

@@ -1,0 +1,213 @@
+"""The memories of a project in memory: where each stem stands, and what tells them apart."""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain
+from typing import NamedTuple
+
+from ...memory.model.memory import MemoryId
+from .entry import Entry
+from .vocabulary import Vocabulary
+
+MOST_ADDED = 0.25  # of an area's postings, that may lie beside the flat ones
+LEAST_ADDED = 2_000  # postings that are not worth storing flat again
+CODE_BITS = 24
+_CODE = (1 << CODE_BITS) - 1
+
+# Bytes of memory, about.
+MEMORY_BYTES, POSTING_BYTES, STEM_BYTES, ADDED_BYTES, LINE_BYTES = 400, 16, 12, 60, 500
+
+Session = tuple[int, str]
+"""The space and the id of a session: in another space it is another."""
+
+
+class Row(NamedTuple):
+    """A memory that the full-text index holds, as it is read for the index in memory."""
+
+    id: MemoryId
+    space: int
+    session: str | None
+    created_at: int  # microseconds, as are the others
+    expires_at: int | None
+    pinned_at: int | None
+    entry: Entry = Entry(0, ())
+    superseded_by: tuple[int, ...] = ()  # when the memories expire that supersede it
+
+
+class Draft:
+    """An area as it is read, by any thread; its stems have no numbers yet."""
+
+    def __init__(self, number: int, rows: Iterable[Row], vocabulary: Vocabulary) -> None:
+        self.number = number
+        self.rows = sorted(rows)
+        self.postings: dict[str, list[int]] = {}
+        self.terms: Mapping[str, str] = {}  # of some stems; empty for one that has none
+        get, make = self.postings.get, self.postings.setdefault
+        for place, row in enumerate(self.rows):
+            for packed, stems in row.entry.stems:
+                posting = place << CODE_BITS | vocabulary.code(packed)
+                for stem in stems:
+                    there = get(stem)
+                    if there is None:
+                        make(stem, [posting])
+                    else:
+                        there.append(posting)
+
+
+class Area:
+    """The memories of a project, or the global ones, as one state of the database has them.
+
+    A memory lies at a place. Its postings lie in flat arrays by stem, which fit the processor's
+    cache; what was added since lies beside them until it is much.
+    """
+
+    def __init__(self, draft: Draft, numbers: Sequence[int]) -> None:
+        """The area of a draft, with the number of each of its stems in their order."""
+        self.number = draft.number
+        rows = draft.rows
+        self.ids: list[MemoryId] = [it.id for it in rows]  # by place, ascending
+        self.lengths = array("I", (it.entry.length for it in rows))
+        self.words = sum(self.lengths)
+        self.spaces = array("Q", (it.space for it in rows))
+        self.created_at = array("q", (it.created_at for it in rows))
+        self.expires_at = {at: it.expires_at for at, it in enumerate(rows) if it.expires_at}
+        self.pinned_at = {at: it.pinned_at for at, it in enumerate(rows) if it.pinned_at}
+        self.superseded_by = {
+            at: it.superseded_by for at, it in enumerate(rows) if it.superseded_by
+        }
+        self.lines: dict[MemoryId, bytes] = {}  # as they are shown in a context
+        self.hits: dict[MemoryId, bytes] = {}  # and in a search
+        self._hidden: tuple[int, int, frozenset[int]] = (1, 0, frozenset())  # from, until, places
+        self._newest_first: list[int] | None = None
+        self.session_of: dict[MemoryId, Session] = {}
+        self.in_session: dict[Session, list[MemoryId]] = {}
+        for it in rows:
+            self._put_in_session(it)
+        in_order = sorted(zip(numbers, draft.postings.values(), strict=True), key=_number)
+        self._store([number for number, _ in in_order], [it for _, it in in_order])
+
+    @property
+    def size(self) -> int:
+        """The bytes in use, about."""
+        added = ADDED_BYTES * self._added_count
+        flat = STEM_BYTES * len(self.stems) + POSTING_BYTES * len(self.places)
+        rendered = LINE_BYTES * (len(self.lines) + 2 * len(self.hits))
+        return MEMORY_BYTES * len(self.ids) + flat + added + rendered
+
+    def numbers(self) -> set[int]:
+        """The stems that its memories have."""
+        return {*self.stems, *self.added}
+
+    def has(self, memory: MemoryId) -> bool:
+        at = bisect_left(self.ids, memory)
+        return at < len(self.ids) and self.ids[at] == memory
+
+    def hidden(self, now: int) -> frozenset[int]:
+        """The places of what has expired, or is superseded, at an instant in microseconds."""
+        since, until, hidden = self._hidden
+        if since <= now < until:
+            return hidden
+        ends = [*self.expires_at.values(), *chain.from_iterable(self.superseded_by.values())]
+        hidden = frozenset(
+            {at for at, end in self.expires_at.items() if end <= now}
+            | {at for at, them in self.superseded_by.items() if any(it > now for it in them)}
+        )
+        since = max((it for it in ends if it <= now), default=-(1 << 63))
+        until = min((it for it in ends if it > now), default=1 << 63)
+        self._hidden = since, until, hidden
+        return hidden
+
+    def newest_first(self) -> list[int]:
+        """The places in the order of their creation, the newest first."""
+        if self._newest_first is None:
+            created_at, ids = self.created_at, self.ids
+            self._newest_first = sorted(
+                range(len(ids)), key=lambda at: (created_at[at], ids[at]), reverse=True
+            )
+        return self._newest_first
+
+    def has_stem(self, vocabulary: Vocabulary, stem: str) -> bool:
+        number = vocabulary.numbers.get(stem)
+        return number is not None and (number in self.added or self.span(number) is not None)
+
+    def span(self, stem: int) -> tuple[int, int, int] | None:
+        """Where a stem is among the stems, and its postings among the flat ones."""
+        stems = self.stems
+        at = bisect_left(stems, stem)
+        if at == len(stems) or stems[at] != stem:
+            return None
+        return at, self.ends[at - 1] if at else 0, self.ends[at]
+
+    def count(self, stem: int) -> int:
+        """How many memories have a stem."""
+        span, added = self.span(stem), self.added.get(stem)
+        return (span[2] - span[1] if span else 0) + (len(added) if added else 0)
+
+    def codes_of(self, stem: int) -> Iterable[int]:
+        """The codes of all postings of a stem."""
+        span = self.span(stem)
+        flat: Sequence[int] = self.codes[span[1] : span[2]] if span else ()
+        added = self.added.get(stem)
+        return chain(flat, (it & _CODE for it in added)) if added else flat
+
+    def second_after(self, memory: MemoryId) -> MemoryId | None:
+        """The second memory after one in its session."""
+        ids = self.in_session[self.session_of[memory]]
+        at = bisect_right(ids, memory) + 1
+        return ids[at] if at < len(ids) else None
+
+    def add(self, row: Row, numbers: Iterable[tuple[int, int]]) -> None:
+        """Put in a new memory, the newest of all, with its stems' numbers and codes."""
+        place = len(self.ids)
+        self._newest_first, self._hidden = None, (1, 0, frozenset())
+        self.ids.append(row.id)
+        self.lengths.append(row.entry.length)
+        self.words += row.entry.length
+        self.spaces.append(row.space)
+        self.created_at.append(row.created_at)
+        if row.expires_at:
+            self.expires_at[place] = row.expires_at
+        if row.pinned_at:
+            self.pinned_at[place] = row.pinned_at
+        self._put_in_session(row)
+        for stem, code in numbers:
+            self.added.setdefault(stem, array("Q")).append(place << CODE_BITS | code)
+            self._added_count += 1
+        if self._added_count > max(MOST_ADDED * len(self.places), LEAST_ADDED):
+            self._flatten()
+
+    def _put_in_session(self, row: Row) -> None:
+        if row.session is not None:
+            key = row.space, row.session
+            self.session_of[row.id] = key
+            self.in_session.setdefault(key, []).append(row.id)
+
+    def _flatten(self) -> None:
+        stems = sorted(self.numbers())
+        self._store(stems, [self._postings(it) for it in stems])
+
+    def _postings(self, stem: int) -> list[int]:
+        span = self.span(stem)
+        flat = [
+            self.places[at] << CODE_BITS | self.codes[at]
+            for at in (range(span[1], span[2]) if span else ())
+        ]
+        return [*flat, *self.added.get(stem, ())]
+
+    def _store(self, stems: Sequence[int], postings: Sequence[Sequence[int]]) -> None:
+        """Let these be all postings, by stem, in flat arrays."""
+        self.stems = array("I", stems)
+        self.ends = array("I", accumulate(map(len, postings)))
+        self.places = array("I", (it >> CODE_BITS for it in chain.from_iterable(postings)))
+        self.codes = array("I", (it & _CODE for it in chain.from_iterable(postings)))
+        self.added: dict[int, array[int]] = {}
+        self._added_count = 0
+
+
+def _number(stem: tuple[int, list[int]]) -> int:
+    return stem[0]
+
+
+def place_and_code(posting: int) -> tuple[int, int]:
+    return posting >> CODE_BITS, posting & _CODE

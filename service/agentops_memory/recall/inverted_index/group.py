@@ -1,0 +1,351 @@
+"""Projects whose words are weighed together, and the best of their memories for a query.
+
+Scores equal FTS5's to the last bit: the same operations in the same order.
+"""
+
+from abc import ABC, abstractmethod
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from ...memory.model.bm25 import MOST, Sums, Totals
+from ...memory.model.kinds import IndexGroup, group_of
+from ...memory.model.memory import MemoryId
+from ...memory.sql.kinds import GLOBAL_AREA
+from ..text.query import Piece, Term
+from . import vectors
+from .area import Area, Draft, Row, Session, place_and_code
+from .vocabulary import Vocabulary
+
+Stem = int | None
+"""The number of a stem; None for one that no memory in memory has."""
+
+StemPiece = tuple[Sequence[Stem], Sequence[Stem]]
+"""Of a piece of a query: the stems of its parts, and of its joined forms."""
+
+
+class Worth(ABC):
+    """What stems are worth among the memories that are weighed together."""
+
+    totals: Totals
+    vocabulary: Vocabulary
+
+    @abstractmethod
+    def idf(self, stem: int, *, own: bool) -> float:
+        """What a stem is worth, or among the memories' own words."""
+
+
+class Group(Worth):
+    """The areas of a partition of the index, with what its stems are worth."""
+
+    def __init__(self, number: int, vocabulary: Vocabulary) -> None:
+        self.number = number
+        self.areas: dict[int, Area] = {}
+        self.missing: set[int] = set()  # areas that are to be read again
+        self.globals: Area | None = None
+        self.vocabulary = vocabulary
+        self._count_anew()
+
+    def put(self, areas: Iterable[Area]) -> None:
+        self.areas.update({it.number: it for it in areas})
+        self._count_anew()
+
+    def is_behind(self, number: int, memory: MemoryId) -> bool:
+        """Whether an area has not had a memory yet that is the newest."""
+        area = self.areas.get(number)
+        return number not in self.missing and (
+            area is None or not area.ids or area.ids[-1] < memory
+        )
+
+    def taken_out(self, number: int) -> Area | None:
+        """The area, which is of the group no longer."""
+        area = self.areas.pop(number, None)
+        if area is not None:
+            self._count_anew()
+        return area
+
+    @property
+    def has_globals(self) -> bool:
+        """Whether the global memories are weighed with its own, as with those of projects."""
+        return group_of(self.number) is IndexGroup.PROJECTS
+
+    def let_globals(self, area: Area | None) -> None:
+        """These are the global memories now."""
+        if self.has_globals and area is not self.globals:
+            self.globals = area
+            self._count_anew()
+
+    def add(self, number: int, row: Row) -> None:
+        """Put a new memory into an area, which it may be the first of."""
+        vocabulary, area = self.vocabulary, self.areas.get(number)
+        if area is None:
+            area = self.areas[number] = Area(Draft(number, (), vocabulary), ())
+        entry = row.entry
+        vocabulary.add(it for it in entry.all_stems() if not area.has_stem(vocabulary, it))
+        pairs = vocabulary.pairs(entry)
+        area.add(row, pairs)
+        for having, often in zip(
+            self._having, (vocabulary.often, vocabulary.often_own), strict=True
+        ):
+            for stem, code in pairs:
+                if stem in having and often[code]:
+                    having[stem] += 1
+        self._reweigh()
+
+    def _count_anew(self) -> None:
+        """The memories are others now."""
+        self._having: tuple[dict[int, int], dict[int, int]] = {}, {}  # by own
+        self._reweigh()
+
+    def _reweigh(self) -> None:
+        """The totals are others now, and with them what each stem is worth."""
+        every = self._every()
+        self.totals = Totals.of(sum(len(it.ids) for it in every), sum(it.words for it in every))
+        self._idf: tuple[dict[int, float], dict[int, float]] = {}, {}
+        self._weights: dict[int, Weights] = {}
+
+    def _every(self) -> list[Area]:
+        return [*self.areas.values(), *filter(None, [self.globals])]
+
+    @property
+    def size(self) -> int:
+        """The bytes in use, about."""
+        return sum(it.size for it in self.areas.values()) + 80 * sum(map(len, self._having))
+
+    def memories_of(self, area: int) -> int:
+        """How many memories an area has."""
+        return len(self.areas[area].ids) if area in self.areas else 0
+
+    def weights_of(self, areas: Iterable[int]) -> list["Weights"]:
+        """What postings of these areas add to scores; of an area without memories nothing."""
+        found = (self.globals if it == GLOBAL_AREA else self.areas.get(it) for it in areas)
+        return [self._weights.get(it.number) or self._weigh(it) for it in found if it and it.ids]
+
+    def _weigh(self, area: Area) -> "Weights":
+        weights = self._weights[area.number] = Weights(self, area)
+        return weights
+
+    def idf(self, stem: int, *, own: bool) -> float:
+        """What a stem is worth, or among the memories' own words."""
+        idf = self._idf[own].get(stem)
+        if idf is None:
+            having = self._having[own].get(stem)
+            if having is None:
+                having = self._having[own][stem] = self._count(stem, own=own)
+            idf = self._idf[own][stem] = self.totals.idf(having)
+        return idf
+
+    def _count(self, stem: int, *, own: bool) -> int:
+        if not own:
+            return sum([area.count(stem) for area in self._every()])
+        often = self.vocabulary.often_own
+        return sum(1 for area in self._every() for code in area.codes_of(stem) if often[code])
+
+
+class Weights:
+    """What each posting of an area adds to a score, computed when it is first asked for."""
+
+    def __init__(self, group: Worth, area: Area) -> None:
+        self.area = area
+        self.norms = array("d", group.totals.norms(area.lengths))
+        self._group = group
+        self._adds = array("d", bytes(8 * len(area.places)))
+        self._is_known = bytearray(len(area.stems))
+
+    def any(self, stems: Iterable[Stem]) -> Any:
+        """What the stems add to each memory, by place, added up in their order."""
+        area = self.area
+        if len(area.ids) >= vectors.LARGE and (numpy := vectors.numpy()):
+            return self._any_of_many(numpy, stems)
+        sums = [0.0] * len(area.ids)
+        keys, ends, places, adds, known, added = (
+            area.stems, area.ends, area.places, self._adds, self._is_known, area.added,
+        )  # fmt: skip
+        top = len(keys)
+        for stem in stems:
+            if stem is None:
+                continue
+            at = bisect_left(keys, stem)
+            if at != top and keys[at] == stem:
+                first, last = ends[at - 1] if at else 0, ends[at]
+                if not known[at]:
+                    self._weigh(stem, at, first, last)
+                for place, add in zip(places[first:last], adds[first:last], strict=True):
+                    sums[place] += add
+            if added and stem in added:
+                for place, add in self._added(stem):
+                    sums[place] += add
+        return sums
+
+    def _any_of_many(self, numpy: Any, stems: Iterable[Stem]) -> Any:
+        area, sums = self.area, numpy.zeros(len(self.area.ids))
+        places, adds = numpy.frombuffer(area.places, numpy.uintc), numpy.frombuffer(self._adds)
+        for stem in stems:
+            if stem is None:
+                continue
+            where = area.span(stem)
+            if where is not None:
+                at, first, last = where
+                if not self._is_known[at]:
+                    self._weigh(stem, at, first, last)
+                sums[places[first:last]] += adds[first:last]
+            for place, add in self._added(stem):
+                sums[place] += add
+        return sums
+
+    def every(self, pieces: Sequence[StemPiece]) -> dict[int, float]:
+        """What the pieces add to each memory in whose own words every one is, by place.
+
+        That are all parts of a piece, or one of its joined forms.
+        """
+        is_plain = [len(parts) == 1 and not joined for parts, joined in pieces]
+        if not self.area.added and all(is_plain):
+            return self._every_stem([parts[0] for parts, _ in pieces])
+        found = [
+            ([self.own(it) for it in parts], [self.own(it) for it in joined])
+            for parts, joined in pieces
+        ]
+        whole = [set(parts[0]).intersection(*parts[1:]) if parts else set() for parts, _ in found]
+        matched = [all_.union(*joined) for all_, (_, joined) in zip(whole, found, strict=True)]
+        sums: dict[int, float] = {}
+        for place in set.intersection(*matched) if matched else ():
+            total = 0.0
+            for all_, (parts, joined) in zip(whole, found, strict=True):
+                for stem in (*parts, *joined) if place in all_ else joined:
+                    total += stem.get(place, 0.0)
+            sums[place] = total
+        return sums
+
+    def _every_stem(self, stems: Sequence[Stem]) -> dict[int, float]:
+        """The same of single stems: the rarest tells where to look for the others."""
+        area, spans = self.area, list[tuple[float, int, int]]()
+        keys, places, codes = area.stems, area.places, area.codes
+        for stem in stems:
+            at = len(keys) if stem is None else bisect_left(keys, stem)
+            if stem is None or at == len(keys) or keys[at] != stem:
+                return {}
+            first = area.ends[at - 1] if at else 0
+            spans.append((self._group.idf(stem, own=True), first, area.ends[at]))
+        there: set[int] | None = None
+        for _, first, last in sorted(spans, key=_length):
+            some = places[first:last]
+            there = set(some) if there is None else there.intersection(some)
+            if not there:
+                return {}
+        sums: dict[int, float] = {}
+        often, norms = self._group.vocabulary.often_own, self.norms
+        for place in there or ():
+            total, norm = 0.0, norms[place]
+            for idf, first, last in spans:
+                it = often[codes[bisect_left(places, place, first, last)]]
+                if not it:  # a word that it borrows
+                    break
+                total += idf * ((it * MOST) / (it + norm))
+            else:
+                sums[place] = total
+        return sums
+
+    def own(self, stem: Stem) -> Mapping[int, float]:
+        """What a stem adds to each memory that has it among its own words, by place."""
+        if stem is None:
+            return {}
+        area, norms, often = self.area, self.norms, self._group.vocabulary.often_own
+        span = area.span(stem)
+        flat = (
+            zip(area.places[span[1] : span[2]], area.codes[span[1] : span[2]], strict=True)
+            if span
+            else ()
+        )
+        added = map(place_and_code, area.added.get(stem, ()))
+        having = [(place, it) for place, code in chain(flat, added) if (it := often[code])]
+        if not having:
+            return {}
+        idf = self._group.idf(stem, own=True)
+        return {at: idf * ((it * MOST) / (it + norms[at])) for at, it in having}
+
+    def _weigh(self, stem: int, at: int, first: int, last: int) -> None:
+        idf, often, norms = (
+            self._group.idf(stem, own=False),
+            self._group.vocabulary.often,
+            self.norms,
+        )
+        area = self.area
+        self._adds[first:last] = array(
+            "d",
+            [
+                idf * (((it := often[code]) * MOST) / (it + norms[place]))
+                for place, code in zip(area.places[first:last], area.codes[first:last], strict=True)
+            ],
+        )
+        self._is_known[at] = True
+
+    def _added(self, stem: int) -> Iterator[tuple[int, float]]:
+        added = self.area.added.get(stem)
+        if not added:
+            return
+        idf, often, norms = (
+            self._group.idf(stem, own=False),
+            self._group.vocabulary.often,
+            self.norms,
+        )
+        for place, code in map(place_and_code, added):
+            it = often[code]
+            yield place, idf * ((it * MOST) / (it + norms[place]))
+
+
+class Lookup:
+    """What is found of a query, while its reader holds the lock of the index."""
+
+    def __init__(self, parts: Sequence[Weights], numbers: Mapping[str, Stem], *, own: bool) -> None:
+        self._parts = parts
+        self._numbers = numbers
+        self._own = own
+
+    def having_any(self, terms: Sequence[Term], _most: int | None) -> list[Sums]:
+        """What the terms add, by area."""
+        stems = [self._numbers[it.text] for it in terms]
+        return [(self._any(part, stems), part.area.ids) for part in self._parts]
+
+    def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
+        """What the pieces add where every one is, by area."""
+        found = [(self._stems(it.parts), self._stems(it.joined)) for it in pieces]
+        return [(part.every(found), part.area.ids) for part in self._parts]
+
+    def sessions(self, memories: Sequence[MemoryId]) -> dict[MemoryId, Session | None]:
+        """The session of each memory."""
+        of_areas = [it.area.session_of for it in self._parts]
+        return {
+            memory: next((it[memory] for it in of_areas if memory in it), None)
+            for memory in memories
+        }
+
+    def seconds(self, memories: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
+        """The second memory after each in its session."""
+        return {
+            memory: part.area.second_after(memory)
+            for part in self._parts
+            for memory in memories
+            if memory in part.area.session_of
+        }
+
+    def _stems(self, terms: Sequence[Term]) -> list[Stem]:
+        return [self._numbers[it.text] for it in terms]
+
+    def _any(self, part: Weights, stems: Sequence[Stem]) -> dict[int, float]:
+        if self._own:  # of look-alikes
+            sums: dict[int, float] = {}
+            for added in map(part.own, stems):
+                for place, add in added.items():
+                    sums[place] = sums.get(place, 0.0) + add
+            return sums
+        added = part.any(stems)
+        if isinstance(added, list):
+            return {place: it for place, it in enumerate(added) if it}
+        at = added.nonzero()[0]
+        return dict(zip(at.tolist(), added[at].tolist(), strict=True))
+
+
+def _length(span: tuple[float, int, int]) -> int:
+    return span[2] - span[1]

@@ -1,0 +1,145 @@
+"""The stems of one database, each a small number, and the terms that a typo may have meant."""
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+
+from ..text.spelling import is_one_edit
+from .entry import Entry, Packed, frequencies
+
+MOST_FORMS = 16_384  # words whose neighbors are remembered in each of two generations
+
+TermsOf = Callable[[Iterable[str]], Mapping[str, str]]
+"""The term that stands for each of some stems where typos are looked for, if one does."""
+
+
+class Vocabulary:
+    """Numbers for stems and for how often one stands in the fields of a memory.
+
+    A stem is forgotten when no project in memory has it, so that erased words leave with it.
+    All but `code` is used under the lock of the index.
+    """
+
+    def __init__(self, terms_of: TermsOf, weights: tuple[float, ...]) -> None:
+        self.numbers: dict[str, int] = {}
+        self.codes: dict[Packed, int] = {}
+        self.often, self.often_own = array("d"), array("d")  # by code
+        self._terms_of = terms_of
+        self._weights = weights
+        self._stems: list[str] = []  # by number
+        self._terms: list[str] = []  # by number
+        self._uses = array("I")  # how many areas have the stem, by number
+        self._free: list[int] = []
+        self._coding = Lock()  # projects are read by other threads
+        self._by_start: dict[tuple[str, int], set[int]] = {}  # first letter and length of the term
+        self._near: dict[str, tuple[int, ...]] = {}
+        self._near_before: dict[str, tuple[int, ...]] = {}
+
+    def code(self, packed: Packed) -> int:
+        """The code of some counts."""
+        code = self.codes.get(packed)
+        if code is not None:
+            return code
+        often, own = frequencies(packed, self._weights)
+        with self._coding:
+            if packed not in self.codes:
+                self.often.append(often)
+                self.often_own.append(own)
+                self.codes[packed] = len(self.codes)
+            return self.codes[packed]
+
+    def add(self, stems: Iterable[str], terms: Mapping[str, str] | None = None) -> list[int]:
+        """The numbers of an area's stems, in their order; new ones for those that have none.
+
+        The terms that are known need not be looked up here.
+        """
+        numbers, new, found = self.numbers, list[str](), list[int]()
+        for stem in stems:
+            number = numbers.get(stem)
+            if number is None:
+                number = self._new(stem)
+                new.append(stem)
+            self._uses[number] += 1
+            found.append(number)
+        if new:
+            known = terms or {}
+            looked_up = self._terms_of([it for it in new if it not in known])
+            for stem in new:
+                term = known.get(stem) or looked_up.get(stem)
+                if not term:
+                    continue
+                number = numbers[stem]
+                self._terms[number] = term
+                self._by_start.setdefault((term[0], len(term)), set()).add(number)
+            self._near, self._near_before = {}, {}
+        return found
+
+    def pairs(self, entry: Entry) -> list[tuple[int, int]]:
+        """The number and the code of each stem of an entry; all have numbers."""
+        numbers = self.numbers
+        return [
+            (numbers[stem], code)
+            for packed, stems in entry.stems
+            for code in (self.code(packed),)
+            for stem in stems
+        ]
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """An area has these stems no longer."""
+        uses, gone = self._uses, []
+        for number in numbers:
+            uses[number] -= 1
+            if not uses[number]:
+                gone.append(number)
+        for number in gone:
+            del self.numbers[self._stems[number]]
+            if term := self._terms[number]:
+                self._by_start[term[0], len(term)].discard(number)
+            self._stems[number] = self._terms[number] = ""
+        self._free += gone
+        if gone:
+            self._near, self._near_before = {}, {}
+
+    def near(self, form: str) -> tuple[int, ...]:
+        """The stems whose term is one edit from a word with the same first letter."""
+        near = self._near.get(form)
+        if near is None:
+            near = self._near_before.get(form)
+            if near is None:
+                near = self._one_edit_away(form)
+            if len(self._near) >= MOST_FORMS:
+                self._near, self._near_before = {}, self._near
+            self._near[form] = near
+        return near
+
+    def term(self, number: int) -> str:
+        return self._terms[number]
+
+    @property
+    def size(self) -> int:
+        """The bytes in use, about."""
+        return 260 * len(self.numbers) + 150 * (len(self._near) + len(self._near_before))
+
+    def _one_edit_away(self, form: str) -> tuple[int, ...]:
+        length = len(form)
+        # One edit leaves the first or the second half as it is.
+        head, tail = form[: length // 2], form[length // 2 + 1 - length :]
+        return tuple(
+            number
+            for size in (length - 1, length, length + 1)
+            for number in self._by_start.get((form[0], size), ())
+            if ((term := self._terms[number]).startswith(head) or term.endswith(tail))
+            and is_one_edit(form, term)
+        )
+
+    def _new(self, stem: str) -> int:
+        if self._free:
+            number = self._free.pop()
+            self._stems[number] = stem
+        else:
+            number = len(self._stems)
+            self._stems.append(stem)
+            self._terms.append("")
+            self._uses.append(0)
+        self.numbers[stem] = number
+        return number

@@ -1,0 +1,273 @@
+"""What memory answers in front of everything else is, byte for byte, what the long way answers."""
+
+import gc
+import logging
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from urllib.parse import quote, quote_plus, urlencode
+
+import httpx
+import pytest
+
+from agentops_memory.agentops.fast_reads import FastReads
+from agentops_memory.errors import Unavailable
+from agentops_memory.recall.held_reads import HeldReads
+from agentops_memory.recall.inverted_index import cache
+from agentops_memory.recall.inverted_index.area import Area
+from agentops_memory.recall.inverted_index.vocabulary import Vocabulary
+
+from ..support.callers import made_key
+from ..support.raw import wire
+from ..support.service import Service, observation, serving
+
+WORDS = (
+    "deploy deploys rollback worker queue retry timeout café 東京都 max_connections HTTPServer "
+    "src/app/main.py went going noise migration postgres sqlite vacuum the of 42 v1.2 \U0001d49c"
+).split()
+TYPOS = ("rolback", "migratoin", "postgers", "noisse")
+LONG_WAY = {"Idempotency-Key": "any"}  # which means nothing for a GET
+CALLS = 100  # of our functions, of one request
+SEED = 7
+
+
+class Counted:
+    """How often memory answered, and how often it left a request to the long way."""
+
+    def __init__(self) -> None:
+        self.answered = self.declined = 0
+        self.calls: list[int] = []
+
+    def told(self, answer: bytes | None) -> None:
+        self.answered += answer is not None
+        self.declined += answer is None
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    counted, answer = Counted(), FastReads.answer
+
+    def answered(self: FastReads, url: bytes, *given: Any) -> bytes | None:
+        with calls_of_ours() as calls:
+            told = answer(self, url, *given)
+        if url.startswith((b"/context", b"/search")):
+            counted.told(told)
+            if told is not None:
+                counted.calls.append(len(calls))
+        return told
+
+    monkeypatch.setattr(FastReads, "answer", answered)
+    monkeypatch.setattr(cache, "REST", 0)
+    return counted
+
+
+@contextmanager
+def calls_of_ours() -> Iterator[list[str]]:
+    calls: list[str] = []
+
+    def called(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and "agentops_memory" in frame.f_code.co_filename:
+            calls.append(frame.f_code.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
+
+
+def both(service: Service, path: str, headers: dict[str, str] | None = None) -> tuple[bytes, bytes]:
+    """The whole answers of memory and of the long way, but for their dates."""
+    return tuple(  # type: ignore[return-value]
+        without_date(service.http.get(path, headers={**(headers or {}), **more}))
+        for more in ({}, LONG_WAY)
+    )
+
+
+def without_date(answer: httpx.Response) -> bytes:
+    lines = [b"%b: %b" % it for it in answer.headers.raw if it[0].lower() != b"date"]
+    return b"\n".join([b"%d" % answer.status_code, *lines, b"", answer.content])
+
+
+def held(service: Service, counted: Counted, path: str) -> None:
+    """Return when memory answers."""
+    for _ in range(200):
+        before = counted.answered
+        service.http.get(path)
+        if counted.answered > before:
+            return
+    raise AssertionError("memory never answered")
+
+
+def question(chance: random.Random) -> str:
+    words = chance.choices([*WORDS, *TYPOS], k=chance.choice([1, 2, 3, 12, 30]))
+    text = chance.choice([" ".join(words), ". ".join(words[:6]), " ".join(words) + "?"])
+    kind, name = chance.choice([("/context", "query"), ("/search", "q")])
+    asked = {"project": chance.choice(["heron", "Stork "]), name: text}
+    if chance.random() < 0.5:
+        asked["limit"] = chance.choice(["1", "5", "20", "0", "007"])
+    return f"{kind}?{urlencode(asked, quote_via=quote if chance.random() < 0.5 else quote_plus)}"
+
+
+def change(service: Service, chance: random.Random, ids: list[int]) -> None:
+    """One thing that a context or a search depends on."""
+    body = observation(
+        " ".join(chance.choices(WORDS, k=chance.choice([2, 6, 20, 60]))),
+        project=chance.choice(["heron", "stork"]),
+        scope=chance.choice(["project", "project", "team", "global"]),
+        session_id=f"s{chance.randrange(3)}",
+        topic_key=chance.choice([None, None, "a-b"]),
+    )
+    match chance.randrange(9):
+        case 0 | 1 | 2:
+            answer = service.http.post("/observations", json=body)
+            ids.append(answer.json()["id"])
+        case 3:
+            answer = service.http.post("/observations", json=body | {"ttl": 60})
+            ids.append(answer.json()["id"])
+        case 4 if ids:
+            service.http.post("/observations", json=body | {"supersedes": [chance.choice(ids)]})
+        case 5 if ids:
+            service.http.patch(f"/observations/{chance.choice(ids)}", json={"pinned": True})
+        case 6 if ids:
+            service.http.delete(f"/observations/{chance.choice(ids)}")
+        case 7:
+            service.http.post(f"/sessions/s{chance.randrange(3)}/end", json={"summary": "It went."})
+        case _:
+            service.clock.advance(seconds=40)
+
+
+@pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.slow)])
+def test_memory_answers_as_the_long_way_byte_for_byte(
+    tmp_path: Path, counted: Counted, seed: int
+) -> None:
+    chance, ids = random.Random(seed), list[int]()  # noqa: S311 - the same each time
+    with serving(tmp_path / "memory.db") as service:
+        for _ in range(60):
+            for _ in range(chance.choice([0, 1, 4])):
+                change(service, chance, ids)
+            for _ in range(5):
+                path = question(chance)
+                one, other = both(service, path)
+                assert one == other, path
+    assert counted.answered > 100
+
+
+def test_a_held_project_takes_few_calls(
+    tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As performance is: what is general comes back, call by call."""
+    caplog.set_level(logging.WARNING)  # under pytest a log line takes other calls than else
+    chance = random.Random(SEED)  # noqa: S311
+    plain = [it for it in WORDS if it.isascii() and it.isalpha() and it.islower()]  # no parts
+    with serving(tmp_path / "memory.db") as service:
+        for number in range(100):
+            service.save(" ".join(chance.choices(WORDS, k=30)), title=f"t{number}", project="heron")
+        for path, name, words in (("/context", "query", 45), ("/search", "q", 3)):
+            prompts = [" ".join(chance.choices(plain, k=words)) for _ in range(20)]
+            asked = [f"{path}?{urlencode({'project': 'heron', name: it})}" for it in prompts]
+            held(service, counted, asked[0])
+            for _ in range(2):  # once to learn what each word is worth
+                counted.calls.clear()
+                for each in asked:
+                    service.http.get(each)
+            assert len(counted.calls) == len(asked)
+            assert max(counted.calls) <= CALLS
+
+
+def test_a_key_of_some_projects_is_answered_for_those(tmp_path: Path, counted: Counted) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        own, admin = made_key(path, "reader", projects=("heron",)), made_key(path)
+        service.http.headers["Authorization"] = f"Bearer {admin}"
+        service.save("rollback worker", project="heron")
+        service.save("rollback queue", project="stork", session_id="s2")
+        service.save("rollback everywhere", project="stork", scope="global", session_id="s2")
+        held(service, counted, "/context?project=heron&query=rollback")
+        service.http.headers["Authorization"] = f"Bearer {own}"
+        for project in ("heron", "stork", "none"):
+            one, other = both(service, f"/context?project={project}&query=rollback&limit=9")
+            assert one == other
+            assert b"rollback queue" not in one
+        service.http.headers.pop("Authorization")
+        one, other = both(service, "/context?project=heron&query=rollback")
+        assert one == other
+        assert one.startswith(b"401")
+
+
+def test_what_is_no_plain_read_goes_the_long_way(tmp_path: Path, counted: Counted) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        service.save("rollback worker", project="heron")
+        held(service, counted, "/context?project=heron&query=rollback")
+        for path in (
+            "/context?project=heron&query=rollback&query=worker",
+            "/context?project=heron&query=rollback&explain=true",
+            "/context?project=heron&query=rollback&limit=1000",
+            "/context?project=heron&query=rollback&limit=no",
+            "/context?project=heron&q=rollback",
+            "/context?query=rollback",
+            "/context?project=heron",
+            "/search?project=heron&q=a/b",
+            "/search?project=none&q=rollback",
+            "/search?project=heron&q=%FF%00",
+        ):
+            one, other = both(service, path)
+            assert one == other, path
+        answer = service.http.get("/context?project=heron&query=x", headers={"Origin": "null"})
+        assert answer.status_code == 403
+
+
+def test_requests_of_one_connection_are_answered_in_their_order(
+    tmp_path: Path, counted: Counted
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        service.save("rollback worker", project="heron")
+        fast, slow = "/context?project=heron&query=rollback", "/stats"
+        held(service, counted, fast)
+        paths = [fast, slow, fast, fast, slow, fast]
+        with wire(service.url) as connection:
+            connection.send(
+                *(f"GET {it} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for it in paths)
+            )
+            told = ["total_observations" in connection.answer().json for _ in paths]
+        assert told == [it == slow for it in paths]
+
+
+def test_erased_words_leave_memory_with_the_commit(tmp_path: Path, counted: Counted) -> None:
+    path = "/search?project=heron&q=zanzibar"
+    with serving(tmp_path / "memory.db") as service:
+        saved = service.save("zanzibar worker", project="heron")
+        held(service, counted, path)
+        service.http.delete(f"/observations/{saved['id']}?hard=true").raise_for_status()
+        assert service.http.get(path).json() == []
+        assert not [it for it in _texts() if "zanzibar" in it]
+
+
+def _texts() -> Iterator[str]:
+    """What is held of words and lines."""
+    for it in gc.get_objects():
+        if isinstance(it, Vocabulary):
+            yield from it.numbers
+        elif isinstance(it, Area):
+            yield from (line.decode() for line in (*it.lines.values(), *it.hits.values()))
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("a bug"), Unavailable("no database")])
+def test_what_fails_in_front_is_answered_the_long_way(
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def failing(*_: object) -> None:
+        raise fault
+
+    path = "/context?project=heron&query=rollback"
+    with serving(tmp_path / "memory.db") as service:
+        service.save("rollback worker", project="heron")
+        held(service, counted, path)
+        before = service.http.get(path).content
+        monkeypatch.setattr(HeldReads, "context", failing)
+        assert service.http.get(path).content == before
