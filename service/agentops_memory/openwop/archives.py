@@ -30,15 +30,12 @@ from ..recall.text.query import STOPWORDS
 from .adapter import removed
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
 from .pass_records import (
-    REPLACEABLE,
-    VISIBLE,
     ArchiveDraft,
     DistilledObject,
     Inputs,
     Link,
     Pass,
     PassEvent,
-    PassKind,
     PassObject,
     Trigger,
     UndonePass,
@@ -323,7 +320,7 @@ def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
     """The oldest entries that an archive may take the place of."""
     chosen: list[MemoryId] = []
     room = MOST_COMPACTED_BYTES
-    for each in inputs(tx, ref, REPLACEABLE):
+    for each in inputs(tx, ref, Inputs.REPLACEABLE):
         room -= each.size
         if len(chosen) == MOST_COMPACTED or room < 0:
             break
@@ -431,7 +428,6 @@ def _draft(
     return ArchiveDraft(
         id=RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]),
         ref=ref,
-        kind=PassKind.DISTILLATION if budget else PassKind.COMPACTION,
         method=method,
         content=said,
         subjects=screen.tags(about),
@@ -487,7 +483,7 @@ def put_archive(
 
 
 def _put(tx: Transaction, draft: ArchiveDraft, run: RunId) -> RefEntry:
-    kind = (DISTILLED,) if draft.kind is PassKind.DISTILLATION else ()
+    kind = (DISTILLED,) if draft.budget else ()
     tags = (ARCHIVE, COMPACTED + run, *kind, *draft.subjects)
     origin = Origin(run=run, method=draft.method)
     new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
@@ -536,7 +532,7 @@ def undo_pass(tx: Transaction, run: RunId) -> UndonePass:
         removed(tx, memory)
     tx[RunTable].record(RunEventType.UNDONE, [Recorded({"runId": run}, (done.ref,))])
     return UndonePass(
-        run_id=run, restored=replaced_by(tx, done, VISIBLE), removed=len(done.written)
+        run_id=run, restored=replaced_by(tx, done, Inputs.VISIBLE), removed=len(done.written)
     )
 
 

@@ -23,8 +23,7 @@ from .commitments import arm
 from .conditions import conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
 from .pass_records import (
-    REPLACEABLE,
-    VISIBLE,
+    Inputs,
     Link,
     MergeBody,
     Pass,
@@ -160,7 +159,7 @@ def _covered(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[Memor
 def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryId]:
     """All entries that may be replaced, oldest first, and the newest memory; MemoryTooLarge."""
     listed, size = list[MemoryId](), 0
-    for each in inputs(tx, ref, REPLACEABLE):
+    for each in inputs(tx, ref, Inputs.REPLACEABLE):
         listed.append(each.memory)
         size += each.size
         if len(listed) > MOST_CONSOLIDATED or size > MOST_CONSOLIDATED_BYTES:
@@ -247,12 +246,11 @@ def begin_pass(
     written = tuple(_merged(tx, run, merge, those, screen) for merge, those in pairs)
     replaced = [it for those in sources for it in those]
     _erase(tx, [it.memory for it in replaced if it.memory in with_secrets])
-    ids = tuple(it.id for it in replaced)
-    begun = Begun(run=run.id, ref=ref, written=written, replaced=ids, merges=len(merges))
-    _note(tx, run, begun)
+    put_pass(tx, Pass(run, ref, written, len(replaced)))
     if merges:
         corpus(tx, ref)  # or MemoryTooLarge, and nothing is done
-    return begun
+    ids = tuple(it.id for it in replaced)
+    return Begun(run=run.id, ref=ref, written=written, replaced=ids, merges=len(merges))
 
 
 def take_step(tx: Transaction, begun: Begun, step: Step, is_current: IsCurrent) -> Begun:
@@ -260,20 +258,16 @@ def take_step(tx: Transaction, begun: Begun, step: Step, is_current: IsCurrent) 
     if not is_current():
         raise ScreenOutdated
     run = _open(tx, begun)
-    if not are_all(tx, {id_ for each in step.links for id_ in each}, REPLACEABLE):
+    if not are_all(tx, {id_ for each in step.links for id_ in each}, Inputs.REPLACEABLE):
         raise MemoryChanged
     require_room(tx)
     link(tx, run, step.links, counts=True)
     anew = [_renewed(tx, begun.ref, entry) for entry in step.renewed]
     _erase(tx, [*step.erased, *(it.memory for it in step.renewed)])
-    begun = replace(
-        begun,
-        replaced=(*begun.replaced, *step.ids),
-        written=(*begun.written, *anew),
-        renewed=begun.renewed + len(anew),
-    )
-    _note(tx, run, begun)
-    return begun
+    written, replaced = (*begun.written, *anew), (*begun.replaced, *step.ids)
+    renewed = begun.renewed + len(anew)
+    put_pass(tx, Pass(run, begun.ref, written, len(replaced) + renewed))
+    return replace(begun, written=written, replaced=replaced, renewed=renewed)
 
 
 def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassObject:
@@ -313,19 +307,14 @@ def _open(tx: Transaction, begun: Begun) -> Run:
     return run
 
 
-def _note(tx: Transaction, run: Run, begun: Begun) -> None:
-    """Store what a pass has done so far: an undo has to know."""
-    put_pass(tx, Pass(run, begun.ref, begun.written, len(begun.replaced) + begun.renewed))
-
-
 def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: MergeBody) -> Sequence[RefEntry]:
     """What a host wants merged; MemoryChanged for what is not there, BadFields for what may not."""
     found = merged_entries(tx, ref, [merge])
     memories = [it.memory for it in found]
-    if len(found) < len(merge.ids) or not are_all(tx, memories, VISIBLE):
+    if len(found) < len(merge.ids) or not are_all(tx, memories, Inputs.VISIBLE):
         raise MemoryChanged
     field_ = f"merges[{place}].ids"
-    if not are_all(tx, memories, REPLACEABLE):
+    if not are_all(tx, memories, Inputs.REPLACEABLE):
         raise BadFields([(field_, "name an archive, or an entry that is pinned or awaited")])
     if len({frozenset(subjects(it.tags)) for it in found}) > 1:
         raise BadFields([(field_, "name entries of different subjects")])

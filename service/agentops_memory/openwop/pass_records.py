@@ -1,11 +1,11 @@
-"""What a pass is: its kinds and records, its rows, and the links between entries that it makes."""
+"""What a pass is: its records and rows, and the links between entries that it makes."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NamedTuple, NewType
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -13,25 +13,15 @@ from ..engine.engine import Transaction
 from ..http.faults import fault
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
-from ..memory.sql.rows import MOST, count, instant, micros, tag_array, tag_tuple
+from ..memory.sql.rows import MOST, count, micros, tag_array, tag_tuple
 from ..memory.sql.table import Dialect, Sql
-from ..recall.text.normalization import sha256_of
-from ..record import CamelRecord, Milliseconds
-from .entries import ENTRY, ListedRef, Method, RefEntry, entry_of
+from ..record import CamelRecord
+from .entries import ListedRef, Method, RefEntry
 from .fields import CAMEL, ContentText, EntryName, Tags
 from .refs import RefEntryId, superseded, there
 from .runs import Run
 
 MOST_MERGED = range(2, 101)  # entries that a host makes one
-MOST_INDEXED = 200  # archives of an index
-
-
-class PassKind(StrEnum):
-    """What a pass does."""
-
-    COMPACTION = "compaction"  # an archive takes the place of its sources
-    DISTILLATION = "distillation"  # an archive within a budget; its sources stay
-    CONSOLIDATION = "consolidation"  # entries take the place of what they say, too
 
 
 class Trigger(StrEnum):
@@ -47,7 +37,6 @@ class ArchiveDraft:
 
     id: RefEntryId
     ref: MemoryRef
-    kind: PassKind
     method: Method
     content: str
     subjects: tuple[str, ...]  # tags
@@ -125,48 +114,19 @@ class UndonePass(CamelRecord):
     removed: int
 
 
-class IndexedArchive(CamelRecord):
-    """An archive: of how many entries it was made, and when these were put."""
+class Inputs(StrEnum):
+    """Which entries of a ref a pass reads: conditions on `ref_entries e`."""
 
-    memory_ref: str
-    memory_id: str
-    archive_checksum: str
-    entry_count: int
-    from_: Milliseconds = Field(alias="from")
-    to: Milliseconds
-    created_at: Milliseconds
-
-
-class MemoryIndex(CamelRecord):
-    """`MEMORY-INDEX.json`: the live archives of a ref, newest first, without their content."""
-
-    version: Literal[1]
-    archive_checksum: str | None = None
-    entry_count: int
-    updated_at: Milliseconds | None = None
-    archives: list[IndexedArchive]
-
-
-# Which entries of a ref a pass reads: conditions on `ref_entries e`.
-
-Inputs = NewType("Inputs", str)
-
-VISIBLE = Inputs(f"{there(None)} AND NOT {superseded(None)}")
-"""All that a list shows."""
-
-NO_ARCHIVES = Inputs(
-    f"{VISIBLE} AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.memory_id = e.memory_id)"
-)
-REPLACEABLE = Inputs(
-    f"""{NO_ARCHIVES}
+    VISIBLE = f"{there(None)} AND NOT {superseded(None)}"  # all that a list shows
+    NO_ARCHIVES = f"""{VISIBLE}
+        AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.memory_id = e.memory_id)"""
+    REPLACEABLE = f"""{NO_ARCHIVES}
         AND NOT EXISTS (SELECT 1
                           FROM ref_tags t
                          WHERE t.memory_id = e.memory_id AND t.tag = 'pinned')
         AND NOT EXISTS (SELECT 1
                           FROM commitments c
                          WHERE c.memory_id = e.memory_id AND c.state = 'armed')"""
-)
-"""Those that another entry may stand for."""
 
 
 def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef]:
@@ -195,9 +155,6 @@ def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> 
         ids=json.dumps(list(memories)), now=micros(tx.now),
     )  # fmt: skip
     return found == len(memories)
-
-
-# What passes link and make.
 
 
 def link(tx: Transaction, run: Run, links: Sequence[Link], *, counts: bool) -> None:
@@ -253,48 +210,6 @@ def is_archive_of(tx: Transaction, memory: MemoryId, sources: Collection[MemoryI
     return set(known) == set(sources)
 
 
-def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
-    """The index of the live archives of a ref, of which it shows the newest."""
-    sql, given = tx[Sql], {"ref": ref, "now": micros(tx.now)}
-    live = f"""FROM refs f
-              {sql.dialect.leads} archives a ON a.space_id = f.space_id
-              {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
-              WHERE f.ref = :ref AND {there(None)}"""
-    rows = sql.run(
-        f"""SELECT {ENTRY}, g.sources, g.first_at, g.last_at
-              FROM (SELECT a.*
-                      {live}
-                  ORDER BY e.created_at DESC, e.memory_id DESC
-                     LIMIT {MOST_INDEXED}) g
-              JOIN ref_entries e ON e.memory_id = g.memory_id
-              JOIN memories m ON m.id = e.memory_id
-              LEFT JOIN lifecycles l ON l.memory_id = m.id
-          ORDER BY e.created_at DESC, e.memory_id DESC""",
-        **given,
-    )
-    archives = [
-        IndexedArchive(
-            memory_ref=ref,
-            memory_id=entry.id,
-            archive_checksum=sha256_of(entry.content),
-            entry_count=count(sources),
-            from_=instant(first),
-            to=instant(last),
-            created_at=entry.created_at,
-        )
-        for *row, sources, first, last in rows
-        for entry in [entry_of(row)]
-    ]
-    newest = archives[0] if archives else None
-    return MemoryIndex(
-        version=1,
-        archive_checksum=newest.archive_checksum if newest else None,
-        entry_count=sql.number(f"SELECT count(*) {live}", **given),
-        updated_at=newest.created_at if newest else None,
-        archives=archives,
-    )
-
-
 # A pass, and its undo.
 
 
@@ -324,11 +239,8 @@ def undoable(tx: Transaction, run: Run) -> Pass | None:
     ref, ids, replaced = row
     written = [MemoryId(int(it)) for it in tag_tuple(ids) if it.isdecimal()]
     done = Pass(run, MemoryRef(ref), written, count(replaced))
-    is_whole = (
-        replaced_by(tx, done, f"x.ended_after IS NULL AND {there(None)}") == done.replaced
-        and are_all(tx, written, there(None))
-    )  # fmt: skip
-    return done if is_whole else None
+    older = replaced_by(tx, done, f"x.ended_after IS NULL AND {there(None)}")
+    return done if older == done.replaced and are_all(tx, written, there(None)) else None
 
 
 def replaced_by(tx: Transaction, done: Pass, condition: str) -> int:

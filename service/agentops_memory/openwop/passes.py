@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -22,29 +23,26 @@ from ..memory.model.access import Caller, Role
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
+from ..memory.sql.rows import count, instant, micros
 from ..memory.sql.table import Sql
 from ..recall.text.instants import whole_milliseconds
+from ..recall.text.normalization import sha256_of
+from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
 from . import archives, consolidation
 from .api import BASE, LONGEST_IN_SPAN, Param, Query, op
 from .conditions import time_to_come
 from .consolidation import STEP, Begun, screened
-from .entries import RefEntry, RefTable
+from .entries import ENTRY, RefEntry, RefTable, entry_of
 from .fields import CAMEL, ContentText, MemoryRefText, Zoned
 from .pass_records import (
-    NO_ARCHIVES,
-    REPLACEABLE,
-    VISIBLE,
     ArchiveDraft,
     DistilledObject,
     Inputs,
-    MemoryIndex,
     MergeBody,
-    PassKind,
     PassObject,
     Trigger,
     UndonePass,
-    memory_index,
 )
 from .refs import (
     IsCurrent,
@@ -56,15 +54,15 @@ from .refs import (
     is_readable,
     require_ref,
     screen_of,
+    there,
     written,
 )
 from .runs import RunId
 
 TRIES = 3  # of a pass whose sources change meanwhile
 MOST_MERGES = 100
+MOST_INDEXED = 200  # archives of an index
 MOST_CHANGED = 200  # refs of one look for those that have changed
-
-DONE, UNCHANGED, REFUSED = "done", "unchanged", "refused"
 
 Build = Callable[[Screen], ArchiveDraft]
 """Makes an archive of what was read; outside of any transaction."""
@@ -103,6 +101,28 @@ class ConsolidateBody(BaseModel):
         if len(set(ids)) < len(ids):
             raise fault_of("merges", "must name each entry once")
         return self
+
+
+class IndexedArchive(CamelRecord):
+    """An archive: of how many entries it was made, and when these were put."""
+
+    memory_ref: str
+    memory_id: str
+    archive_checksum: str
+    entry_count: int
+    from_: Milliseconds = Field(alias="from")
+    to: Milliseconds
+    created_at: Milliseconds
+
+
+class MemoryIndex(CamelRecord):
+    """`MEMORY-INDEX.json`: the live archives of a ref, newest first, without their content."""
+
+    version: Literal[1]
+    archive_checksum: str | None = None
+    entry_count: int
+    updated_at: Milliseconds | None = None
+    archives: list[IndexedArchive]
 
 
 def operations(passes: "Passes") -> Sequence[Operation]:
@@ -150,7 +170,7 @@ class Passes:
     redaction: Redaction
     audit: Audit
     keep_archives: timedelta = timedelta()  # 0: for ever
-    ended: Callable[[PassKind, str], None] = noop  # told what became of a pass
+    ended: Callable[[str, str], object] = noop  # told what became of a pass, after its kind
     on_erased: Callable[[Caller], None] = noop
     on_due: Callable[[Caller], None] = noop  # called where commitments may be due
     _turns: Turns = field(default_factory=Turns)
@@ -162,16 +182,14 @@ class Passes:
 
         Its text is the host's `content`, or chosen from what they say (`extract-1`).
         """
-        ref, content, keep_sources = body.memory_ref, body.content, body.keep_sources
 
         def read(tx: Transaction) -> Build:
             sources = archives.compaction_inputs(tx, ref)
-            return lambda screen: archives.compacted(
-                ref, sources, screen, content, keep_sources=keep_sources
-            )
+            return partial(archives.compacted, ref, sources, content=content, keep_sources=keeps)
 
-        async with self._turn(caller, ref, PassKind.COMPACTION):
-            done = await self._archived(caller, read, REPLACEABLE, idempotency)
+        ref, content, keeps = body.memory_ref, body.content, body.keep_sources
+        which = Inputs.REPLACEABLE
+        done = await self._archived(caller, "compaction", ref, read, which, idempotency)
         made = PassObject(run_id=done.value.run_id, event=done.value.event)
         return Written(value=made, redacted=done.redacted)
 
@@ -183,9 +201,7 @@ class Passes:
         The same sources and budget are the same archive. With `recursive` archives are read,
         too. NothingToDistill, BudgetExceeded.
         """
-        ref, content, which = body.memory_ref, body.content, NO_ARCHIVES
-        if body.recursive:
-            which = VISIBLE
+        ref, which = body.memory_ref, Inputs.VISIBLE if body.recursive else Inputs.NO_ARCHIVES
         most = min(body.token_budget or archives.MOST_TOKENS, archives.MOST_TOKENS)
 
         def read(tx: Transaction) -> Build:
@@ -196,10 +212,10 @@ class Passes:
                 ends = time_to_come(at, tx.now, "expiresAt", problem).due_at
             elif self.keep_archives:
                 ends = whole_milliseconds(tx.now + self.keep_archives)
-            return lambda screen: archives.distilled(ref, sources, screen, content, most, ends)
+            said = body.content
+            return partial(archives.distilled, ref, sources, content=said, budget=most, ends=ends)
 
-        async with self._turn(caller, ref, PassKind.DISTILLATION):
-            return await self._archived(caller, read, which, idempotency)
+        return await self._archived(caller, "distillation", ref, read, which, idempotency)
 
     async def index(self, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
         """The live archives of the ref."""
@@ -211,62 +227,42 @@ class Passes:
         annotate({"memory.result_count": len(found.archives)})
         return found
 
+    async def consolidate_changed(self, caller: Caller) -> None:
+        """Consolidate each ref to which something was put since; what is refused waits."""
+        after, trigger = MemoryRef(""), Trigger.HOST_MANAGED
+        while refs := await self.engine.read(caller, changed_refs, after):
+            for after in refs:
+                body = ConsolidateBody.model_construct(memory_ref=after)
+                with suppress(Refusal):
+                    await self.consolidate(caller, body, trigger=trigger)
+
     async def consolidate(
-        self, caller: Caller, body: ConsolidateBody, *, idempotency: IdempotentRequest | None = None
+        self,
+        caller: Caller,
+        body: ConsolidateBody,
+        *,
+        idempotency: IdempotentRequest | None = None,
+        trigger: Trigger = Trigger.ON_DEMAND,
     ) -> Written[PassObject]:
         """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
 
         No word is lost but those of a stale key. It is done in steps, each of which holds;
         MemoryTooLarge for a ref that is more than one pass can look at.
         """
-        ref, on_demand = body.memory_ref, Trigger.ON_DEMAND
-        return await self._consolidated(caller, ref, body.merges, on_demand, idempotency)
-
-    async def consolidate_changed(self, caller: Caller) -> None:
-        """Consolidate each ref to which something was put since; what is refused waits."""
-        after = MemoryRef("")
-        while refs := await self.engine.read(caller, changed_refs, after):
-            for after in refs:
-                with suppress(Refusal):
-                    await self._consolidated(caller, after, (), Trigger.HOST_MANAGED, None)
-
-    async def _consolidated(
-        self,
-        caller: Caller,
-        ref: MemoryRef,
-        merges: Sequence[MergeBody],
-        trigger: Trigger,
-        idempotency: IdempotentRequest | None,
-    ) -> Written[PassObject]:
         finish = idempotent(
             consolidation.finish_pass, idempotency,
             again=lambda tx, ids, *_: archives.done_again(tx, ids),
             ids=lambda it: {"run": it.run_id},
         )  # fmt: skip
-        async with self._turn(caller, ref, PassKind.CONSOLIDATION):
-            if not await self.engine.read(caller, is_due, idempotency):
-                done = await self.engine.write(caller, finish, None, trigger)
-                _measure(done)
-                return Written(value=done)
-            await self.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
-            started = await self._begun(caller, ref, merges)
-            begun = started.value
-            try:
-                for left in reversed(range(TRIES)):
-                    try:
-                        async for step in self._steps(caller, begun):
-                            begun = step
-                        break
-                    except (ScreenOutdated, MemoryChanged):
-                        if not left:
-                            raise MemoryChanged from None
-            except Refusal:  # changed too often; full, or too large by now
-                await self.engine.write(caller, consolidation.give_up, begun)
-                raise
+        async with self._turn(caller, body.memory_ref, "consolidation"):
+            begun, redacted = None, 0
+            if await self.engine.read(caller, is_due, idempotency):
+                begun, redacted = await self._consolidated(caller, body)
             done = await self.engine.write(caller, finish, begun, trigger)
-            self.ended(PassKind.CONSOLIDATION, DONE if begun.replaced else UNCHANGED)
+            if begun is not None:
+                self.ended("consolidation", "done" if begun.replaced else "unchanged")
             _measure(done)
-            return Written(value=done, redacted=started.redacted + begun.renewed)
+            return Written(value=done, redacted=redacted)
 
     async def undo(
         self, caller: Caller, run_id: str, *, idempotency: IdempotentRequest | None = None
@@ -285,49 +281,64 @@ class Passes:
                 await asyncio.to_thread(self.audit, caller, "pass.undone", **said)
             return await self.engine.write(caller, work, run)
 
-    async def _begun(
-        self, caller: Caller, ref: MemoryRef, merges: Sequence[MergeBody]
-    ) -> Written[Begun]:
-        async def write(screen: Screen, is_current: IsCurrent) -> Begun:
+    async def _consolidated(self, caller: Caller, body: ConsolidateBody) -> tuple[Begun, int]:
+        """All that a consolidation does, and how many secrets it has kept out."""
+        ref, merges = body.memory_ref, body.merges
+        await self.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
+
+        async def begin(screen: Screen, is_current: IsCurrent) -> Begun:
             clean = [screened(it, screen) for it in merges]
             entries = await self.engine.read(caller, consolidation.merged_entries, ref, merges)
             gone = await asyncio.to_thread(
                 lambda: {it.memory for it in entries if screened(it, screen) != it}
             )
-            begin = consolidation.begin_pass
-            return await self.engine.write(caller, begin, ref, clean, gone, screen, is_current)
+            work = consolidation.begin_pass
+            return await self.engine.write(caller, work, ref, clean, gone, screen, is_current)
 
-        done = await written(self.redaction, caller, write)
-        if done.redacted:
+        begun = await written(self.redaction, caller, begin)
+        if begun.redacted:
             self.on_erased(caller)
         if merges:
             self.on_due(caller)
-        return done
+        try:
+            done = await self._steps(caller, begun.value)
+        except Refusal:  # changed too often; full, or too large by now
+            await self.engine.write(caller, consolidation.give_up, begun.value)
+            raise
+        return done, begun.redacted + done.renewed
 
-    async def _steps(self, caller: Caller, begun: Begun) -> AsyncIterator[Begun]:
-        """What is planned for the ref as it is now, done in steps."""
-        screen = screen_of(self.redaction, caller)
-        is_current = currency(self.redaction, caller, screen)
-        listed, newest = await self.engine.read(caller, consolidation.corpus, begun.ref)
-        entries: list[RefEntry] = []
-        for start in range(0, len(listed), STEP):
-            some = listed[start : start + STEP]  # of which none ever changes
-            entries += await self.engine.read(caller, lambda tx, ids: tx[RefTable].some(ids), some)
-        plan = await asyncio.to_thread(consolidation.planned, entries, screen, archives.Rest())
-        # What was replaced before is not among them.
-        seen = len(listed) + len(begun.replaced) - begun.merges
-        yield (begun := replace(begun, inputs=seen, newest=newest))
-        for step in plan:
-            since = time.perf_counter()
-            take = consolidation.take_step
-            yield (begun := await self.engine.write(caller, take, begun, step, is_current))
-            await asyncio.sleep(time.perf_counter() - since)  # puts go on meanwhile
-            if step.renewed or step.erased:
-                self.on_erased(caller)
+    async def _steps(self, caller: Caller, begun: Begun) -> Begun:
+        """Do what is planned for the ref, in steps; what has changed meanwhile is planned anew."""
+        for left in reversed(range(TRIES)):
+            screen = screen_of(self.redaction, caller)
+            is_current = currency(self.redaction, caller, screen)
+            listed, newest = await self.engine.read(caller, consolidation.corpus, begun.ref)
+            entries: list[RefEntry] = []
+            for start in range(0, len(listed), STEP):
+                some = listed[start : start + STEP]  # of which none ever changes
+                known = await self.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
+                entries += known
+            plan = await asyncio.to_thread(consolidation.planned, entries, screen, archives.Rest())
+            seen = len(listed) + len(begun.replaced) - begun.merges  # with what was replaced before
+            begun = replace(begun, inputs=seen, newest=newest)
+            try:
+                for step in plan:
+                    since, work = time.perf_counter(), consolidation.take_step
+                    begun = await self.engine.write(caller, work, begun, step, is_current)
+                    await asyncio.sleep(time.perf_counter() - since)  # puts go on meanwhile
+                    if step.renewed or step.erased:
+                        self.on_erased(caller)
+                break
+            except (ScreenOutdated, MemoryChanged):
+                if not left:
+                    raise MemoryChanged from None
+        return begun
 
     async def _archived(
         self,
         caller: Caller,
+        kind: str,
+        ref: MemoryRef,
         read: Callable[[Transaction], Build],
         which: Inputs,
         idempotency: IdempotentRequest | None,
@@ -337,27 +348,26 @@ class Passes:
             archives.put_archive, idempotency,
             again=archives.archive_again, ids=archives.ids_of_archive,
         )  # fmt: skip
-        tries = 0
-        while True:
-            screen = screen_of(self.redaction, caller)
-            is_current = currency(self.redaction, caller, screen)
-            try:
-                draft = None
-                if await self.engine.read(caller, is_due, idempotency):
-                    draft = await asyncio.to_thread(await self.engine.read(caller, read), screen)
-                done = await self.engine.write(caller, work, draft, which, is_current)
-            except (ScreenOutdated, MemoryChanged):
-                tries += 1
-                if tries == TRIES:
-                    raise MemoryChanged from None
-                continue
+        async with self._turn(caller, ref, kind):
+            for left in reversed(range(TRIES)):
+                screen, draft = screen_of(self.redaction, caller), None
+                is_current = currency(self.redaction, caller, screen)
+                try:
+                    if await self.engine.read(caller, is_due, idempotency):
+                        build = await self.engine.read(caller, read)
+                        draft = await asyncio.to_thread(build, screen)
+                    done = await self.engine.write(caller, work, draft, which, is_current)
+                    break
+                except (ScreenOutdated, MemoryChanged):
+                    if not left:
+                        raise MemoryChanged from None
             if draft is not None:
-                self.ended(draft.kind, DONE if done.created else UNCHANGED)
+                self.ended(kind, "done" if done.created else "unchanged")
             _measure(done)
             return Written(value=done, redacted=screen.redactor.count)
 
     @asynccontextmanager
-    async def _turn(self, caller: Caller, ref: MemoryRef, kind: PassKind) -> AsyncIterator[None]:
+    async def _turn(self, caller: Caller, ref: MemoryRef, kind: str) -> AsyncIterator[None]:
         """Inside, no other pass of the ref runs in this process; a refusal is counted."""
         caller.require(Role.WRITER)
         caller.require_refs()
@@ -366,7 +376,7 @@ class Passes:
             async with self._turns.of(caller, ref):
                 yield
         except Refusal:
-            self.ended(kind, REFUSED)
+            self.ended(kind, "refused")
             raise
 
 
@@ -380,6 +390,43 @@ def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
             LIMIT :limit""",
         after=after, limit=MOST_CHANGED,
     )  # fmt: skip
+
+
+def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
+    """The index of the live archives of a ref, of which it shows the newest."""
+    sql, given = tx[Sql], {"ref": ref, "now": micros(tx.now)}
+    live = f"""FROM refs f
+              {sql.dialect.leads} archives a ON a.space_id = f.space_id
+              {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
+              WHERE f.ref = :ref AND {there(None)}"""
+    rows = sql.run(
+        f"""SELECT {ENTRY}, g.sources, g.first_at, g.last_at
+              FROM (SELECT a.*
+                      {live}
+                  ORDER BY e.created_at DESC, e.memory_id DESC
+                     LIMIT {MOST_INDEXED}) g
+              JOIN ref_entries e ON e.memory_id = g.memory_id
+              JOIN memories m ON m.id = e.memory_id
+              LEFT JOIN lifecycles l ON l.memory_id = m.id
+          ORDER BY e.created_at DESC, e.memory_id DESC""",
+        **given,
+    )
+    listed = [
+        IndexedArchive(
+            memory_ref=ref, memory_id=entry.id, archive_checksum=sha256_of(entry.content),
+            entry_count=count(sources), from_=instant(first), to=instant(last),
+            created_at=entry.created_at,
+        )
+        for *row, sources, first, last in rows
+        for entry in [entry_of(row)]
+    ]  # fmt: skip
+    return MemoryIndex(
+        version=1,
+        archive_checksum=listed[0].archive_checksum if listed else None,
+        entry_count=sql.number(f"SELECT count(*) {live}", **given),
+        updated_at=listed[0].created_at if listed else None,
+        archives=listed,
+    )
 
 
 def _measure(done: PassObject) -> None:
