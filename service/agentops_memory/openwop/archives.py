@@ -1,4 +1,4 @@
-"""Archives of a ref: what they say, how they are put; and how a pass is undone.
+"""Archives of a ref: what they say, and how they are put.
 
 The rule `extract-1` chooses what a few sources say within a number of bytes. Integers alone
 decide, and nothing depends on the order of a set: the same sources and cap give the same bytes
@@ -21,34 +21,14 @@ from typing import NamedTuple
 from ..engine.callbacks import noop
 from ..engine.engine import Ids, Transaction
 from ..errors import AnswerLost, Conflict, Refusal
-from ..memory.idempotency import IdempotentRequest, is_due
 from ..memory.limits import require_room
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..recall.text.normalization import sha256_of
 from ..recall.text.query import STOPWORDS
+from . import pass_records as p
 from .adapter import removed
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
-from .pass_records import (
-    ArchiveDraft,
-    DistilledObject,
-    Inputs,
-    Link,
-    Pass,
-    PassEvent,
-    PassObject,
-    Trigger,
-    UndonePass,
-    add_archive,
-    are_all,
-    inputs,
-    is_archive_of,
-    link,
-    put_pass,
-    replaced_by,
-    undoable,
-    unlink,
-)
 from .refs import (
     ARCHIVE,
     COMPACTED,
@@ -60,7 +40,7 @@ from .refs import (
     Screen,
     ScreenOutdated,
 )
-from .runs import Recorded, RunEventType, RunId, RunKind, RunStatus, RunTable, known_run
+from .runs import RunEventType, RunId, RunKind, RunStatus, RunTable
 from .subjects import subjects
 
 Resting = Callable[[], object]
@@ -168,12 +148,6 @@ class NothingToDistill(Conflict):
     """No entry, or no word in it."""
 
     code = "nothing_to_distill"
-
-
-class PassNotUndoable(Conflict):
-    """Undone already, or something that the pass wrote or replaced is gone."""
-
-    code = "pass_not_undoable"
 
 
 class BudgetExceeded(Refusal):
@@ -320,7 +294,7 @@ def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
     """The oldest entries that an archive may take the place of."""
     chosen: list[MemoryId] = []
     room = MOST_COMPACTED_BYTES
-    for each in inputs(tx, ref, Inputs.REPLACEABLE):
+    for each in p.inputs(tx, ref, p.REPLACEABLE):
         room -= each.size
         if len(chosen) == MOST_COMPACTED or room < 0:
             break
@@ -335,7 +309,7 @@ def compacted(
     content: str | None,
     *,
     keep_sources: bool,
-) -> ArchiveDraft:
+) -> p.ArchiveDraft:
     """The archive that takes the place of entries; NothingToCompact."""
     cap = min(max(SMALLEST_CAP, -(-sum(map(_size, sources)) // 3)), MAX_CONTENT)
     draft = _draft(ref, sources, screen, content, cap) if len(sources) > 1 else None
@@ -346,10 +320,10 @@ def compacted(
 
 
 def distillation_inputs(
-    tx: Transaction, ref: MemoryRef, which: Inputs, budget: int
+    tx: Transaction, ref: MemoryRef, which: p.Inputs, budget: int
 ) -> Sequence[RefEntry]:
     """All entries, if they fit into the budget; BudgetExceeded."""
-    listed = list(inputs(tx, ref, which))
+    listed = list(p.inputs(tx, ref, which))
     if listed:
         _distillation_cap(budget, sum(_tokens(each.size) for each in listed))
     return tx[RefTable].some([each.memory for each in listed])
@@ -362,7 +336,7 @@ def distilled(
     content: str | None,
     budget: int,
     ends: datetime | None,
-) -> ArchiveDraft:
+) -> p.ArchiveDraft:
     """The archive of entries within a budget; NothingToDistill, BudgetExceeded."""
     cap = _distillation_cap(budget, sum(_tokens(_size(it)) for it in sources))
     draft = _draft(ref, sources, screen, content, cap, budget=budget, ends=ends)
@@ -387,7 +361,7 @@ def _tokens(size: int) -> int:
     return (size + 3) // 4
 
 
-def _used(draft: ArchiveDraft) -> int:
+def _used(draft: p.ArchiveDraft) -> int:
     """The tokens of an archive and its sources."""
     return sum(_tokens(_size(it)) for it in draft.sources) + _tokens(draft.size)
 
@@ -409,7 +383,7 @@ def _draft(
     *,
     budget: int | None = None,
     ends: datetime | None = None,
-) -> ArchiveDraft | None:
+) -> p.ArchiveDraft | None:
     """The archive of entries, with a budget that of a distillation; None without a word."""
     if content is not None:
         said = screen.content(content) if has_words(map(_source, sources)) else None
@@ -425,7 +399,7 @@ def _draft(
     for part in (ref, method.value, str(budget or cap), *(it.id for it in sources), said):
         digest.update(b"%d:%b" % (len(part.encode()), part.encode()))
     about = dict.fromkeys(tag for it in sources for tag in subjects(it.tags))
-    return ArchiveDraft(
+    return p.ArchiveDraft(
         id=RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]),
         ref=ref,
         method=method,
@@ -444,70 +418,70 @@ def _source(entry: RefEntry) -> Source:
 
 
 def put_archive(
-    tx: Transaction, draft: ArchiveDraft | None, which: Inputs, is_current: IsCurrent
-) -> DistilledObject:
+    tx: Transaction, draft: p.ArchiveDraft | None, which: p.Inputs, is_current: IsCurrent
+) -> p.DistilledObject:
     """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
     tx.caller.require_refs()
     if draft is None or not is_current():
         raise ScreenOutdated  # or the answer under the idempotency key is over its time
     sources = [it.memory for it in draft.sources]
-    if not are_all(tx, sources, which):
+    if not p.are_all(tx, sources, which):
         raise MemoryChanged
     held = tx[RefTable].get(draft.ref, draft.id)
-    if held is not None and not is_archive_of(tx, held.memory, sources):
+    if held is not None and not p.is_archive_of(tx, held.memory, sources):
         removed(tx, held.memory)  # of others that had the ids of these: it may say too much
         held = None
     require_room(tx)
     run = tx[RunTable].open(refs=(draft.ref,), kind=RunKind.PASS)
     entry = held or _put(tx, draft, run.id)
     if draft.supersedes:
-        link(tx, run, [Link(entry.memory, it) for it in sources], counts=False)
+        p.link(tx, run, [p.Link(entry.memory, it) for it in sources], counts=False)
     written, replaced = () if held else (entry.memory,), len(sources) if draft.supersedes else 0
-    put_pass(tx, Pass(run, draft.ref, written, replaced))
+    p.put_pass(tx, run, draft.ref, written, replaced)
     told: dict[str, object] = {"memoryRef": draft.ref, "outputId": draft.id}  # RFC 0012, RFC 0062
     if len(sources) <= MOST_NAMED:
         told["sourceIds"] = [it.id for it in draft.sources]
-    told |= {"sourceCount": len(sources), "trigger": Trigger.HOST_MANAGED.value}
+    told |= {"sourceCount": len(sources), "trigger": p.Trigger.HOST_MANAGED.value}
     told["byteSize"] = draft.size
     if draft.budget is not None:
         spent = {"tokenBudget": draft.budget, "tokensUsed": _used(draft), "indexUpdated": False}
         told["distillation"] = spent
     tx[RunTable].tell(run, RunEventType.COMPACTED, told)
     tx[RunTable].end(run, RunStatus.COMPLETED)
-    return DistilledObject(
+    return p.DistilledObject(
         run_id=run.id,
-        event=PassEvent(type=RunEventType.COMPACTED.value, payload=told),
+        event=p.PassEvent(type=RunEventType.COMPACTED.value, payload=told),
         archive_checksum=sha256_of(entry.content),
         created=held is None,
     )
 
 
-def _put(tx: Transaction, draft: ArchiveDraft, run: RunId) -> RefEntry:
+def _put(tx: Transaction, draft: p.ArchiveDraft, run: RunId) -> RefEntry:
     kind = (DISTILLED,) if draft.budget else ()
     tags = (ARCHIVE, COMPACTED + run, *kind, *draft.subjects)
     origin = Origin(run=run, method=draft.method)
     new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
     entry = added(tx, new, ends=draft.ends)
-    add_archive(tx, entry.memory, draft.ref, draft.sources)
+    p.add_archive(tx, entry.memory, draft.ref, draft.sources)
     return entry
 
 
-def ids_of_archive(done: DistilledObject) -> Ids:
+def ids_of_archive(done: p.DistilledObject) -> Ids:
     return {"run": done.run_id, "checksum": done.archive_checksum, "is_new": int(done.created)}
 
 
 def archive_again(
-    tx: Transaction, ids: Ids, _: ArchiveDraft | None, __: Inputs, ___: IsCurrent
-) -> DistilledObject:
+    tx: Transaction, ids: Ids, _: p.ArchiveDraft | None, __: p.Inputs, ___: IsCurrent
+) -> p.DistilledObject:
     """What was answered, as the log has it."""
     done = done_again(tx, ids)
     checksum, is_new = str(ids["checksum"]), bool(ids["is_new"])
-    return DistilledObject(
+    return p.DistilledObject(
         run_id=done.run_id, event=done.event, archive_checksum=checksum, created=is_new
     )
 
 
-def done_again(tx: Transaction, ids: Ids) -> PassObject:
+def done_again(tx: Transaction, ids: Ids) -> p.PassObject:
     """What the log has of a pass; AnswerLost if that is gone."""
     tx.caller.require_refs()
     run = RunId(str(ids["run"]))
@@ -516,43 +490,5 @@ def done_again(tx: Transaction, ids: Ids) -> PassObject:
     if event is None:
         raise AnswerLost
     # Validated here: a log that is damaged may have an event of another type, and is AnswerLost.
-    told = PassEvent.model_validate({"type": event.type.value, "payload": event.payload})
-    return PassObject(run_id=run, event=told)
-
-
-# The undo of a pass: all of it, or nothing.
-
-
-def undo_pass(tx: Transaction, run: RunId) -> UndonePass:
-    """Bring back what a pass has replaced, and take away what it has written."""
-    tx.caller.require_refs()
-    done = _undoable(tx, run)
-    unlink(tx, done)
-    for memory in done.written:
-        removed(tx, memory)
-    tx[RunTable].record(RunEventType.UNDONE, [Recorded({"runId": run}, (done.ref,))])
-    return UndonePass(
-        run_id=run, restored=replaced_by(tx, done, Inputs.VISIBLE), removed=len(done.written)
-    )
-
-
-def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | None) -> bool:
-    """Whether it was not undone under the idempotency key; PassNotUndoable."""
-    return is_due(tx, idempotency) and bool(_undoable(tx, run))
-
-
-def _undoable(tx: Transaction, run: RunId) -> Pass:
-    known = known_run(tx, run)
-    done = None if known.is_open else undoable(tx, known)
-    if done is None:
-        raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
-    return done
-
-
-def ids_of_undone(undone: UndonePass) -> Ids:
-    return {"restored": undone.restored, "removed": undone.removed}
-
-
-def undone_again(tx: Transaction, ids: Ids, run: RunId) -> UndonePass:
-    tx.caller.require_refs()
-    return UndonePass(run_id=run, restored=int(ids["restored"]), removed=int(ids["removed"]))
+    told = p.PassEvent.model_validate({"type": event.type.value, "payload": event.payload})
+    return p.PassObject(run_id=run, event=told)

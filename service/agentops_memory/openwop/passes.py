@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Annotated, Literal
@@ -13,37 +13,31 @@ from pydantic import BaseModel, Field, model_validator
 
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
-from ..errors import Refusal
+from ..errors import Conflict, Refusal
 from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant as parsed
 from ..http.protocol import Operation
 from ..memory.idempotency import IdempotentRequest, idempotent, is_due
 from ..memory.model.access import Caller, Role
+from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
-from ..memory.sql.rows import count, instant, micros
-from ..memory.sql.table import Sql
+from ..memory.sql.rows import count, instant, micros, tag_tuple
+from ..memory.sql.table import Dialect, Sql
 from ..recall.text.instants import whole_milliseconds
 from ..recall.text.normalization import sha256_of
 from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
 from . import archives, consolidation
+from . import pass_records as p
+from .adapter import removed
 from .api import BASE, LONGEST_IN_SPAN, Param, Query, op
 from .conditions import time_to_come
 from .consolidation import STEP, Begun, screened
 from .entries import ENTRY, RefEntry, RefTable, entry_of
 from .fields import CAMEL, ContentText, MemoryRefText, Zoned
-from .pass_records import (
-    ArchiveDraft,
-    DistilledObject,
-    Inputs,
-    MergeBody,
-    PassObject,
-    Trigger,
-    UndonePass,
-)
 from .refs import (
     IsCurrent,
     MemoryChanged,
@@ -57,14 +51,14 @@ from .refs import (
     there,
     written,
 )
-from .runs import RunId
+from .runs import Recorded, Run, RunEventType, RunId, RunTable, known_run
 
 TRIES = 3  # of a pass whose sources change meanwhile
 MOST_MERGES = 100
 MOST_INDEXED = 200  # archives of an index
 MOST_CHANGED = 200  # refs of one look for those that have changed
 
-Build = Callable[[Screen], ArchiveDraft]
+Build = Callable[[Screen], p.ArchiveDraft]
 """Makes an archive of what was read; outside of any transaction."""
 
 
@@ -93,7 +87,7 @@ class ConsolidateBody(BaseModel):
 
     model_config = CAMEL
     memory_ref: MemoryRefText
-    merges: Annotated[list[MergeBody], Field(max_length=MOST_MERGES)] = []
+    merges: Annotated[list[p.MergeBody], Field(max_length=MOST_MERGES)] = []
 
     @model_validator(mode="after")
     def _together(self) -> "ConsolidateBody":
@@ -101,6 +95,14 @@ class ConsolidateBody(BaseModel):
         if len(set(ids)) < len(ids):
             raise fault_of("merges", "must name each entry once")
         return self
+
+
+class UndonePass(CamelRecord):
+    """What an undo has brought back, and taken away."""
+
+    run_id: str
+    restored: int
+    removed: int
 
 
 class IndexedArchive(CamelRecord):
@@ -125,20 +127,24 @@ class MemoryIndex(CamelRecord):
     archives: list[IndexedArchive]
 
 
+class PassNotUndoable(Conflict):
+    code = "pass_not_undoable"  # undone already, or something that it wrote or replaced is gone
+
+
 def operations(passes: "Passes") -> Sequence[Operation]:
     """Those that make passes, undo one, and show what is archived."""
     return (
         op("POST", f"{BASE}/compact", "compact",
            "Put an archive in the place of the oldest entries of a ref.",
-           passes.compact, role=Role.WRITER, body=CompactBody, answer=PassObject,
+           passes.compact, role=Role.WRITER, body=CompactBody, answer=p.PassObject,
            headers=WRITTEN, refusals=(409,)),
         op("POST", f"{BASE}/distill", "distill",
            "Put an archive of the entries of a ref within a budget; these stay.",
-           passes.distill, role=Role.WRITER, body=DistillBody, answer=DistilledObject,
+           passes.distill, role=Role.WRITER, body=DistillBody, answer=p.DistilledObject,
            headers=WRITTEN, refusals=(409, 422)),
         op("POST", f"{BASE}/consolidate", "consolidate",
            "Let entries of a ref stand for what they say, too; no word is lost.",
-           passes.consolidate, role=Role.WRITER, body=ConsolidateBody, answer=PassObject,
+           passes.consolidate, role=Role.WRITER, body=ConsolidateBody, answer=p.PassObject,
            headers=WRITTEN, refusals=(409, 422)),
         op("POST", f"{BASE}/passes/{{runId}}/undo", "undo",
            "Take back what a pass has done, wholly or not at all.",
@@ -177,7 +183,7 @@ class Passes:
 
     async def compact(
         self, caller: Caller, body: CompactBody, *, idempotency: IdempotentRequest | None = None
-    ) -> Written[PassObject]:
+    ) -> Written[p.PassObject]:
         """Put an archive in the place of the oldest entries; NothingToCompact.
 
         Its text is the host's `content`, or chosen from what they say (`extract-1`).
@@ -188,20 +194,20 @@ class Passes:
             return partial(archives.compacted, ref, sources, content=content, keep_sources=keeps)
 
         ref, content, keeps = body.memory_ref, body.content, body.keep_sources
-        which = Inputs.REPLACEABLE
+        which = p.REPLACEABLE
         done = await self._archived(caller, "compaction", ref, read, which, idempotency)
-        made = PassObject(run_id=done.value.run_id, event=done.value.event)
+        made = p.PassObject(run_id=done.value.run_id, event=done.value.event)
         return Written(value=made, redacted=done.redacted)
 
     async def distill(
         self, caller: Caller, body: DistillBody, *, idempotency: IdempotentRequest | None = None
-    ) -> Written[DistilledObject]:
+    ) -> Written[p.DistilledObject]:
         """Put an archive of all entries, within a budget of tokens for both; these stay.
 
         The same sources and budget are the same archive. With `recursive` archives are read,
         too. NothingToDistill, BudgetExceeded.
         """
-        ref, which = body.memory_ref, Inputs.VISIBLE if body.recursive else Inputs.NO_ARCHIVES
+        ref, which = body.memory_ref, p.VISIBLE if body.recursive else p.NO_ARCHIVES
         most = min(body.token_budget or archives.MOST_TOKENS, archives.MOST_TOKENS)
 
         def read(tx: Transaction) -> Build:
@@ -229,7 +235,7 @@ class Passes:
 
     async def consolidate_changed(self, caller: Caller) -> None:
         """Consolidate each ref to which something was put since; what is refused waits."""
-        after, trigger = MemoryRef(""), Trigger.HOST_MANAGED
+        after, trigger = MemoryRef(""), p.Trigger.HOST_MANAGED
         while refs := await self.engine.read(caller, changed_refs, after):
             for after in refs:
                 body = ConsolidateBody.model_construct(memory_ref=after)
@@ -242,8 +248,8 @@ class Passes:
         body: ConsolidateBody,
         *,
         idempotency: IdempotentRequest | None = None,
-        trigger: Trigger = Trigger.ON_DEMAND,
-    ) -> Written[PassObject]:
+        trigger: p.Trigger = p.Trigger.ON_DEMAND,
+    ) -> Written[p.PassObject]:
         """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
 
         No word is lost but those of a stale key. It is done in steps, each of which holds;
@@ -272,11 +278,12 @@ class Passes:
         caller.require_refs()
         run = RunId(run_id)
         work = idempotent(
-            archives.undo_pass, idempotency,
-            again=archives.undone_again, ids=archives.ids_of_undone,
+            undo_pass, idempotency,
+            again=lambda tx, ids, id_: UndonePass.model_validate({"run_id": id_, **ids}),
+            ids=lambda it: {"restored": it.restored, "removed": it.removed},
         )  # fmt: skip
         async with self._turns.of(caller, run):  # what is audited is what is done
-            if await self.engine.read(caller, archives.is_undo_due, run, idempotency):
+            if await self.engine.read(caller, is_undo_due, run, idempotency):
                 said = {"tenant": caller.tenant, "run": run}
                 await asyncio.to_thread(self.audit, caller, "pass.undone", **said)
             return await self.engine.write(caller, work, run)
@@ -288,7 +295,7 @@ class Passes:
 
         async def begin(screen: Screen, is_current: IsCurrent) -> Begun:
             clean = [screened(it, screen) for it in merges]
-            entries = await self.engine.read(caller, consolidation.merged_entries, ref, merges)
+            entries = await self.engine.read(caller, consolidation.to_merge, ref, merges)
             gone = await asyncio.to_thread(
                 lambda: {it.memory for it in entries if screened(it, screen) != it}
             )
@@ -320,7 +327,7 @@ class Passes:
                 entries += known
             plan = await asyncio.to_thread(consolidation.planned, entries, screen, archives.Rest())
             seen = len(listed) + len(begun.replaced) - begun.merges  # with what was replaced before
-            begun = replace(begun, inputs=seen, newest=newest)
+            begun = begun._replace(inputs=seen, newest=newest)
             try:
                 for step in plan:
                     since, work = time.perf_counter(), consolidation.take_step
@@ -340,9 +347,9 @@ class Passes:
         kind: str,
         ref: MemoryRef,
         read: Callable[[Transaction], Build],
-        which: Inputs,
+        which: p.Inputs,
         idempotency: IdempotentRequest | None,
-    ) -> Written[DistilledObject]:
+    ) -> Written[p.DistilledObject]:
         """Put an archive, made anew while what it is made of changes."""
         work = idempotent(
             archives.put_archive, idempotency,
@@ -378,6 +385,20 @@ class Passes:
         except Refusal:
             self.ended(kind, "refused")
             raise
+
+
+def _measure(done: p.PassObject) -> None:
+    """Give the span what the event tells of the size of a pass."""
+    told = done.event.payload
+    distillation = told.get("distillation")
+    tokens = distillation.get("tokensUsed") if isinstance(distillation, dict) else None
+    annotate({
+        "openwop.run_id": Cut(done.run_id, LONGEST_IN_SPAN),
+        "memory.pass.input_count": told.get("inputCount", told.get("sourceCount")),
+        "memory.pass.output_count": told.get("outputCount"),
+        "memory.pass.output_bytes": told.get("byteSize"),
+        "memory.pass.tokens_used": tokens,
+    })  # fmt: skip
 
 
 def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
@@ -421,23 +442,111 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
         for entry in [entry_of(row)]
     ]  # fmt: skip
     return MemoryIndex(
-        version=1,
+        version=1, entry_count=sql.number(f"SELECT count(*) {live}", **given), archives=listed,
         archive_checksum=listed[0].archive_checksum if listed else None,
-        entry_count=sql.number(f"SELECT count(*) {live}", **given),
         updated_at=listed[0].created_at if listed else None,
-        archives=listed,
+    )  # fmt: skip
+
+
+# The undo of a pass: all of it, or nothing.
+
+
+def undo_pass(tx: Transaction, id_: RunId) -> UndonePass:
+    """Bring back what a pass has replaced, and take away what it has written."""
+    run, ref, written = undoable(tx, id_)
+    for statement in _undoing(tx[Sql].dialect):
+        tx[Sql].run(statement, **{"pass": run.number, "now": micros(tx.now)})
+    for memory in written:
+        removed(tx, memory)
+    tx[RunTable].record(RunEventType.UNDONE, [Recorded({"runId": id_}, (ref,))])
+    return UndonePass(run_id=id_, restored=_replaced(tx, run, p.VISIBLE), removed=len(written))
+
+
+def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | None) -> bool:
+    """Whether it was not undone under the idempotency key; PassNotUndoable."""
+    return is_due(tx, idempotency) and bool(undoable(tx, run))
+
+
+def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[MemoryId]]:
+    """A pass, its ref, and what it has written.
+
+    PassNotUndoable if it is undone, or what it wrote or replaced is gone.
+    """
+    run = known_run(tx, id_)
+    row = None if run.is_open else tx[Sql].first(
+        tuple,
+        """SELECT f.ref, p.written, p.replaced
+             FROM passes p
+             JOIN refs f ON f.space_id = p.space_id
+            WHERE p.run = :run AND p.undone_at IS NULL""",
+        run=run.number,
+    )  # fmt: skip
+    if row is not None:
+        written = [MemoryId(int(it)) for it in tag_tuple(row[1]) if it.isdecimal()]
+        replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {there(None)}")
+        if replaced == count(row[2]) and p.are_all(tx, written, there(None)):
+            return run, MemoryRef(row[0]), written
+    raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
+
+
+def _replaced(tx: Transaction, run: Run, condition: str) -> int:
+    """Of how many entries `e` that a pass has replaced, by links `x`, a condition holds."""
+    return tx[Sql].number(
+        f"""SELECT count(DISTINCT e.memory_id)
+              FROM ref_supersessions x
+              JOIN ref_entries e ON e.memory_id = x.older_id
+             WHERE x.pass = :pass AND {condition}""",
+        **{"pass": run.number, "now": micros(tx.now)},
     )
 
 
-def _measure(done: PassObject) -> None:
-    """Give the span what the event tells of the size of a pass."""
-    told = done.event.payload
-    distillation = told.get("distillation")
-    tokens = distillation.get("tokensUsed") if isinstance(distillation, dict) else None
-    annotate({
-        "openwop.run_id": Cut(done.run_id, LONGEST_IN_SPAN),
-        "memory.pass.input_count": told.get("inputCount", told.get("sourceCount")),
-        "memory.pass.output_count": told.get("outputCount"),
-        "memory.pass.output_bytes": told.get("byteSize"),
-        "memory.pass.tokens_used": tokens,
-    })  # fmt: skip
+# A number that is damaged does not get beyond what can be added up.
+_DEEPEST = 100  # passes over passes; a damaged link could go round for ever
+_MOST_SEEN, _MOST_COUNTED = 1 << 31, 1 << 53
+
+
+def _undoing(dialect: Dialect) -> Sequence[str]:
+    """The statements that end the links of a pass, and take off what these have counted.
+
+    Off what has counted that since, too.
+    """
+    most, least = dialect.greatest, dialect.least
+
+    def seen(column: str) -> str:
+        return f"{least}({most}({column}, 0), {_MOST_SEEN})"
+
+    counted = f"""WITH RECURSIVE counted (id, seen, depth) AS (
+                      SELECT newer_id, {seen("seen")}, 0
+                        FROM ref_supersessions
+                       WHERE pass = :pass AND ended_after IS NULL AND seen > 0
+                       UNION ALL
+                      SELECT x.newer_id, counted.seen, counted.depth + 1
+                        FROM counted
+                        JOIN ref_supersessions x ON x.older_id = counted.id
+                       WHERE x.ended_after IS NULL AND x.seen > 0 AND counted.depth < {_DEEPEST}),
+                  sums (id, seen) AS (SELECT id, sum(seen) FROM counted GROUP BY id)"""
+    return (
+        f"""{counted}
+            UPDATE memories
+               SET duplicates = {most}({least}(memories.duplicates, {_MOST_COUNTED})
+                                       - sums.seen, 1)
+              FROM sums
+             WHERE memories.id = sums.id""",
+        f"""{counted}
+            UPDATE ref_supersessions
+               SET seen = {most}({seen("ref_supersessions.seen")} - sums.seen, 1)
+              FROM sums
+             WHERE older_id = sums.id AND ended_after IS NULL AND ref_supersessions.seen > 0""",
+        """UPDATE ref_supersessions
+              SET ended_after = (SELECT coalesce(max(id), 0) FROM run_events)
+            WHERE pass = :pass AND ended_after IS NULL""",
+        f"""UPDATE memories
+              SET last_seen_at = {most}(created_at, coalesce(
+                  (SELECT max(o.last_seen_at)
+                     FROM ref_supersessions x
+                     JOIN memories o ON o.id = x.older_id
+                    WHERE x.newer_id = memories.id AND x.ended_after IS NULL AND x.seen > 0),
+                  0))
+            WHERE id IN (SELECT newer_id FROM ref_supersessions WHERE pass = :pass AND seen > 0)""",
+        "UPDATE passes SET undone_at = :now WHERE run = :pass",
+    )
