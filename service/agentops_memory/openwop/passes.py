@@ -188,12 +188,12 @@ class Passes:
 
         Its text is the host's `content`, or chosen from what they say (`extract-1`).
         """
+        ref, content, keeps = body.memory_ref, body.content, body.keep_sources
 
         def read(tx: Transaction) -> Build:
             sources = archives.compaction_inputs(tx, ref)
             return partial(archives.compacted, ref, sources, content=content, keep_sources=keeps)
 
-        ref, content, keeps = body.memory_ref, body.content, body.keep_sources
         which = p.REPLACEABLE
         done = await self._archived(caller, "compaction", ref, read, which, idempotency)
         made = p.PassObject(run_id=done.value.run_id, event=done.value.event)

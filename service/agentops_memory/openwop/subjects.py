@@ -152,11 +152,9 @@ class Forgetting:
         """Let the log tell of the subject no more."""
         alias = await self.engine.write(caller, unname, subject)
         last = Offset(0)
-        while events := await self.engine.read(caller, naming, subject, last):  # copied meanwhile
-            for start in range(0, len(events), STEP):
-                some = events[start : start + STEP]
-                await self.engine.write(caller, unname_events, some, subject, alias)
-            last = events[-1]
+        while events := await self.engine.read(caller, naming, subject, last):
+            await self.engine.write(caller, unname_events, events, subject, alias)
+            last = events[-1]  # what is copied meanwhile comes after it
 
 
 # What is put later has a higher id than the newest memory, so it stays; what was made meanwhile
@@ -267,10 +265,10 @@ def unname(tx: Transaction, subject: str) -> str | None:
 
 
 def naming(tx: Transaction, subject: str, after: Offset) -> Sequence[Offset]:
-    """Events after one that may tell of the subject, in order."""
+    """The next events after one that may tell of the subject, in order."""
     names = tx[Sql].dialect.contains("payload", ":said")
     return tx[Sql].column(
-        f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id",
+        f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id LIMIT {STEP}",
         said=json.dumps(subject, ensure_ascii=False)[1:-1], after=after,
     )  # fmt: skip
 
