@@ -30,7 +30,6 @@ from .openintent.rules.tasks import Tasks
 from .openwop.adapter import RefEntries
 from .openwop.commitments import Commitments, Firing
 from .openwop.host_runs import Runs
-from .openwop.pass_records import PassKind
 from .openwop.passes import Passes
 from .openwop.proposals import Proposals
 from .openwop.routes import OpenWopServices
@@ -182,7 +181,17 @@ class Wiring:
                         ),
                     )
                 ),
-                passes=count(self._passes(engine, on_erased, on_due)),
+                passes=count(
+                    Passes(
+                        engine=engine,
+                        redaction=self.redaction,
+                        keep_archives=self.settings.keep_archives,
+                        audit=audit,
+                        ended=partial(self.telemetry.metrics.count, PASSES),
+                        on_erased=on_erased,
+                        on_due=on_due,
+                    )
+                ),
                 forgetting=Forgetting(
                     engine=engine, redaction=self.redaction, audit=audit, on_erased=on_erased
                 ),
@@ -190,27 +199,6 @@ class Wiring:
                 redaction=self.redaction,
                 clock=self.clock,
             ),
-        )
-
-    def _passes(
-        self,
-        engine: Engine,
-        on_erased: Callable[[Caller], None],
-        on_due: Callable[[Caller], None],
-    ) -> Passes:
-        metrics = self.telemetry.metrics
-
-        def ended(kind: PassKind, outcome: str) -> None:
-            metrics.count(PASSES, kind.value, outcome)
-
-        return Passes(
-            engine=engine,
-            redaction=self.redaction,
-            keep_archives=self.settings.keep_archives,
-            audit=self.audit,
-            ended=ended,
-            on_erased=on_erased,
-            on_due=on_due,
         )
 
     def _stores(

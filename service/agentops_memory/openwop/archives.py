@@ -1,4 +1,4 @@
-"""Archives of a ref: what they say, how they are put; and how a pass is undone.
+"""Archives of a ref: what they say, and how they are put.
 
 The rule `extract-1` chooses what a few sources say within a number of bytes. Integers alone
 decide, and nothing depends on the order of a set: the same sources and cap give the same bytes
@@ -21,7 +21,6 @@ from typing import NamedTuple
 from ..engine.callbacks import noop
 from ..engine.engine import Ids, Transaction
 from ..errors import AnswerLost, Conflict, Refusal
-from ..memory.idempotency import IdempotentRequest, is_due
 from ..memory.limits import require_room
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
@@ -142,10 +141,6 @@ class NothingToCompact(Conflict):
 
 class NothingToDistill(Conflict):
     code = "nothing_to_distill"  # no entry, or no word in it
-
-
-class PassNotUndoable(Conflict):
-    code = "pass_not_undoable"  # undone already, or what the pass wrote or replaced is gone
 
 
 class BudgetExceeded(Refusal):
@@ -350,8 +345,8 @@ def archive_of(
     about = dict.fromkeys(tag for it in sources for tag in subjects(it.tags))
     draft = p.ArchiveDraft(
         id=RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]), ref=ref, method=method,
-        kind=p.PassKind.DISTILLATION if budget else p.PassKind.COMPACTION, content=said,
-        subjects=screen.tags(about), sources=sources, budget=budget, supersedes=supersedes,
+        content=said, subjects=screen.tags(about), sources=sources, budget=budget,
+        supersedes=supersedes,
         ends=min(filter(None, (ends, first_end(sources))), default=None),
     )  # fmt: skip
     if budget is not None and (used := _tokens([*sources, draft])) > budget:
@@ -390,7 +385,7 @@ def put_archive(
     run = tx[RunTable].open(refs=(draft.ref,), kind=RunKind.PASS)
     entry = held
     if entry is None:
-        kind = (DISTILLED,) if draft.kind is p.PassKind.DISTILLATION else ()
+        kind = (DISTILLED,) if draft.budget else ()
         tags = (ARCHIVE, COMPACTED + run.id, *kind, *draft.subjects)
         origin = Origin(run=run.id, method=draft.method)
         new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
@@ -399,7 +394,7 @@ def put_archive(
     if draft.supersedes:
         p.link(tx, run, [p.Link(entry.memory, it) for it in sources], counts=False)
     written, replaced = () if held else (entry.memory,), len(sources) if draft.supersedes else 0
-    p.put_pass(tx, p.Pass(run, draft.ref, written, replaced))
+    p.put_pass(tx, run, draft.ref, written, replaced)
     told: dict[str, object] = {"memoryRef": draft.ref, "outputId": draft.id}  # RFC 0012, RFC 0062
     if len(sources) <= MOST_NAMED:
         told["sourceIds"] = [it.id for it in draft.sources]
@@ -439,30 +434,3 @@ def done_again(tx: Transaction, ids: Ids) -> p.PassObject:
     # Validated here: a log that is damaged may have an event of another type, and is AnswerLost.
     told = p.PassEvent.model_validate({"type": event.type.value, "payload": event.payload})
     return p.PassObject(run_id=run, event=told)
-
-
-# The undo of a pass: all of it, or nothing.
-
-
-def undo_pass(tx: Transaction, run: RunId) -> p.UndonePass:
-    """Bring back what a pass has replaced, and take away what it has written."""
-    done = _undoable(tx, run)
-    p.unlink(tx, done)
-    for memory in done.written:
-        removed(tx, memory)
-    tx[RunTable].record(RunEventType.UNDONE, ({"runId": run}, (done.ref,)))
-    restored = p.replaced_by(tx, done, p.VISIBLE)
-    return p.UndonePass(run_id=run, restored=restored, removed=len(done.written))
-
-
-def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | None) -> bool:
-    """Whether it was not undone under the idempotency key; PassNotUndoable."""
-    return is_due(tx, idempotency) and bool(_undoable(tx, run))
-
-
-def _undoable(tx: Transaction, run: RunId) -> p.Pass:
-    known = tx[RunTable].known(run)
-    done = None if known.is_open else p.undoable(tx, known)
-    if done is None:
-        raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
-    return done

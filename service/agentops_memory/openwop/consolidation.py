@@ -4,8 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..engine.callbacks import noop
 from ..engine.engine import Transaction
@@ -18,24 +17,11 @@ from ..memory.model.space import MemoryRef
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.rows import micros
 from ..memory.sql.table import Sql
+from . import pass_records as p
 from .archives import MOST_NAMED, Resting, first_end, units
 from .commitments import arm
 from .conditions import conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
-from .pass_records import (
-    REPLACEABLE,
-    VISIBLE,
-    Link,
-    MergeBody,
-    Pass,
-    PassEvent,
-    PassObject,
-    Trigger,
-    are_all,
-    inputs,
-    link,
-    put_pass,
-)
 from .refs import IsCurrent, MemoryChanged, RefEntryId, Screen, ScreenOutdated, stable_id, there
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 from .subjects import erase_some, newest, subjects
@@ -48,30 +34,26 @@ INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
 """How tags begin that tell where an entry comes from, not what it says."""
 
 Tags = frozenset[str]
-Screened = TypeVar("Screened", RefEntry, MergeBody)
+Screened = TypeVar("Screened", RefEntry, p.MergeBody)
 
 
 class MemoryTooLarge(Refusal):
-    """The ref holds more than one pass can look at, and a part would not do."""
-
-    code = "memory_too_large"
+    code = "memory_too_large"  # the ref holds more than one pass can look at; a part would not do
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """Links that are made at once, and entries whose secrets go with them.
 
     `renewed` stay, as they are without their secrets; `erased` are replaced and go.
     """
 
-    links: Sequence[Link]
+    links: Sequence[p.Link]
     ids: Sequence[RefEntryId]  # of those that are replaced
     renewed: Sequence[RefEntry]
     erased: Sequence[MemoryId]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class Begun(NamedTuple):
     """A consolidation that goes on: what it has done so far."""
 
     run: RunId
@@ -87,7 +69,7 @@ class Begun:
 # Which entries of a ref others make superfluous: older facts, and what another says too. Pure.
 
 
-def plan(entries: Sequence[RefEntry], rest: Resting = noop) -> list[Link]:
+def plan(entries: Sequence[RefEntry], rest: Resting = noop) -> list[p.Link]:
     """What a consolidation supersedes, in the order of the entries, which come oldest first.
 
     An entry is superseded at most once, and by one that is not. So whatever part of the plan is
@@ -103,7 +85,7 @@ def plan(entries: Sequence[RefEntry], rest: Resting = noop) -> list[Link]:
     for those in alike.values():
         if len(those) > 1:
             survivors.update(_covered(those, rest))
-    return [Link(survivors[it.memory], it.memory) for it in entries if it.memory in survivors]
+    return [p.Link(survivors[it.memory], it.memory) for it in entries if it.memory in survivors]
 
 
 def _stale(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[MemoryId, MemoryId]]:
@@ -148,10 +130,10 @@ def _covered(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[Memor
         if survivor is text:
             for unit in text:
                 holders[unit].append(text)
-        stays = places[survivor][-1]
-        yield from (
-            (entries[at].memory, entries[stays].memory) for at in places[text] if at != stays
-        )
+        stays = entries[places[survivor][-1]].memory
+        for memory in (entries[at].memory for at in places[text]):
+            if memory != stays:
+                yield memory, stays
 
 
 # What a pass reads, and what it plans.
@@ -160,7 +142,7 @@ def _covered(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[Memor
 def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryId]:
     """All entries that may be replaced, oldest first, and the newest memory; MemoryTooLarge."""
     listed, size = list[MemoryId](), 0
-    for each in inputs(tx, ref, REPLACEABLE):
+    for each in p.inputs(tx, ref, p.REPLACEABLE):
         listed.append(each.memory)
         size += each.size
         if len(listed) > MOST_CONSOLIDATED or size > MOST_CONSOLIDATED_BYTES:
@@ -188,13 +170,11 @@ def planned(known: Sequence[RefEntry], screen: Screen, rest: Resting) -> Sequenc
     for at in range(0, len(links), STEP):
         some = links[at : at + STEP]
         newer = dict.fromkeys(it.newer for it in some)
-        step = Step(
-            links=some,
-            ids=[held[it.older].id for it in some],
-            renewed=[changed[it] for it in newer if it in changed and last[it] < at + STEP],
+        steps.append(Step(
+            links=some, ids=[held[it.older].id for it in some],
             erased=[it.older for it in some if it.older in changed],
-        )
-        steps.append(step)
+            renewed=[changed[it] for it in newer if it in changed and last[it] < at + STEP],
+        ))  # fmt: skip
     return steps
 
 
@@ -204,9 +184,7 @@ def screened(it: Screened, screen: Screen) -> Screened:
     return it.model_copy(update={"content": content, "tags": tags})
 
 
-def merged_entries(
-    tx: Transaction, ref: MemoryRef, merges: Sequence[MergeBody]
-) -> Sequence[RefEntry]:
+def to_merge(tx: Transaction, ref: MemoryRef, merges: Sequence[p.MergeBody]) -> list[RefEntry]:
     """What a host wants merged, as far as it is there."""
     ids = (id_ for merge in merges for id_ in merge.ids)
     return [found for id_ in ids if (found := tx[RefTable].get(ref, id_))]
@@ -218,16 +196,15 @@ def merged_entries(
 def begin_pass(
     tx: Transaction,
     ref: MemoryRef,
-    merges: Sequence[MergeBody],
+    merges: Sequence[p.MergeBody],
     with_secrets: Collection[MemoryId],
     screen: Screen,
     is_current: IsCurrent,
 ) -> Begun:
-    """Begin a pass, with what a host wants merged; BadFields, or MemoryChanged, for nothing.
+    """Begin a pass, with what a host wants merged; what of it holds a secret is erased.
 
-    What is merged and holds a secret is erased.
+    BadFields, or MemoryChanged, and nothing is done.
     """
-    tx.caller.require_refs()
     if not is_current():
         raise ScreenOutdated
     require_room(tx)
@@ -247,12 +224,11 @@ def begin_pass(
     written = tuple(_merged(tx, run, merge, those, screen) for merge, those in pairs)
     replaced = [it for those in sources for it in those]
     _erase(tx, [it.memory for it in replaced if it.memory in with_secrets])
-    ids = tuple(it.id for it in replaced)
-    begun = Begun(run=run.id, ref=ref, written=written, replaced=ids, merges=len(merges))
-    _note(tx, run, begun)
+    p.put_pass(tx, run, ref, written, len(replaced))
     if merges:
         corpus(tx, ref)  # or MemoryTooLarge, and nothing is done
-    return begun
+    ids = tuple(it.id for it in replaced)
+    return Begun(run=run.id, ref=ref, written=written, replaced=ids, merges=len(merges))
 
 
 def take_step(tx: Transaction, begun: Begun, step: Step, is_current: IsCurrent) -> Begun:
@@ -260,23 +236,19 @@ def take_step(tx: Transaction, begun: Begun, step: Step, is_current: IsCurrent) 
     if not is_current():
         raise ScreenOutdated
     run = _open(tx, begun)
-    if not are_all(tx, {id_ for each in step.links for id_ in each}, REPLACEABLE):
+    if not p.are_all(tx, {id_ for each in step.links for id_ in each}, p.REPLACEABLE):
         raise MemoryChanged
     require_room(tx)
-    link(tx, run, step.links, counts=True)
+    p.link(tx, run, step.links, counts=True)
     anew = [_renewed(tx, begun.ref, entry) for entry in step.renewed]
     _erase(tx, [*step.erased, *(it.memory for it in step.renewed)])
-    begun = replace(
-        begun,
-        replaced=(*begun.replaced, *step.ids),
-        written=(*begun.written, *anew),
-        renewed=begun.renewed + len(anew),
-    )
-    _note(tx, run, begun)
-    return begun
+    written, replaced = (*begun.written, *anew), (*begun.replaced, *step.ids)
+    renewed = begun.renewed + len(anew)
+    p.put_pass(tx, run, begun.ref, written, len(replaced) + renewed)
+    return begun._replace(written=written, replaced=replaced, renewed=renewed)
 
 
-def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassObject:
+def finish_pass(tx: Transaction, begun: Begun | None, trigger: p.Trigger) -> p.PassObject:
     """End a pass with the event that tells of it (RFC 0068)."""
     if begun is None:
         raise MemoryChanged  # the answer under the idempotency key is over its time
@@ -291,12 +263,10 @@ def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassO
     told["trigger"] = trigger.value
     tx[RunTable].tell(run, RunEventType.CONSOLIDATED, told)
     tx[RunTable].end(run, RunStatus.COMPLETED)
-    tx[Sql].run(
-        "UPDATE refs SET consolidated = :newest WHERE ref = :ref",
-        ref=begun.ref, newest=begun.newest,
-    )  # fmt: skip
-    event = PassEvent(type=RunEventType.CONSOLIDATED.value, payload=told)
-    return PassObject(run_id=run.id, event=event)
+    looked = "UPDATE refs SET consolidated = :newest WHERE ref = :ref"
+    tx[Sql].run(looked, ref=begun.ref, newest=begun.newest)
+    event = p.PassEvent(type=RunEventType.CONSOLIDATED.value, payload=told)
+    return p.PassObject(run_id=run.id, event=event)
 
 
 def give_up(tx: Transaction, begun: Begun) -> None:
@@ -313,19 +283,14 @@ def _open(tx: Transaction, begun: Begun) -> Run:
     return run
 
 
-def _note(tx: Transaction, run: Run, begun: Begun) -> None:
-    """Store what a pass has done so far: an undo has to know."""
-    put_pass(tx, Pass(run, begun.ref, begun.written, len(begun.replaced) + begun.renewed))
-
-
-def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: MergeBody) -> Sequence[RefEntry]:
+def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: p.MergeBody) -> Sequence[RefEntry]:
     """What a host wants merged; MemoryChanged for what is not there, BadFields for what may not."""
-    found = merged_entries(tx, ref, [merge])
+    found = to_merge(tx, ref, [merge])
     memories = [it.memory for it in found]
-    if len(found) < len(merge.ids) or not are_all(tx, memories, VISIBLE):
+    if len(found) < len(merge.ids) or not p.are_all(tx, memories, p.VISIBLE):
         raise MemoryChanged
     field_ = f"merges[{place}].ids"
-    if not are_all(tx, memories, REPLACEABLE):
+    if not p.are_all(tx, memories, p.REPLACEABLE):
         raise BadFields([(field_, "name an archive, or an entry that is pinned or awaited")])
     if len({frozenset(subjects(it.tags)) for it in found}) > 1:
         raise BadFields([(field_, "name entries of different subjects")])
@@ -333,7 +298,7 @@ def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: MergeBody) -> S
 
 
 def _merged(
-    tx: Transaction, run: Run, merge: MergeBody, sources: Sequence[RefEntry], screen: Screen
+    tx: Transaction, run: Run, merge: p.MergeBody, sources: Sequence[RefEntry], screen: Screen
 ) -> MemoryId:
     """Put the entry that stands for its sources from now on; it is about whom they are about."""
     tags = tuple(dict.fromkeys((*merge.tags, *screen.tags(subjects(sources[0].tags)))))
@@ -341,7 +306,7 @@ def _merged(
     draft = RefDraft(ref=ref, content=merge.content, tags=tags, origin=origin)
     conditions = conditions_of(tags, tx.now)
     entry = added(tx, draft, ends=first_end(sources))
-    link(tx, run, [Link(entry.memory, it.memory) for it in sources], counts=True)
+    p.link(tx, run, [p.Link(entry.memory, it.memory) for it in sources], counts=True)
     meet(tx, ref, entry)
     arm(tx, entry.memory, conditions)
     return entry.memory
@@ -366,9 +331,7 @@ _TAKEN_OVER = (
     "UPDATE derivations SET memory_id = :new WHERE memory_id = :old",
     "UPDATE derivations SET source_id = :new WHERE source_id = :old",
     """UPDATE ref_entries
-          SET renews = (SELECT coalesce(renews, memory_id)
-                          FROM ref_entries
-                         WHERE memory_id = :old)
+          SET renews = (SELECT coalesce(renews, memory_id) FROM ref_entries WHERE memory_id = :old)
         WHERE memory_id = :new""",
 )
 

@@ -1,4 +1,4 @@
-"""What a pass is: its kinds and records, its rows, and the links between entries that it makes."""
+"""What a pass is: its records and rows, and the links between entries that it makes."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -13,25 +13,13 @@ from ..engine.engine import Transaction
 from ..http.faults import fault
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
-from ..memory.sql.rows import MOST, count, instant, micros, tag_array, tag_tuple
-from ..memory.sql.table import Dialect, Sql
-from ..recall.text.normalization import sha256_of
-from ..record import CamelRecord, Milliseconds
-from .entries import ENTRY, ListedRef, Method, RefEntry, entry_of
+from ..memory.sql.rows import MOST, count, micros, tag_array
+from ..memory.sql.table import Sql
+from ..record import CamelRecord
+from .entries import ListedRef, Method, RefEntry
 from .fields import CAMEL, ContentText, EntryName, Tags
 from .refs import RefEntryId, superseded, there
 from .runs import Run
-
-MOST_MERGED = range(2, 101)  # entries that a host makes one
-MOST_INDEXED = 200  # archives of an index
-
-
-class PassKind(StrEnum):
-    """What a pass does."""
-
-    COMPACTION = "compaction"  # an archive takes the place of its sources
-    DISTILLATION = "distillation"  # an archive within a budget; its sources stay
-    CONSOLIDATION = "consolidation"  # entries take the place of what they say, too
 
 
 class Trigger(StrEnum):
@@ -47,7 +35,6 @@ class ArchiveDraft:
 
     id: RefEntryId
     ref: MemoryRef
-    kind: PassKind
     method: Method
     content: str
     subjects: tuple[str, ...]  # tags
@@ -71,11 +58,7 @@ class MergeBody(BaseModel):
     """Entries that become one, and what it says."""
 
     model_config = CAMEL
-    ids: Annotated[
-        list[EntryName],
-        Field(min_length=MOST_MERGED.start, max_length=MOST_MERGED.stop - 1),
-        AfterValidator(_each_once),
-    ]
+    ids: Annotated[list[EntryName], Field(min_length=2, max_length=100), AfterValidator(_each_once)]
     content: ContentText
     tags: Tags = []
 
@@ -85,15 +68,6 @@ class Link(NamedTuple):
 
     newer: MemoryId
     older: MemoryId
-
-
-class Pass(NamedTuple):
-    """A pass that was made: what an undo has to know."""
-
-    run: Run
-    ref: MemoryRef
-    written: Collection[MemoryId] = ()
-    replaced: int = 0  # how many entries
 
 
 class PassEvent(CamelRecord):
@@ -117,47 +91,15 @@ class DistilledObject(PassObject):
     created: bool
 
 
-class UndonePass(CamelRecord):
-    """What an undo has brought back, and taken away."""
-
-    run_id: str
-    restored: int
-    removed: int
-
-
-class IndexedArchive(CamelRecord):
-    """An archive: of how many entries it was made, and when these were put."""
-
-    memory_ref: str
-    memory_id: str
-    archive_checksum: str
-    entry_count: int
-    from_: Milliseconds = Field(alias="from")
-    to: Milliseconds
-    created_at: Milliseconds
-
-
-class MemoryIndex(CamelRecord):
-    """`MEMORY-INDEX.json`: the live archives of a ref, newest first, without their content."""
-
-    version: Literal[1]
-    archive_checksum: str | None = None
-    entry_count: int
-    updated_at: Milliseconds | None = None
-    archives: list[IndexedArchive]
-
-
 # Which entries of a ref a pass reads: conditions on `ref_entries e`.
 
 Inputs = NewType("Inputs", str)
 
-VISIBLE = Inputs(f"{there(None)} AND NOT {superseded(None)}")
-"""All that a list shows."""
-
+VISIBLE = Inputs(f"{there(None)} AND NOT {superseded(None)}")  # all that a list shows
 NO_ARCHIVES = Inputs(
     f"{VISIBLE} AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.memory_id = e.memory_id)"
 )
-REPLACEABLE = Inputs(
+REPLACEABLE = Inputs(  # those that another entry may stand for
     f"""{NO_ARCHIVES}
         AND NOT EXISTS (SELECT 1
                           FROM ref_tags t
@@ -166,7 +108,6 @@ REPLACEABLE = Inputs(
                           FROM commitments c
                          WHERE c.memory_id = e.memory_id AND c.state = 'armed')"""
 )
-"""Those that another entry may stand for."""
 
 
 def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef]:
@@ -195,9 +136,6 @@ def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> 
         ids=json.dumps(list(memories)), now=micros(tx.now),
     )  # fmt: skip
     return found == len(memories)
-
-
-# What passes link and make.
 
 
 def link(tx: Transaction, run: Run, links: Sequence[Link], *, counts: bool) -> None:
@@ -253,150 +191,13 @@ def is_archive_of(tx: Transaction, memory: MemoryId, sources: Collection[MemoryI
     return set(known) == set(sources)
 
 
-def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
-    """The index of the live archives of a ref, of which it shows the newest."""
-    sql, given = tx[Sql], {"ref": ref, "now": micros(tx.now)}
-    live = f"""FROM refs f
-              {sql.dialect.leads} archives a ON a.space_id = f.space_id
-              {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
-              WHERE f.ref = :ref AND {there(None)}"""
-    rows = sql.run(
-        f"""SELECT {ENTRY}, g.sources, g.first_at, g.last_at
-              FROM (SELECT a.*
-                      {live}
-                  ORDER BY e.created_at DESC, e.memory_id DESC
-                     LIMIT {MOST_INDEXED}) g
-              JOIN ref_entries e ON e.memory_id = g.memory_id
-              JOIN memories m ON m.id = e.memory_id
-              LEFT JOIN lifecycles l ON l.memory_id = m.id
-          ORDER BY e.created_at DESC, e.memory_id DESC""",
-        **given,
-    )
-    archives = [
-        IndexedArchive(
-            memory_ref=ref,
-            memory_id=entry.id,
-            archive_checksum=sha256_of(entry.content),
-            entry_count=count(sources),
-            from_=instant(first),
-            to=instant(last),
-            created_at=entry.created_at,
-        )
-        for *row, sources, first, last in rows
-        for entry in [entry_of(row)]
-    ]
-    newest = archives[0] if archives else None
-    return MemoryIndex(
-        version=1,
-        archive_checksum=newest.archive_checksum if newest else None,
-        entry_count=sql.number(f"SELECT count(*) {live}", **given),
-        updated_at=newest.created_at if newest else None,
-        archives=archives,
-    )
-
-
-# A pass, and its undo.
-
-
-def put_pass(tx: Transaction, done: Pass) -> None:
-    """Store a pass, or what has come to it since."""
+def put_pass(
+    tx: Transaction, run: Run, ref: MemoryRef, written: Collection[MemoryId], replaced: int
+) -> None:
+    """Store what a pass has done, all of it so far: an undo has to know."""
     tx[Sql].run(
         """INSERT INTO passes (run, space_id, written, replaced)
            SELECT :run, space_id, :written, :replaced FROM refs WHERE ref = :ref
                ON CONFLICT (run) DO UPDATE SET written = :written, replaced = :replaced""",
-        run=done.run.number, ref=done.ref,
-        written=tag_array(map(str, done.written)), replaced=done.replaced,
+        run=run.number, ref=ref, written=tag_array(map(str, written)), replaced=replaced,
     )  # fmt: skip
-
-
-def undoable(tx: Transaction, run: Run) -> Pass | None:
-    """The pass that the run is, unless it is undone, or something of it is gone."""
-    row = tx[Sql].first(
-        tuple,
-        """SELECT f.ref, p.written, p.replaced
-             FROM passes p
-             JOIN refs f ON f.space_id = p.space_id
-            WHERE p.run = :run AND p.undone_at IS NULL""",
-        run=run.number,
-    )
-    if row is None:
-        return None
-    ref, ids, replaced = row
-    written = [MemoryId(int(it)) for it in tag_tuple(ids) if it.isdecimal()]
-    done = Pass(run, MemoryRef(ref), written, count(replaced))
-    is_whole = (
-        replaced_by(tx, done, f"x.ended_after IS NULL AND {there(None)}") == done.replaced
-        and are_all(tx, written, there(None))
-    )  # fmt: skip
-    return done if is_whole else None
-
-
-def replaced_by(tx: Transaction, done: Pass, condition: str) -> int:
-    """Of how many entries `e` that a pass has replaced, by links `x`, a condition holds."""
-    return tx[Sql].number(
-        f"""SELECT count(DISTINCT e.memory_id)
-              FROM ref_supersessions x
-              JOIN ref_entries e ON e.memory_id = x.older_id
-             WHERE x.pass = :pass AND {condition}""",
-        **{"pass": done.run.number, "now": micros(tx.now)},
-    )
-
-
-# A number that is damaged does not get beyond what can be added up.
-_DEEPEST = 100  # passes over passes; a damaged link could go round for ever
-_MOST_SEEN, _MOST_COUNTED = 1 << 31, 1 << 53
-
-
-def unlink(tx: Transaction, done: Pass) -> None:
-    """End the links of a pass, with what they have counted."""
-    sql = tx[Sql]
-    for statement in (
-        *_uncounted(sql.dialect),
-        """UPDATE ref_supersessions
-              SET ended_after = (SELECT coalesce(max(id), 0) FROM run_events)
-            WHERE pass = :pass AND ended_after IS NULL""",
-        f"""UPDATE memories
-              SET last_seen_at = {sql.dialect.greatest}(created_at, coalesce(
-                  (SELECT max(o.last_seen_at)
-                     FROM ref_supersessions x
-                     JOIN memories o ON o.id = x.older_id
-                    WHERE x.newer_id = memories.id AND x.ended_after IS NULL AND x.seen > 0),
-                  0))
-            WHERE id IN (SELECT newer_id
-                           FROM ref_supersessions
-                          WHERE pass = :pass AND seen > 0)""",
-        "UPDATE passes SET undone_at = :now WHERE run = :pass",
-    ):
-        sql.run(statement, **{"pass": done.run.number, "now": micros(tx.now)})
-
-
-def _uncounted(sql: Dialect) -> tuple[str, str]:
-    """The statements that take off what a pass has counted, and what has counted that since."""
-    most, least = sql.greatest, sql.least
-
-    def seen(column: str) -> str:
-        return f"{least}({most}({column}, 0), {_MOST_SEEN})"
-
-    counted = f"""WITH RECURSIVE counted (id, seen, depth) AS (
-                      SELECT newer_id, {seen("seen")}, 0
-                        FROM ref_supersessions
-                       WHERE pass = :pass AND ended_after IS NULL AND seen > 0
-                       UNION ALL
-                      SELECT x.newer_id, counted.seen, counted.depth + 1
-                        FROM counted
-                        JOIN ref_supersessions x ON x.older_id = counted.id
-                       WHERE x.ended_after IS NULL AND x.seen > 0 AND counted.depth < {_DEEPEST}),
-                  sums (id, seen) AS (SELECT id, sum(seen) FROM counted GROUP BY id)"""
-    return (
-        f"""{counted}
-            UPDATE memories
-               SET duplicates = {most}({least}(memories.duplicates, {_MOST_COUNTED})
-                                       - sums.seen, 1)
-              FROM sums
-             WHERE memories.id = sums.id""",
-        f"""{counted}
-            UPDATE ref_supersessions
-               SET seen = {most}({seen("ref_supersessions.seen")} - sums.seen, 1)
-              FROM sums
-             WHERE older_id = sums.id AND ended_after IS NULL AND ref_supersessions.seen > 0""",
-    )

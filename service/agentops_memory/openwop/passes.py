@@ -4,49 +4,40 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
-from ..errors import Refusal
+from ..errors import Conflict, Refusal
 from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant as parsed
 from ..http.protocol import Operation
 from ..memory.idempotency import IdempotentRequest, idempotent, is_due
 from ..memory.model.access import Caller, Role
+from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
-from ..memory.sql.table import Sql
+from ..memory.sql.rows import count, instant, micros, tag_tuple
+from ..memory.sql.table import Dialect, Sql
 from ..recall.text.instants import whole_milliseconds
+from ..recall.text.normalization import sha256_of
+from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
 from . import archives, consolidation
+from . import pass_records as p
+from .adapter import removed
 from .api import BASE, LONGEST_IN_SPAN, Param, Query, op
 from .conditions import time_to_come
 from .consolidation import STEP, Begun, screened
-from .entries import RefEntry, RefTable
+from .entries import ENTRY, RefEntry, RefTable, entry_of
 from .fields import CAMEL, ContentText, MemoryRefText, Zoned
-from .pass_records import (
-    NO_ARCHIVES,
-    REPLACEABLE,
-    VISIBLE,
-    ArchiveDraft,
-    DistilledObject,
-    Inputs,
-    MemoryIndex,
-    MergeBody,
-    PassKind,
-    PassObject,
-    Trigger,
-    UndonePass,
-    memory_index,
-)
 from .refs import (
     IsCurrent,
     MemoryChanged,
@@ -57,17 +48,17 @@ from .refs import (
     readable,
     require_ref,
     screen_of,
+    there,
     written,
 )
-from .runs import RunId
+from .runs import Run, RunEventType, RunId, RunTable
 
 TRIES = 3  # of a pass whose sources change meanwhile
 MOST_MERGES = 100
+MOST_INDEXED = 200  # archives of an index
 MOST_CHANGED = 200  # refs of one look for those that have changed
 
-DONE, UNCHANGED, REFUSED = "done", "unchanged", "refused"
-
-Build = Callable[[Screen], ArchiveDraft]
+Build = Callable[[Screen], p.ArchiveDraft]
 """Makes an archive of what was read; outside of any transaction."""
 
 
@@ -96,7 +87,7 @@ class ConsolidateBody(BaseModel):
 
     model_config = CAMEL
     memory_ref: MemoryRefText
-    merges: Annotated[list[MergeBody], Field(max_length=MOST_MERGES)] = []
+    merges: Annotated[list[p.MergeBody], Field(max_length=MOST_MERGES)] = []
 
     @model_validator(mode="after")
     def _together(self) -> "ConsolidateBody":
@@ -106,20 +97,54 @@ class ConsolidateBody(BaseModel):
         return self
 
 
+class UndonePass(CamelRecord):
+    """What an undo has brought back, and taken away."""
+
+    run_id: str
+    restored: int
+    removed: int
+
+
+class IndexedArchive(CamelRecord):
+    """An archive: of how many entries it was made, and when these were put."""
+
+    memory_ref: str
+    memory_id: str
+    archive_checksum: str
+    entry_count: int
+    from_: Milliseconds = Field(alias="from")
+    to: Milliseconds
+    created_at: Milliseconds
+
+
+class MemoryIndex(CamelRecord):
+    """`MEMORY-INDEX.json`: the live archives of a ref, newest first, without their content."""
+
+    version: Literal[1]
+    archive_checksum: str | None = None
+    entry_count: int
+    updated_at: Milliseconds | None = None
+    archives: list[IndexedArchive]
+
+
+class PassNotUndoable(Conflict):
+    code = "pass_not_undoable"  # undone already, or something that it wrote or replaced is gone
+
+
 def operations(passes: "Passes") -> Sequence[Operation]:
     """Those that make passes, undo one, and show what is archived."""
     return (
         op("POST", f"{BASE}/compact", "compact",
            "Put an archive in the place of the oldest entries of a ref.",
-           passes.compact, role=Role.WRITER, body=CompactBody, answer=PassObject,
+           passes.compact, role=Role.WRITER, body=CompactBody, answer=p.PassObject,
            headers=WRITTEN, refusals=(409,)),
         op("POST", f"{BASE}/distill", "distill",
            "Put an archive of the entries of a ref within a budget; these stay.",
-           passes.distill, role=Role.WRITER, body=DistillBody, answer=DistilledObject,
+           passes.distill, role=Role.WRITER, body=DistillBody, answer=p.DistilledObject,
            headers=WRITTEN, refusals=(409, 422)),
         op("POST", f"{BASE}/consolidate", "consolidate",
            "Let entries of a ref stand for what they say, too; no word is lost.",
-           passes.consolidate, role=Role.WRITER, body=ConsolidateBody, answer=PassObject,
+           passes.consolidate, role=Role.WRITER, body=ConsolidateBody, answer=p.PassObject,
            headers=WRITTEN, refusals=(409, 422)),
         op("POST", f"{BASE}/passes/{{runId}}/undo", "undo",
            "Take back what a pass has done, wholly or not at all.",
@@ -151,42 +176,38 @@ class Passes:
     redaction: Redaction
     audit: Audit
     keep_archives: timedelta = timedelta()  # 0: for ever
-    ended: Callable[[PassKind, str], None] = noop  # told what became of a pass
+    ended: Callable[[str, str], object] = noop  # told what became of a pass, after its kind
     on_erased: Callable[[Caller], None] = noop
     on_due: Callable[[Caller], None] = noop  # called where commitments may be due
     _turns: Turns = field(default_factory=Turns)
 
     async def compact(
         self, caller: Caller, body: CompactBody, *, idempotency: IdempotentRequest | None = None
-    ) -> Written[PassObject]:
+    ) -> Written[p.PassObject]:
         """Put an archive in the place of the oldest entries; NothingToCompact.
 
         Its text is the host's `content`, or chosen from what they say (`extract-1`).
         """
-        ref, content, supersedes = body.memory_ref, body.content, not body.keep_sources
+        ref, text, replaces = body.memory_ref, body.content, not body.keep_sources
 
         def read(tx: Transaction) -> Build:
             sources = archives.compaction_inputs(tx, ref)
-            return partial(
-                archives.archive_of, ref, sources, content=content, supersedes=supersedes
-            )
+            return partial(archives.archive_of, ref, sources, content=text, supersedes=replaces)
 
-        async with self._turn(caller, ref, PassKind.COMPACTION):
-            done = await self._archived(caller, read, REPLACEABLE, idempotency)
-        made = PassObject(run_id=done.value.run_id, event=done.value.event)
+        which = p.REPLACEABLE
+        done = await self._archived(caller, "compaction", ref, read, which, idempotency)
+        made = p.PassObject(run_id=done.value.run_id, event=done.value.event)
         return Written(value=made, redacted=done.redacted)
 
     async def distill(
         self, caller: Caller, body: DistillBody, *, idempotency: IdempotentRequest | None = None
-    ) -> Written[DistilledObject]:
+    ) -> Written[p.DistilledObject]:
         """Put an archive of all entries, within a budget of tokens for both; these stay.
 
         The same sources and budget are the same archive. With `recursive` archives are read,
         too. NothingToDistill, BudgetExceeded.
         """
-        ref, content, which = body.memory_ref, body.content, NO_ARCHIVES
-        if body.recursive:
-            which = VISIBLE
+        ref, which = body.memory_ref, p.VISIBLE if body.recursive else p.NO_ARCHIVES
         most = min(body.token_budget or archives.MOST_TOKENS, archives.MOST_TOKENS)
 
         def read(tx: Transaction) -> Build:
@@ -197,180 +218,180 @@ class Passes:
                 ends = time_to_come(at, tx.now, "expiresAt", problem).due_at
             elif self.keep_archives:
                 ends = whole_milliseconds(tx.now + self.keep_archives)
-            return partial(
-                archives.archive_of, ref, sources, content=content, budget=most, ends=ends
-            )
+            text = body.content
+            return partial(archives.archive_of, ref, sources, content=text, budget=most, ends=ends)
 
-        async with self._turn(caller, ref, PassKind.DISTILLATION):
-            return await self._archived(caller, read, which, idempotency)
+        return await self._archived(caller, "distillation", ref, read, which, idempotency)
 
     async def index(self, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
         """The live archives of the ref."""
-        caller.require(Role.READER)
-        caller.require_refs()
         ref = readable(self.redaction, caller, memory_ref)
         found = await self.engine.read(caller, memory_index, ref)
         annotate({"memory.result_count": len(found.archives)})
         return found
 
+    async def consolidate_changed(self, caller: Caller) -> None:
+        """Consolidate each ref to which something was put since; what is refused waits."""
+        after, trigger = MemoryRef(""), p.Trigger.HOST_MANAGED
+        while refs := await self.engine.read(caller, changed_refs, after):
+            for after in refs:
+                body = ConsolidateBody.model_construct(memory_ref=after)
+                with suppress(Refusal):
+                    await self.consolidate(caller, body, trigger=trigger)
+
     async def consolidate(
-        self, caller: Caller, body: ConsolidateBody, *, idempotency: IdempotentRequest | None = None
-    ) -> Written[PassObject]:
+        self,
+        caller: Caller,
+        body: ConsolidateBody,
+        *,
+        idempotency: IdempotentRequest | None = None,
+        trigger: p.Trigger = p.Trigger.ON_DEMAND,
+    ) -> Written[p.PassObject]:
         """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
 
         No word is lost but those of a stale key. It is done in steps, each of which holds;
         MemoryTooLarge for a ref that is more than one pass can look at.
         """
-        ref, on_demand = body.memory_ref, Trigger.ON_DEMAND
-        return await self._consolidated(caller, ref, body.merges, on_demand, idempotency)
-
-    async def consolidate_changed(self, caller: Caller) -> None:
-        """Consolidate each ref to which something was put since; what is refused waits."""
-        after = MemoryRef("")
-        while refs := await self.engine.read(caller, changed_refs, after):
-            for after in refs:
-                with suppress(Refusal):
-                    await self._consolidated(caller, after, (), Trigger.HOST_MANAGED, None)
-
-    async def _consolidated(
-        self,
-        caller: Caller,
-        ref: MemoryRef,
-        merges: Sequence[MergeBody],
-        trigger: Trigger,
-        idempotency: IdempotentRequest | None,
-    ) -> Written[PassObject]:
         finish = idempotent(
             consolidation.finish_pass, idempotency,
             again=lambda tx, ids, *_: archives.done_again(tx, ids),
             ids=lambda it: {"run": it.run_id},
         )  # fmt: skip
-        async with self._turn(caller, ref, PassKind.CONSOLIDATION):
-            if not await self.engine.read(caller, is_due, idempotency):
-                done = await self.engine.write(caller, finish, None, trigger)
-                _measure(done)
-                return Written(value=done)
-            await self.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
-            started = await self._begun(caller, ref, merges)
-            begun = started.value
-            try:
-                for left in reversed(range(TRIES)):
-                    try:
-                        async for step in self._steps(caller, begun):
-                            begun = step
-                        break
-                    except (ScreenOutdated, MemoryChanged):
-                        if not left:
-                            raise MemoryChanged from None
-            except Refusal:  # changed too often; full, or too large by now
-                await self.engine.write(caller, consolidation.give_up, begun)
-                raise
+        async with self._turn(caller, body.memory_ref, "consolidation"):
+            begun, redacted = None, 0
+            if await self.engine.read(caller, is_due, idempotency):
+                begun, redacted = await self._consolidated(caller, body)
             done = await self.engine.write(caller, finish, begun, trigger)
-            self.ended(PassKind.CONSOLIDATION, DONE if begun.replaced else UNCHANGED)
+            if begun is not None:
+                self.ended("consolidation", "done" if begun.replaced else "unchanged")
             _measure(done)
-            return Written(value=done, redacted=started.redacted + begun.renewed)
+            return Written(value=done, redacted=redacted)
 
     async def undo(
         self, caller: Caller, run_id: str, *, idempotency: IdempotentRequest | None = None
     ) -> UndonePass:
         """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
-        caller.require(Role.WRITER)
-        caller.require_refs()
         run = RunId(run_id)
         work = idempotent(
-            archives.undo_pass, idempotency,
-            again=lambda tx, ids, run: UndonePass.model_validate({"run_id": run, **ids}),
+            undo_pass, idempotency,
+            again=lambda tx, ids, id_: UndonePass.model_validate({"run_id": id_, **ids}),
             ids=lambda it: {"restored": it.restored, "removed": it.removed},
         )  # fmt: skip
         async with self._turns.of(caller, run):  # what is audited is what is done
-            if await self.engine.read(caller, archives.is_undo_due, run, idempotency):
+            if await self.engine.read(caller, is_undo_due, run, idempotency):
                 said = {"tenant": caller.tenant, "run": run}
                 await asyncio.to_thread(self.audit, caller, "pass.undone", **said)
             return await self.engine.write(caller, work, run)
 
-    async def _begun(
-        self, caller: Caller, ref: MemoryRef, merges: Sequence[MergeBody]
-    ) -> Written[Begun]:
-        async def write(screen: Screen, is_current: IsCurrent) -> Begun:
+    async def _consolidated(self, caller: Caller, body: ConsolidateBody) -> tuple[Begun, int]:
+        """All that a consolidation does, and how many secrets it has kept out."""
+        ref, merges = body.memory_ref, body.merges
+        await self.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
+
+        async def begin(screen: Screen, is_current: IsCurrent) -> Begun:
             clean = [screened(it, screen) for it in merges]
-            entries = await self.engine.read(caller, consolidation.merged_entries, ref, merges)
+            entries = await self.engine.read(caller, consolidation.to_merge, ref, merges)
             gone = await asyncio.to_thread(
                 lambda: {it.memory for it in entries if screened(it, screen) != it}
             )
-            begin = consolidation.begin_pass
-            return await self.engine.write(caller, begin, ref, clean, gone, screen, is_current)
+            work = consolidation.begin_pass
+            return await self.engine.write(caller, work, ref, clean, gone, screen, is_current)
 
-        done = await written(self.redaction, caller, write)
-        if done.redacted:
+        begun = await written(self.redaction, caller, begin)
+        if begun.redacted:
             self.on_erased(caller)
         if merges:
             self.on_due(caller)
-        return done
+        try:
+            done = await self._steps(caller, begun.value)
+        except Refusal:  # changed too often; full, or too large by now
+            await self.engine.write(caller, consolidation.give_up, begun.value)
+            raise
+        return done, begun.redacted + done.renewed
 
-    async def _steps(self, caller: Caller, begun: Begun) -> AsyncIterator[Begun]:
-        """What is planned for the ref as it is now, done in steps."""
-        screen = screen_of(self.redaction, caller)
-        is_current = currency(self.redaction, caller, screen)
-        listed, newest = await self.engine.read(caller, consolidation.corpus, begun.ref)
-        entries: list[RefEntry] = []
-        for start in range(0, len(listed), STEP):
-            some = listed[start : start + STEP]  # of which none ever changes
-            entries += await self.engine.read(caller, lambda tx, ids: tx[RefTable].some(ids), some)
-        plan = await asyncio.to_thread(consolidation.planned, entries, screen, archives.Rest())
-        # What was replaced before is not among them.
-        seen = len(listed) + len(begun.replaced) - begun.merges
-        yield (begun := replace(begun, inputs=seen, newest=newest))
-        for step in plan:
-            since = time.perf_counter()
-            take = consolidation.take_step
-            yield (begun := await self.engine.write(caller, take, begun, step, is_current))
-            await asyncio.sleep(time.perf_counter() - since)  # puts go on meanwhile
-            if step.renewed or step.erased:
-                self.on_erased(caller)
+    async def _steps(self, caller: Caller, begun: Begun) -> Begun:
+        """Do what is planned for the ref, in steps; what has changed meanwhile is planned anew."""
+        for left in reversed(range(TRIES)):
+            screen = screen_of(self.redaction, caller)
+            is_current = currency(self.redaction, caller, screen)
+            listed, newest = await self.engine.read(caller, consolidation.corpus, begun.ref)
+            entries: list[RefEntry] = []
+            for start in range(0, len(listed), STEP):
+                some = listed[start : start + STEP]  # of which none ever changes
+                known = await self.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
+                entries += known
+            plan = await asyncio.to_thread(consolidation.planned, entries, screen, archives.Rest())
+            seen = len(listed) + len(begun.replaced) - begun.merges  # with what was replaced before
+            begun = begun._replace(inputs=seen, newest=newest)
+            try:
+                for step in plan:
+                    since, work = time.perf_counter(), consolidation.take_step
+                    begun = await self.engine.write(caller, work, begun, step, is_current)
+                    await asyncio.sleep(time.perf_counter() - since)  # puts go on meanwhile
+                    if step.renewed or step.erased:
+                        self.on_erased(caller)
+                break
+            except (ScreenOutdated, MemoryChanged):
+                if not left:
+                    raise MemoryChanged from None
+        return begun
 
     async def _archived(
         self,
         caller: Caller,
+        kind: str,
+        ref: MemoryRef,
         read: Callable[[Transaction], Build],
-        which: Inputs,
+        which: p.Inputs,
         idempotency: IdempotentRequest | None,
-    ) -> Written[DistilledObject]:
+    ) -> Written[p.DistilledObject]:
         """Put an archive, made anew while what it is made of changes."""
         work = idempotent(
             archives.put_archive, idempotency,
             again=archives.archive_again, ids=archives.ids_of_archive,
         )  # fmt: skip
-        tries = 0
-        while True:
-            screen = screen_of(self.redaction, caller)
-            is_current = currency(self.redaction, caller, screen)
-            try:
-                draft = None
-                if await self.engine.read(caller, is_due, idempotency):
-                    draft = await asyncio.to_thread(await self.engine.read(caller, read), screen)
-                done = await self.engine.write(caller, work, draft, which, is_current)
-            except (ScreenOutdated, MemoryChanged):
-                tries += 1
-                if tries == TRIES:
-                    raise MemoryChanged from None
-                continue
+        async with self._turn(caller, ref, kind):
+            for left in reversed(range(TRIES)):
+                screen, draft = screen_of(self.redaction, caller), None
+                is_current = currency(self.redaction, caller, screen)
+                try:
+                    if await self.engine.read(caller, is_due, idempotency):
+                        build = await self.engine.read(caller, read)
+                        draft = await asyncio.to_thread(build, screen)
+                    done = await self.engine.write(caller, work, draft, which, is_current)
+                    break
+                except (ScreenOutdated, MemoryChanged):
+                    if not left:
+                        raise MemoryChanged from None
             if draft is not None:
-                self.ended(draft.kind, DONE if done.created else UNCHANGED)
+                self.ended(kind, "done" if done.created else "unchanged")
             _measure(done)
             return Written(value=done, redacted=screen.redactor.count)
 
     @asynccontextmanager
-    async def _turn(self, caller: Caller, ref: MemoryRef, kind: PassKind) -> AsyncIterator[None]:
+    async def _turn(self, caller: Caller, ref: MemoryRef, kind: str) -> AsyncIterator[None]:
         """Inside, no other pass of the ref runs in this process; a refusal is counted."""
-        caller.require(Role.WRITER)
-        caller.require_refs()
         require_ref(ref, caller.tenant, screen_of(self.redaction, caller))
         try:
             async with self._turns.of(caller, ref):
                 yield
         except Refusal:
-            self.ended(kind, REFUSED)
+            self.ended(kind, "refused")
             raise
+
+
+def _measure(done: p.PassObject) -> None:
+    """Give the span what the event tells of the size of a pass."""
+    told = done.event.payload
+    distillation = told.get("distillation")
+    tokens = distillation.get("tokensUsed") if isinstance(distillation, dict) else None
+    annotate({
+        "openwop.run_id": Cut(done.run_id, LONGEST_IN_SPAN),
+        "memory.pass.input_count": told.get("inputCount", told.get("sourceCount")),
+        "memory.pass.output_count": told.get("outputCount"),
+        "memory.pass.output_bytes": told.get("byteSize"),
+        "memory.pass.tokens_used": tokens,
+    })  # fmt: skip
 
 
 def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
@@ -385,15 +406,140 @@ def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
     )  # fmt: skip
 
 
-def _measure(done: PassObject) -> None:
-    """Give the span what the event tells of the size of a pass."""
-    told = done.event.payload
-    distillation = told.get("distillation")
-    tokens = distillation.get("tokensUsed") if isinstance(distillation, dict) else None
-    annotate({
-        "openwop.run_id": Cut(done.run_id, LONGEST_IN_SPAN),
-        "memory.pass.input_count": told.get("inputCount", told.get("sourceCount")),
-        "memory.pass.output_count": told.get("outputCount"),
-        "memory.pass.output_bytes": told.get("byteSize"),
-        "memory.pass.tokens_used": tokens,
-    })  # fmt: skip
+def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
+    """The index of the live archives of a ref, of which it shows the newest."""
+    sql, given = tx[Sql], {"ref": ref, "now": micros(tx.now)}
+    live = f"""FROM refs f
+              {sql.dialect.leads} archives a ON a.space_id = f.space_id
+              {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
+              WHERE f.ref = :ref AND {there(None)}"""
+    rows = sql.run(
+        f"""SELECT {ENTRY}, g.sources, g.first_at, g.last_at
+              FROM (SELECT a.*
+                      {live}
+                  ORDER BY e.created_at DESC, e.memory_id DESC
+                     LIMIT {MOST_INDEXED}) g
+              JOIN ref_entries e ON e.memory_id = g.memory_id
+              JOIN memories m ON m.id = e.memory_id
+              LEFT JOIN lifecycles l ON l.memory_id = m.id
+          ORDER BY e.created_at DESC, e.memory_id DESC""",
+        **given,
+    )
+    listed = [
+        IndexedArchive(
+            memory_ref=ref, memory_id=entry.id, archive_checksum=sha256_of(entry.content),
+            entry_count=count(sources), from_=instant(first), to=instant(last),
+            created_at=entry.created_at,
+        )
+        for *row, sources, first, last in rows
+        for entry in [entry_of(row)]
+    ]  # fmt: skip
+    return MemoryIndex(
+        version=1, entry_count=sql.number(f"SELECT count(*) {live}", **given), archives=listed,
+        archive_checksum=listed[0].archive_checksum if listed else None,
+        updated_at=listed[0].created_at if listed else None,
+    )  # fmt: skip
+
+
+# The undo of a pass: all of it, or nothing.
+
+
+def undo_pass(tx: Transaction, id_: RunId) -> UndonePass:
+    """Bring back what a pass has replaced, and take away what it has written."""
+    run, ref, written = undoable(tx, id_)
+    for statement in _undoing(tx[Sql].dialect):
+        tx[Sql].run(statement, **{"pass": run.number, "now": micros(tx.now)})
+    for memory in written:
+        removed(tx, memory)
+    tx[RunTable].record(RunEventType.UNDONE, ({"runId": id_}, (ref,)))
+    return UndonePass(run_id=id_, restored=_replaced(tx, run, p.VISIBLE), removed=len(written))
+
+
+def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | None) -> bool:
+    """Whether it was not undone under the idempotency key; PassNotUndoable."""
+    return is_due(tx, idempotency) and bool(undoable(tx, run))
+
+
+def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[MemoryId]]:
+    """A pass, its ref, and what it has written.
+
+    PassNotUndoable if it is undone, or what it wrote or replaced is gone.
+    """
+    run = tx[RunTable].known(id_)
+    row = None if run.is_open else tx[Sql].first(
+        tuple,
+        """SELECT f.ref, p.written, p.replaced
+             FROM passes p
+             JOIN refs f ON f.space_id = p.space_id
+            WHERE p.run = :run AND p.undone_at IS NULL""",
+        run=run.number,
+    )  # fmt: skip
+    if row is not None:
+        written = [MemoryId(int(it)) for it in tag_tuple(row[1]) if it.isdecimal()]
+        replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {there(None)}")
+        if replaced == count(row[2]) and p.are_all(tx, written, there(None)):
+            return run, MemoryRef(row[0]), written
+    raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
+
+
+def _replaced(tx: Transaction, run: Run, condition: str) -> int:
+    """Of how many entries `e` that a pass has replaced, by links `x`, a condition holds."""
+    return tx[Sql].number(
+        f"""SELECT count(DISTINCT e.memory_id)
+              FROM ref_supersessions x
+              JOIN ref_entries e ON e.memory_id = x.older_id
+             WHERE x.pass = :pass AND {condition}""",
+        **{"pass": run.number, "now": micros(tx.now)},
+    )
+
+
+# A number that is damaged does not get beyond what can be added up.
+_DEEPEST = 100  # passes over passes; a damaged link could go round for ever
+_MOST_SEEN, _MOST_COUNTED = 1 << 31, 1 << 53
+
+
+def _undoing(dialect: Dialect) -> Sequence[str]:
+    """The statements that end the links of a pass, and take off what these have counted.
+
+    Off what has counted that since, too.
+    """
+    most, least = dialect.greatest, dialect.least
+
+    def seen(column: str) -> str:
+        return f"{least}({most}({column}, 0), {_MOST_SEEN})"
+
+    counted = f"""WITH RECURSIVE counted (id, seen, depth) AS (
+                      SELECT newer_id, {seen("seen")}, 0
+                        FROM ref_supersessions
+                       WHERE pass = :pass AND ended_after IS NULL AND seen > 0
+                       UNION ALL
+                      SELECT x.newer_id, counted.seen, counted.depth + 1
+                        FROM counted
+                        JOIN ref_supersessions x ON x.older_id = counted.id
+                       WHERE x.ended_after IS NULL AND x.seen > 0 AND counted.depth < {_DEEPEST}),
+                  sums (id, seen) AS (SELECT id, sum(seen) FROM counted GROUP BY id)"""
+    return (
+        f"""{counted}
+            UPDATE memories
+               SET duplicates = {most}({least}(memories.duplicates, {_MOST_COUNTED})
+                                       - sums.seen, 1)
+              FROM sums
+             WHERE memories.id = sums.id""",
+        f"""{counted}
+            UPDATE ref_supersessions
+               SET seen = {most}({seen("ref_supersessions.seen")} - sums.seen, 1)
+              FROM sums
+             WHERE older_id = sums.id AND ended_after IS NULL AND ref_supersessions.seen > 0""",
+        """UPDATE ref_supersessions
+              SET ended_after = (SELECT coalesce(max(id), 0) FROM run_events)
+            WHERE pass = :pass AND ended_after IS NULL""",
+        f"""UPDATE memories
+              SET last_seen_at = {most}(created_at, coalesce(
+                  (SELECT max(o.last_seen_at)
+                     FROM ref_supersessions x
+                     JOIN memories o ON o.id = x.older_id
+                    WHERE x.newer_id = memories.id AND x.ended_after IS NULL AND x.seen > 0),
+                  0))
+            WHERE id IN (SELECT newer_id FROM ref_supersessions WHERE pass = :pass AND seen > 0)""",
+        "UPDATE passes SET undone_at = :now WHERE run = :pass",
+    )

@@ -103,18 +103,18 @@ class Forgetting:
         nothing of it is read any more; the bytes follow. What is put meanwhile stays. It may
         be done again: what a killed one has left then goes.
         """
-        caller.require(Role.ADMIN)
-        caller.require_refs()
-        subject, shown = body.subject, self.redaction.echo(caller, body.subject)
+        subject, kind = body.subject, ErasureKind.SUBJECT
         told = ForgottenSubject(
-            subject=shown, dry_run=body.dry_run or None,
+            subject=self.redaction.echo(caller, subject), dry_run=body.dry_run or None,
             entries=0, archives=0, restored=0, commitments=0,
         )  # fmt: skip
         finish = idempotent(finish_forgetting, idempotency, again=forgotten_again, ids=ids_of)
         async with self._turns.of(caller):  # each entry counts once
             if not await self.engine.read(caller, is_due, idempotency):
                 return await self.engine.write(caller, finish, told)
-            high, erasure = await self.engine.read(caller, first_look)
+            high, erasure = await self.engine.read(
+                caller, lambda tx: (newest(tx), ErasureId(tx.new_uid(tx.now)))
+            )
             entries, told = await self.engine.read(caller, look, subject, high, told)
             if body.dry_run:
                 return told
@@ -125,7 +125,7 @@ class Forgetting:
             while entries:
                 for start in range(0, len(entries), STEP):
                     some = entries[start : start + STEP]
-                    await self.engine.write(caller, erase_some, some, erasure)
+                    await self.engine.write(caller, erase_some, some, erasure, kind)
                 entries, told = await self.engine.read(caller, look, subject, high, told)
             await self._unname(caller, subject)
             told = await self.engine.write(caller, finish, told)
@@ -134,26 +134,23 @@ class Forgetting:
 
     async def receipt(self, caller: Caller, erasure_id: str) -> RefErasureReceipt:
         """The receipt of an erasure of entries; NotFound."""
-        caller.require(Role.READER)
-        caller.require_refs()
-        found = await self.engine.read(caller, receipt_of, ErasureId(erasure_id))
+        id_ = ErasureId(erasure_id)
+        found = await self.engine.read(caller, lambda tx: tx[ReceiptTable].get(id_))
+        if found is None or found.kind not in (ErasureKind.SUBJECT, ErasureKind.REF):
+            raise NotFound("erasure not found")
         return RefErasureReceipt(
-            erasure_id=found.id,
-            entries=found.observations,
-            erased_at=found.erased_at,
-            bytes_gone_at=found.bytes_gone_at,
+            erasure_id=id_, entries=found.observations,
+            erased_at=found.erased_at, bytes_gone_at=found.bytes_gone_at,
             not_reached=[*self.engine.maintenance.copies(caller), *UNKNOWN_COPIES, LOGS],
-        )
+        )  # fmt: skip
 
     async def _unname(self, caller: Caller, subject: str) -> None:
         """Let the log tell of the subject no more."""
         alias = await self.engine.write(caller, unname, subject)
         last = Offset(0)
-        while events := await self.engine.read(caller, naming, subject, last):  # copied meanwhile
-            for start in range(0, len(events), STEP):
-                some = events[start : start + STEP]
-                await self.engine.write(caller, unname_events, some, subject, alias)
-            last = events[-1]
+        while events := await self.engine.read(caller, naming, subject, last):
+            await self.engine.write(caller, unname_events, events, subject, alias)
+            last = events[-1]  # what is copied meanwhile comes after it
 
 
 # What is put later has a higher id than the newest memory, so it stays; what was made meanwhile
@@ -181,11 +178,6 @@ _GOING = f"""WITH RECURSIVE going (id) AS (
                 SELECT d.memory_id
                   FROM going
                   JOIN derivations d ON d.source_id = going.id)"""
-
-
-def first_look(tx: Transaction) -> tuple[MemoryId, ErasureId]:
-    """The newest memory, and the id of a receipt."""
-    return newest(tx), ErasureId(tx.new_uid(tx.now))
 
 
 def newest(tx: Transaction) -> MemoryId:
@@ -233,13 +225,9 @@ def look(
 
 
 def erase_some(
-    tx: Transaction,
-    memories: Sequence[MemoryId],
-    erasure: ErasureId,
-    kind: ErasureKind = ErasureKind.SUBJECT,
+    tx: Transaction, memories: Sequence[MemoryId], erasure: ErasureId, kind: ErasureKind
 ) -> None:
     """Erase entries; the first time with a receipt, which then grows."""
-    tx.caller.require_refs()
     revisions = tx[MemoryTable].erase_some(memories)
     if tx[ReceiptTable].get(erasure) is None:
         tx[ReceiptTable].add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=tx.now))
@@ -273,10 +261,10 @@ def unname(tx: Transaction, subject: str) -> str | None:
 
 
 def naming(tx: Transaction, subject: str, after: Offset) -> Sequence[Offset]:
-    """Events after one that may tell of the subject, in order."""
+    """The next events after one that may tell of the subject, in order."""
     names = tx[Sql].dialect.contains("payload", ":said")
     return tx[Sql].column(
-        f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id",
+        f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id LIMIT {STEP}",
         said=json.dumps(subject, ensure_ascii=False)[1:-1], after=after,
     )  # fmt: skip
 
@@ -306,7 +294,6 @@ def unname_events(
 
 def finish_forgetting(tx: Transaction, told: ForgottenSubject) -> ForgottenSubject:
     """Tell of what was erased. Its bytes, and those of its name, are gone after the next scrub."""
-    tx.caller.require_refs()
     tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
     if told.erasure_id is not None:
         tx[ReceiptTable].extend(ErasureId(told.erasure_id), (), 0)
@@ -321,14 +308,6 @@ def ids_of(told: ForgottenSubject) -> Ids:
 
 
 def forgotten_again(tx: Transaction, ids: Ids, told: ForgottenSubject) -> ForgottenSubject:
-    tx.caller.require_refs()
     erasure = str(ids["erasure"]) if "erasure" in ids else None
     counts = {name: int(ids[name]) for name in COUNTS}
     return told.model_copy(update=counts | {"erasure_id": erasure})
-
-
-def receipt_of(tx: Transaction, erasure: ErasureId) -> Erasure:
-    found = tx[ReceiptTable].get(erasure)
-    if found is None or found.kind not in (ErasureKind.SUBJECT, ErasureKind.REF):
-        raise NotFound("erasure not found")
-    return found
