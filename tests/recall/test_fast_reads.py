@@ -5,7 +5,7 @@ import logging
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,6 +19,7 @@ from agentops_memory.errors import Unavailable
 from agentops_memory.recall.held_reads import HeldReads
 from agentops_memory.recall.inverted_index import cache
 from agentops_memory.recall.inverted_index.area import Area
+from agentops_memory.recall.inverted_index.cache import NewMemory
 from agentops_memory.recall.inverted_index.vocabulary import Vocabulary
 
 from ..support.callers import made_key
@@ -137,9 +138,15 @@ def change(service: Service, chance: random.Random, ids: list[int]) -> None:
         case 6 if ids:
             service.http.delete(f"/observations/{chance.choice(ids)}")
         case 7:
-            service.http.post(f"/sessions/s{chance.randrange(3)}/end", json={"summary": "It went."})
+            end(service, f"s{chance.randrange(3)}")
         case _:
             service.clock.advance(seconds=40)
+
+
+def end(service: Service, session: str) -> None:
+    """End a session, which has a summary from then on."""
+    said = {"messages": [{"role": "user", "content": "Deploy the worker."}]}
+    service.http.post(f"/sessions/{session}/end", json=said)
 
 
 @pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.slow)])
@@ -243,8 +250,9 @@ def test_erased_words_leave_memory_with_the_commit(tmp_path: Path, counted: Coun
     with serving(tmp_path / "memory.db") as service:
         saved = service.save("zanzibar worker", project="heron")
         held(service, counted, path)
-        service.http.delete(f"/observations/{saved['id']}?hard=true").raise_for_status()
-        assert service.http.get(path).json() == []
+        service.save("zanzibar queue", project="heron")  # which waits until it is asked for
+        for gone in (saved["id"], int(str(saved["id"])) + 1):
+            service.http.delete(f"/observations/{gone}?hard=true").raise_for_status()
         assert not [it for it in _texts() if "zanzibar" in it]
 
 
@@ -255,6 +263,8 @@ def _texts() -> Iterator[str]:
             yield from it.numbers
         elif isinstance(it, Area):
             yield from (line.decode() for line in (*it.lines.values(), *it.hits.values()))
+        elif isinstance(it, NewMemory):
+            yield from it.said
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("a bug"), Unavailable("no database")])
@@ -271,3 +281,73 @@ def test_what_fails_in_front_is_answered_the_long_way(
         before = service.http.get(path).content
         monkeypatch.setattr(HeldReads, "context", failing)
         assert service.http.get(path).content == before
+
+
+def test_a_summary_is_in_the_next_context(tmp_path: Path, counted: Counted) -> None:
+    path = "/context?project=heron&query=rollback"
+    with serving(tmp_path / "memory.db") as service:
+        service.save("rollback worker", project="heron")
+        held(service, counted, path)
+        assert service.http.get(path).json()["recent_sessions"] == []
+        end(service, "s1")
+        before = counted.answered
+        one, other = both(service, path)
+        assert counted.answered > before
+        assert one == other
+        assert b'"summary"' in one
+
+
+def test_a_first_global_memory_of_a_project_comes_before_those_of_others(
+    tmp_path: Path, counted: Counted
+) -> None:
+    path = "/context?project=heron&query=rollback&limit=9"
+    with serving(tmp_path / "memory.db") as service:
+        service.save("rollback", project="heron")
+        service.save("older", project="heron", session_id="s3")
+        service.save("elsewhere", project="stork", scope="global", session_id="s2")
+        held(service, counted, path)
+        service.save("everywhere", project="heron", scope="global")
+        held(service, counted, path)
+        one, other = both(service, path)
+        assert one == other
+        places = [one.index(it) for it in (b"everywhere", b"older", b"elsewhere")]
+        assert places == sorted(places)
+
+
+def test_a_name_that_is_not_the_services_own_is_refused_in_front_too(
+    tmp_path: Path, counted: Counted
+) -> None:
+    path = "/context?project=heron&query=rollback"
+    with serving(tmp_path / "memory.db") as service:
+        service.save("rollback worker", project="heron")
+        held(service, counted, path)
+        for asked in (path, "/health"):
+            one, other = both(service, asked, {"Host": "evil.example"})
+            assert one == other
+            assert one.startswith(b"403")
+
+
+def test_a_key_has_as_many_held_reads_as_its_rate(tmp_path: Path, counted: Counted) -> None:
+    path = "/context?project=heron&query=rollback"
+    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="60/h") as service:
+        service.save("rollback worker", project="heron")
+        statuses = [service.http.get(path).status_code for _ in range(80)]
+        assert counted.answered > 30
+        assert statuses.count(200) == 59  # and the save
+        assert set(statuses[59:]) == {429}
+
+
+def test_who_takes_no_answer_is_given_no_more(tmp_path: Path, counted: Counted) -> None:
+    path, many = "/context?project=heron&query=rollback&limit=20", 4_000
+    with serving(tmp_path / "memory.db") as service:
+        for number in range(20):
+            service.save(f"rollback {number} " + "worker " * 60, project="heron")
+        held(service, counted, path)
+        before, size = counted.answered, len(service.http.get(path).content)
+        with wire(service.url, receive_buffer=4_096) as connection:
+            asked = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            with suppress(ConnectionError):  # it may be cut off
+                for _ in range(many):
+                    connection.send(asked)
+            service.http.get("/stats").raise_for_status()
+        assert (counted.answered - before) * size < 16 * 2**20  # what the kernel holds, and 64 KiB
