@@ -5,7 +5,7 @@ What is not in memory, or is not as of now, is left to a transaction, which answ
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -19,9 +19,9 @@ from ..memory.sql.kinds import GLOBAL_AREA
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
 from .inverted_index.group import Group, Stem, StemPiece
 from .inverted_index.ranking import Ranking
+from .recall import SUMMARIES
 from .text.query import Query, understood
 
-SUMMARIES = 3  # of sessions, in a context
 LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
 # Memories of a project that are ranked on the event loop's thread, which serves nobody meanwhile:
 # 0.1 ms for a hundred; more are ranked by a reader's.
@@ -75,7 +75,6 @@ class HeldReads:
     index: DatabaseIndex
     stored: Stored
     stems: Stems
-    places: dict[Project, Place] = field(default_factory=dict)
 
     def context(self, asked: Plain, render: Render) -> HeldContext | None:
         """As `recall.context` without more than these; None where memory cannot tell.

@@ -102,14 +102,22 @@ def of_every(pieces: Sequence[PiecePostings], norms: Sequence[float]) -> dict[Pl
 
     Where not all parts of a piece are, none counts.
     """
-    found = [([of_any([it], norms) for it in parts], [of_any([it], norms) for it in joined])
-             for parts, joined in pieces]  # fmt: skip
-    wholes = [_having_all(parts) for parts, _ in found]
-    matched = [whole.union(*joined) for whole, (_, joined) in zip(wholes, found, strict=True)]
+    return of_pieces([
+        ([of_any([it], norms) for it in parts], [of_any([it], norms) for it in joined])
+        for parts, joined in pieces
+    ])  # fmt: skip
+
+
+def of_pieces(
+    pieces: Sequence[tuple[Sequence[Mapping[Place, float]], Sequence[Mapping[Place, float]]]],
+) -> dict[Place, float]:
+    """The same, of what each part and each joined form adds, by place."""
+    wholes = [_having_all(parts) for parts, _ in pieces]
+    matched = [whole.union(*joined) for whole, (_, joined) in zip(wholes, pieces, strict=True)]
     sums: dict[Place, float] = {}
     for place in set.intersection(*matched) if matched else ():
         total = 0.0
-        for whole, (parts, joined) in zip(wholes, found, strict=True):
+        for whole, (parts, joined) in zip(wholes, pieces, strict=True):
             for stem in (*parts, *joined) if place in whole else joined:
                 total += stem.get(place, 0.0)
         sums[place] = total

@@ -91,14 +91,13 @@ def combined(sentences: Sequence[Sequence[Scored]], weights: Sequence[float]) ->
     for sentence, weight in zip(sentences, weights, strict=True):
         for score, id_ in sentence:
             weighted.setdefault(id_, []).append(weight * score)
-    return sorted((_one_score(scores), id_) for id_, scores in weighted.items())
-
-
-def _one_score(scores: Sequence[float]) -> float:
-    best, total = min(scores), 0.0
-    for score in scores:  # `sum` adds up otherwise in newer releases
-        total += score
-    return best + OTHER_SENTENCES * (total - best)
+    best: list[Scored] = []
+    for id_, scores in weighted.items():
+        highest, total = min(scores), 0.0
+        for score in scores:  # `sum` adds up otherwise in newer releases
+            total += score
+        best.append((highest + OTHER_SENTENCES * (total - highest), id_))
+    return sorted(best)
 
 
 def sentence_depth(query: Query, limit: int) -> int | None:

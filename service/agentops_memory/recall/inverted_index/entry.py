@@ -1,6 +1,7 @@
 """What the index holds of one memory: how often each stem stands in each field."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from ...memory.model.bm25 import frequency
@@ -50,16 +51,8 @@ class Entry(NamedTuple):
             counts, *of_line = line.split(" ")
             packed = int(counts, 16)
             stems.append((packed, of_line))
-            length += sum(_counts(packed)) * len(of_line)
+            length += _total(packed) * len(of_line)
         return cls(length, stems)
-
-    @classmethod
-    def loaded_bytes(cls, stored: bytes) -> dict[str, Packed] | None:
-        """The counts of an entry that was stored; None if it is none."""
-        try:
-            return cls.loaded(stored.decode()).counts
-        except ValueError:
-            return None
 
     @property
     def counts(self) -> dict[str, Packed]:
@@ -76,6 +69,11 @@ def frequencies(packed: Packed, weights: Iterable[float]) -> tuple[float, float]
     counts, weights = _counts(packed), tuple(weights)
     own = tuple(it * is_own for it, is_own in zip(counts, _OWN, strict=True))
     return frequency(counts, weights), frequency(own, weights)
+
+
+@lru_cache(65_536)  # a few counts are those of most stems
+def _total(packed: Packed) -> int:
+    return sum(_counts(packed))
 
 
 def _counts(packed: Packed) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from ...memory.model.bm25 import MOST, Sums, Totals
+from ...memory.model.bm25 import MOST, Sums, Totals, of_pieces
 from ...memory.model.kinds import IndexGroup, group_of
 from ...memory.model.memory import MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA
@@ -203,20 +203,10 @@ class Weights:
         is_plain = [len(parts) == 1 and not joined for parts, joined in pieces]
         if not self.area.added and all(is_plain):
             return self._every_stem([parts[0] for parts, _ in pieces])
-        found = [
+        return of_pieces([
             ([self.own(it) for it in parts], [self.own(it) for it in joined])
             for parts, joined in pieces
-        ]
-        whole = [set(parts[0]).intersection(*parts[1:]) if parts else set() for parts, _ in found]
-        matched = [all_.union(*joined) for all_, (_, joined) in zip(whole, found, strict=True)]
-        sums: dict[int, float] = {}
-        for place in set.intersection(*matched) if matched else ():
-            total = 0.0
-            for all_, (parts, joined) in zip(whole, found, strict=True):
-                for stem in (*parts, *joined) if place in all_ else joined:
-                    total += stem.get(place, 0.0)
-            sums[place] = total
-        return sums
+        ])  # fmt: skip
 
     def _every_stem(self, stems: Sequence[Stem]) -> dict[int, float]:
         """The same of single stems: the rarest tells where to look for the others."""

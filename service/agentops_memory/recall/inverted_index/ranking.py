@@ -5,13 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import (
     FOLLOWING,
     GAINING,
-    OTHER_SENTENCES,
     SENTENCE_DEPTH,
     Scored,
+    combined,
 )
 from ..text.spelling import MOST_TERMS, MOST_WORDS
 from .area import Area, Session
@@ -44,15 +43,9 @@ class Ranking:
         if len(sentences) == 1:
             best = self._lowest(sentences[0][0], max(limit, GAINING))
         else:
-            depth, weighted = max(limit, SENTENCE_DEPTH), dict[MemoryId, list[float]]()
-            for stems, weight in sentences:
-                for score, id_ in self._lowest(stems, depth):
-                    scores = weighted.get(id_)
-                    if scores is None:
-                        weighted[id_] = [weight * score]
-                    else:
-                        scores.append(weight * score)
-            best = sorted(_combined(weighted))
+            depth = max(limit, SENTENCE_DEPTH)
+            lowest = [self._lowest(stems, depth) for stems, _ in sentences]
+            best = combined(lowest, [weight for _, weight in sentences])
         first, others = best[:GAINING], best[GAINING : max(limit, GAINING)]
         return [*self._with_gains(first), *others][:limit]
 
@@ -172,14 +165,3 @@ def _largest(sums: Any, depth: int) -> list[float]:
     sums = sums.copy()
     sums.partition(len(sums) - depth)
     return list(sums[-depth:].tolist())
-
-
-def _combined(weighted: Mapping[MemoryId, Sequence[float]]) -> list[Scored]:
-    """The best score of each memory, and a part of the sum of its others."""
-    combined = []
-    for id_, scores in weighted.items():
-        best, total = min(scores), 0.0
-        for score in scores:  # `sum` adds up otherwise in newer releases
-            total += score
-        combined.append((best + OTHER_SENTENCES * (total - best), id_))
-    return combined

@@ -325,14 +325,12 @@ _TRIGGERS = """
         SELECT note_change(partition, area, OLD.memory_id) FROM spaces WHERE id = OLD.space_id;
     END;
     CREATE TEMP TRIGGER note_supersession AFTER INSERT ON main.supersessions BEGIN
-        SELECT note_change(s.partition, s.area, m.id)
-          FROM memories m JOIN spaces s ON s.id = m.space_id
-         WHERE m.id = NEW.older_id;
+        SELECT note_change(partition, area, NEW.older_id) FROM spaces
+         WHERE id = (SELECT space_id FROM memories WHERE id = NEW.older_id);
     END;
     CREATE TEMP TRIGGER note_supersession_end AFTER DELETE ON main.supersessions BEGIN
-        SELECT note_change(s.partition, s.area, m.id)
-          FROM memories m JOIN spaces s ON s.id = m.space_id
-         WHERE m.id = OLD.older_id;
+        SELECT note_change(partition, area, OLD.older_id) FROM spaces
+         WHERE id = (SELECT space_id FROM memories WHERE id = OLD.older_id);
     END;
     CREATE TEMP TRIGGER note_space AFTER UPDATE OF project, scope, area, partition
     ON main.spaces BEGIN

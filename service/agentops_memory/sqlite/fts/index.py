@@ -140,10 +140,11 @@ class Index(SqliteTable):
             ).fetchall()
         )
         entries = entries_of(known_stems(self._connection), self._documents.of(stored))
-        found = {id_: Entry.loaded_bytes(it) for id_, it in stored.items()}
-        return found.keys() == entries.keys() and all(
-            found[id_] is not None and found[id_] == it.counts for id_, it in entries.items()
-        )
+        try:
+            found = {id_: Entry.loaded(it.decode()).counts for id_, it in stored.items()}
+        except ValueError:
+            return False
+        return found == {id_: it.counts for id_, it in entries.items()}
 
     def rebuild(self, partition: int) -> None:
         self._pending.require_own_rules()
