@@ -38,7 +38,7 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (69_391, 46_000),
+    "lines": (69_366, 46_000),
     "files": (390, 180),
     "types of a noun": (7, 4),
     "places of an optional field": (24, 5),
