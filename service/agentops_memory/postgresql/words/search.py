@@ -18,6 +18,7 @@ from ...memory.sql.kinds import GLOBAL_AREA
 from ...memory.sql.memories import MemoryLists
 from ...memory.sql.table import Connection
 from ...recall.inverted_index.group import Lookup
+from ...recall.inverted_index.vocabulary import UNKNOWN
 from ...recall.search.query import IndexQuery
 from ...recall.search.ranker import (
     ENDLESS,
@@ -127,10 +128,9 @@ class Source:
             if areas is None:
                 yield None
                 return
-            numbers = {
-                text: self._cached.vocabulary.numbers.get(it) for text, it in stem_of.items()
-            }
-            known = {it: stem_of[text] for text, it in numbers.items() if it is not None}
+            vocabulary = self._cached.vocabulary
+            numbers = {text: vocabulary.number(it) for text, it in stem_of.items()}
+            known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
             parts = StoredWorth(weights, known, self._cached).weights_of(areas, own=query.own)
             yield Lookup(parts, numbers, own=query.own), None
 

@@ -7,6 +7,7 @@ from threading import Lock
 from ..text.spelling import is_one_edit
 from .entry import Entry, Packed, frequencies
 
+UNKNOWN = -1  # instead of the number of a stem that no memory in memory has
 MOST_FORMS = 16_384  # words whose neighbors are remembered in each of two generations
 
 TermsOf = Callable[[Iterable[str]], Mapping[str, str]]
@@ -34,6 +35,9 @@ class Vocabulary:
         self._by_start: dict[tuple[str, int], set[int]] = {}  # first letter and length of the term
         self._near: dict[str, tuple[int, ...]] = {}
         self._near_before: dict[str, tuple[int, ...]] = {}
+
+    def number(self, stem: str) -> int:
+        return self.numbers.get(stem, UNKNOWN)
 
     def code(self, packed: Packed) -> int:
         """The code of some counts."""

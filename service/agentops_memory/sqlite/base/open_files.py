@@ -119,7 +119,8 @@ class OpenFiles:
             log.warning("all commits were copied into the database file", extra=fields)
 
     def _is_replaced(self, name: str) -> bool:
-        return file_id(name) not in (None, self._opened[name][:2])
+        found = _identity(name)
+        return found is not None and found[:2] != self._opened[name][:2]
 
     def _fault(self) -> str:
         if file_id(self._path) != self.database:

@@ -251,10 +251,12 @@ class SqliteSpelling(Spelling):
     ) -> Corrections:
         with self._cached.of(visible) as found:
             if found is not None:
-                stem_of = self._stems.of(forms)
-                words = [(word, stem_of[word], form) for word, form in forms.items()]
                 group, parts = found
-                return Ranking(parts, group.vocabulary).corrections(words)
+                ranking, stem_of = Ranking(parts, group.vocabulary), self._stems.of(forms)
+                stems = {it: group.vocabulary.number(stem_of[it]) for it in forms}
+                ranking.look_up(stems.values())
+                known = ranking.known(stems.values())
+                return ranking.corrections(it for it in forms.items() if stems[it[0]] not in known)
         return super()._likely(forms, areas, visible)
 
     def _near(
@@ -391,7 +393,7 @@ class _Words:
                 yield None
                 return
             group, parts = found
-            stems = {text: group.vocabulary.numbers.get(it) for text, it in stem_of.items()}
+            stems = {text: group.vocabulary.number(it) for text, it in stem_of.items()}
             lookup = Lookup(parts, stems, own=query.own)
             yield lookup, lookup
 
