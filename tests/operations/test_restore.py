@@ -522,7 +522,7 @@ def test_keys_that_are_reset_while_an_archive_is_verified_stay_away(
     place = settings({"MEMORY_DB_PATH": str(path)})
 
     with restores.prepared(place, archive, Scope(with_keys=True)) as ready:
-        assert [key.id for key in ready.plan.keys.opening] == [kept.split("_")[1]]  # type: ignore[union-attr]
+        assert [key.id for key in ready.keys.opening] == [kept.split("_")[1]]  # type: ignore[union-attr]
         at(path).say("keys", "reset", "--open")
         with pytest.raises(RestoreRefused, match=r"keys are not: .* changed meanwhile"):
             ready.carry_out(at=datetime.now(UTC), by={}, is_forced=True)
