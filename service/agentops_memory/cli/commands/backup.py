@@ -14,8 +14,9 @@ from ...errors import Refusal
 from ...memory.model.access import tenant_id
 from ...memory.model.findings import some_of
 from ...operations.backup.archive import Manifest
-from ...operations.backup.backup import Scope, archive_draft, make_archive
+from ...operations.backup.backup import Scope, make_archive
 from ...operations.backup.restore import KeysPlan, Replacement, Restore, prepared
+from ...operations.files.atomic import drafts
 from ...operations.files.keys import KeyFile
 from ...recall.text.instants import rendered
 from ...settings.settings import Settings
@@ -86,16 +87,13 @@ def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: 
 def _stream(settings: Settings, scope: Scope) -> None:
     if sys.stdout is None or is_terminal(sys.stdout):
         raise click.UsageError("An archive is nothing for a terminal; name a file.")
-    folder = settings.db_path.parent
-    with (
-        progress_bar("Backing up") as bar,
-        archive_draft(settings, folder, scope, now=now(), progress=bar) as (manifest, draft),
-        draft.open("rb") as source,
-    ):
-        shutil.copyfileobj(source, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-    say(f"Saved {_summary(manifest)}.")
-    _warn(manifest)
+    with progress_bar("Backing up") as bar, drafts(settings.db_path.parent) as own:
+        made = make_archive(settings, own / "archive.zip", scope, now=now(), progress=bar)
+        with made.path.open("rb") as source:
+            shutil.copyfileobj(source, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+    say(f"Saved {_summary(made.manifest)}.")
+    _warn(made.manifest)
 
 
 def _warn(manifest: Manifest) -> None:
@@ -138,14 +136,12 @@ AGAIN = {
 @click.command()
 @setting_options("db_path", "keys_file", "redaction_file", "seal_file")
 @click.argument("archive")
-@scope_option
 @click.option("--keys", "with_keys", is_flag=True, help="Bring back keys that are not known now.")
 @click.option("--force", is_flag=True, help="Replace databases; the old ones are kept beside.")
 @dry_run_option
 @json_option()
 def restore(
     archive: str,
-    tenants: tuple[str, ...],
     with_keys: bool,
     force: bool,
     dry_run: bool,
@@ -159,11 +155,12 @@ def restore(
     """
     with file_errors():
         chosen = settings_of_files(files)
-        scope = Scope(tenants=tuple(map(tenant_id, dict.fromkeys(tenants))), with_keys=with_keys)
         require_local_files(chosen)
         with (
             progress_bar("Verifying") as bar,
-            prepared(chosen, Path(archive), scope, progress=bar, is_dry=dry_run) as it,
+            prepared(
+                chosen, Path(archive), with_keys=with_keys, progress=bar, is_dry=dry_run
+            ) as it,
         ):
             if not as_json:
                 _show(it)
@@ -218,9 +215,7 @@ def _notes(plan: Restore) -> Iterator[str]:
     if plan.manifest.damaged:
         yield _damage(plan.manifest)
     for tenant in plan.left_out:
-        yield (
-            f"The tenant {tenant} was erased since, and stays so; --tenant {tenant} brings it back."
-        )
+        yield f"The tenant {tenant} was erased since, and stays so."
     if plan.unsure:
         yield f"{NOBODY_KNOWS}these tenants were erased since: {', '.join(plan.unsure)}."
     for tenant in plan.staying:

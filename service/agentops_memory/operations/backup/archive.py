@@ -1,6 +1,5 @@
 """The archive: a zip of databases and of the files beside them, with a manifest of digests."""
 
-import io
 import json
 import shutil
 import stat
@@ -110,35 +109,30 @@ def require_space(folder: Path, needed: int, refusal: type[Refusal]) -> None:
         raise refusal(f"About {needed:,} bytes free in {folder} are needed; there are {free:,}.")
 
 
-class ArchiveWriter:
-    """A new archive. Make one with `opened`."""
+@contextmanager
+def written(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A new archive at the path, for its owner alone to read; at the end it is on disk."""
+    deflated = zipfile.ZIP_DEFLATED
+    with created(path) as raw, zipfile.ZipFile(raw, "w", deflated, compresslevel=LEVEL) as file:
+        yield file
 
-    def __init__(self, file: zipfile.ZipFile) -> None:
-        self._file = file
 
-    @classmethod
-    @contextmanager
-    def opened(cls, path: Path) -> Iterator["ArchiveWriter"]:
-        """A new archive at the path, for its owner alone to read; at the end it is on disk."""
-        deflated = zipfile.ZIP_DEFLATED
-        with created(path) as raw, zipfile.ZipFile(raw, "w", deflated, compresslevel=LEVEL) as file:
-            yield cls(file)
+def add(file: zipfile.ZipFile, name: str, source: BinaryIO, advance: Advance) -> Member:
+    digest, size = sha256(), 0
+    with file.open(name, "w", force_zip64=True) as target:
+        while block := source.read(BLOCK):
+            digest.update(block)
+            size += len(block)
+            target.write(block)
+            advance(len(block))
+    return Member(name=name, size=size, sha256=digest.hexdigest())
 
-    def add(self, name: str, source: BinaryIO, advance: Advance) -> Member:
-        digest, size = sha256(), 0
-        with self._file.open(name, "w", force_zip64=True) as target:
-            while block := source.read(BLOCK):
-                digest.update(block)
-                size += len(block)
-                target.write(block)
-                advance(len(block))
-        return Member(name=name, size=size, sha256=digest.hexdigest())
 
-    def finish(self, manifest: Manifest) -> None:
-        """Add the manifest, and its digest as the comment of the zip."""
-        data = manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n"
-        self.add(NAME, io.BytesIO(data), lambda _: None)
-        self._file.comment = COMMENT + sha256(data).hexdigest().encode()
+def finish(file: zipfile.ZipFile, manifest: Manifest) -> None:
+    """Add the manifest, and its digest as the comment of the zip."""
+    data = manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n"
+    file.writestr(NAME, data)
+    file.comment = COMMENT + sha256(data).hexdigest().encode()
 
 
 class Archive:

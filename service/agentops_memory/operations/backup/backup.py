@@ -4,11 +4,12 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
+from zipfile import ZipFile
 
 from ... import __version__
 from ...errors import Conflict, NotFound, Refusal
@@ -29,13 +30,15 @@ from .archive import (
     Advance,
     Archive,
     ArchiveRefused,
-    ArchiveWriter,
     Manifest,
     Progress,
     TenantPart,
+    add,
+    finish,
     member_of,
     meter,
     require_space,
+    written,
 )
 
 STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
@@ -99,52 +102,26 @@ def make_archive(
     if target.exists() and not is_forced:
         raise ArchiveThere(f"{target} is there already.")
     folder = target.parent
-    with archive_draft(settings, folder, scope, now=now, progress=progress) as (manifest, draft):
-        size = draft.stat().st_size
-        with _os_errors(folder):
+    with os_errors_as(BackupRefused, f"No archive can be made in {folder}"):
+        databases = _databases(settings.db_path, scope)
+        sizes = [*map(size_of, databases.values())]
+        require_space(folder, int(max(sizes) + sum(sizes) * SHRINKS_TO), BackupRefused)
+        total = COPIED_PACKED_READ * sum(sizes)
+        advance = meter(total, progress)
+        with drafts(folder) as own:
+            draft = own / DRAFT
+            manifest = _packed(draft, settings, databases, scope, now, advance)
+            with Archive.opened(draft) as archive:
+                archive.verify(advance)
+            advance(total)
+            size = draft.stat().st_size
             owned_like(draft, folder)
             if is_forced:
                 draft.replace(target)
                 sync(folder)
             else:
-                _place(draft, target)
+                placed(draft, target)
     return Archived(manifest=manifest, path=target, size=size)
-
-
-@contextmanager
-def archive_draft(
-    settings: Settings,
-    folder: Path,
-    scope: Scope,
-    *,
-    now: datetime,
-    progress: Progress | None = None,
-) -> Iterator[tuple[Manifest, Path]]:
-    """A whole archive in the folder, without a name; gone at the end unless it was moved."""
-    with ExitStack() as held:
-        with _os_errors(folder):
-            databases = _databases(settings.db_path, scope)
-            sizes = [*map(size_of, databases.values())]
-            own = held.enter_context(drafts(folder))
-            require_space(folder, int(max(sizes) + sum(sizes) * SHRINKS_TO), BackupRefused)
-            total = COPIED_PACKED_READ * sum(sizes)
-            advance = meter(total, progress)
-            manifest = _packed(own, settings, databases, scope, now, advance)
-            with Archive.opened(own / DRAFT) as archive:
-                archive.verify(advance)
-            advance(total)
-        yield manifest, own / DRAFT
-
-
-def _os_errors(folder: Path) -> AbstractContextManager[None]:
-    return os_errors_as(BackupRefused, f"No archive can be made in {folder}")
-
-
-def _place(draft: Path, target: Path) -> None:
-    try:
-        placed(draft, target)
-    except FileExistsError as error:
-        raise ArchiveThere(f"{target} is there already.") from error
 
 
 def _target(to: Path, now: datetime) -> Path:
@@ -169,18 +146,18 @@ def _databases(path: Path, scope: Scope) -> Mapping[TenantId, Path]:
 
 
 def _packed(
-    own: Path,
+    draft: Path,
     settings: Settings,
     databases: Mapping[TenantId, Path],
     scope: Scope,
     now: datetime,
     advance: Advance,
 ) -> Manifest:
-    with ArchiveWriter.opened(own / DRAFT) as writer:
-        files = _other_files(settings, scope, now, own)
-        others = [writer.add(name, source, lambda _: None) for name, source in files]
+    with written(draft) as file:
+        files = _other_files(settings, scope, now, draft.parent)
+        others = [add(file, name, source, lambda _: None) for name, source in files]
         parts = [
-            _part(writer, own / "snapshot.db", tenant, path, advance)
+            _part(file, draft.with_name("snapshot.db"), tenant, path, advance)
             for tenant, path in databases.items()
             if path.exists() or scope.tenants  # else it was erased meanwhile
         ]
@@ -191,17 +168,15 @@ def _packed(
             tenants=tuple(parts),
             others=tuple(others),
         )
-        writer.finish(manifest)
+        finish(file, manifest)
     return manifest
 
 
-def _part(
-    writer: ArchiveWriter, draft: Path, tenant: TenantId, path: Path, advance: Advance
-) -> TenantPart:
+def _part(file: ZipFile, draft: Path, tenant: TenantId, path: Path, advance: Advance) -> TenantPart:
     found = snapshot(path, draft, lambda: advance(0))
     advance(draft.stat().st_size)
     with draft.open("rb") as source:
-        member = writer.add(member_of(tenant), source, advance)
+        member = add(file, member_of(tenant), source, advance)
     draft.unlink()
     return TenantPart(tenant=tenant, **dict(member), **dict(found))
 

@@ -9,14 +9,14 @@ from datetime import datetime
 from hashlib import file_digest
 from pathlib import Path
 
-from ...errors import Conflict, NotFound, Refusal, Unavailable
+from ...errors import Conflict, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, TenantId
 from ...memory.model.erasure import Erasure
 from ...memory.model.keys import By, Key
 from ...settings.settings import Settings
 from ...sqlite.engine.tenant_files import files_of, size_of, tenants_of
 from ...sqlite.engine.tenants import tenant_file
-from ...sqlite.maintenance.replacing import replace_database, require_files
+from ...sqlite.maintenance.replacing import RestoreRefused, replace_database, require_files
 from ...sqlite.maintenance.snapshots import SnapshotRefused, verified
 from ...sqlite.schema.contents import Contents, contents_at, erasures_at
 from ...sqlite.schema.migrate import newest_format
@@ -39,23 +39,12 @@ from .archive import (
     meter,
     require_space,
 )
-from .backup import Scope
 
 UNPACKED_AND_EXAMINED = 2  # times that each byte is read
 
 
-class NotInArchive(NotFound):
-    """The archive does not have what was asked for."""
-
-
 class DatabaseThere(Conflict):
     """A database would be replaced."""
-
-
-class RestoreRefused(Refusal):
-    """Nothing was restored; the sentence says why."""
-
-    code = "restore_refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,12 +147,12 @@ class Restore:
 def prepared(
     settings: Settings,
     archive: Path,
-    scope: Scope,
     *,
+    with_keys: bool = False,
     progress: Progress | None = None,
     is_dry: bool = False,
 ) -> Iterator[Restore]:
-    """A restore of these tenants, or of all that the archive has, of which all was verified.
+    """A restore of all that the archive has, which was verified.
 
     Inside no service can begin on the database, unless it `is_dry`. Refused where a
     service has it, where the archive is not whole, and where it needs a newer program.
@@ -173,7 +162,7 @@ def prepared(
             source = held.enter_context(Archive.opened(archive))
             if not is_dry:
                 held.enter_context(service_lock(settings.db_path))
-            restore = _planned(settings, archive, source, scope, progress, held)
+            restore = _planned(settings, archive, source, with_keys, progress, held)
         yield restore
 
 
@@ -181,13 +170,12 @@ def _planned(
     settings: Settings,
     path: Path,
     archive: Archive,
-    scope: Scope,
+    with_keys: bool,
     progress: Progress | None,
     held: ExitStack,
 ) -> Restore:
     manifest = archive.manifest
-    parts = [part for part in manifest.tenants if scope.has(part.tenant)]
-    total = sum(member.size for member in (*parts, *manifest.others))
+    total = sum(member.size for member in manifest.members)
     advance = meter(UNPACKED_AND_EXAMINED * total, progress)
     folders: dict[Path, Path] = {}
 
@@ -202,12 +190,14 @@ def _planned(
             archive.unpack(member, into, advance)
         return draft
 
-    put_back = _missing(settings, manifest, is_whole=manifest.is_of_all and not scope.tenants)
+    put_back = _missing(settings, manifest)
     near = {**put_back, SEAL: settings.db_path}  # only what is moved as it is needs the same disk
     files = {it.name: unpacked(it, near.get(it.name, settings.db_path)) for it in manifest.others}
     after = _since(settings.audit_file, files)
     replacements = []
-    for part in _chosen(manifest, scope, after):
+    for part in manifest.tenants:
+        if part.tenant in after.erased:
+            continue
         _require_known_format(part, manifest)
         database = Path(os.path.realpath(tenant_file(settings.db_path, part.tenant)))
         require_files(database)
@@ -215,28 +205,28 @@ def _planned(
         _verify(part, draft)
         advance(part.size)
         replacements.append(_replacement(part, database, draft))
-    tenants = {it.part.tenant for it in replacements}
+    archived = {it.tenant for it in manifest.tenants}
     return Restore(
         settings=settings,
         archive=path,
         manifest=manifest,
         files=files,
         replacements=tuple(replacements),
-        left_out=tuple(it.tenant for it in manifest.tenants if it.tenant in after.erased - tenants),
-        staying=tuple(it for it in tenants_of(settings.db_path) if it not in tenants),
+        left_out=tuple(it.tenant for it in manifest.tenants if it.tenant in after.erased),
+        staying=tuple(it for it in tenants_of(settings.db_path) if it not in archived),
         is_known=after.is_known,
         put_back=tuple(put_back),
-        keys=_keys_plan(settings, files, scope, after) if scope.with_keys else None,
+        keys=_keys_plan(settings, files, after) if with_keys else None,
     )
 
 
-def _missing(settings: Settings, manifest: Manifest, *, is_whole: bool) -> dict[str, Path]:
+def _missing(settings: Settings, manifest: Manifest) -> dict[str, Path]:
     """The files beside databases that the archive has, and that are not there now.
 
     Those of an archive of some tenants would be of these alone; but seal keys are of all.
     """
     paths = {SEAL: settings.seal_file}
-    if is_whole:
+    if manifest.is_of_all:
         paths |= {AUDIT: settings.audit_file, REDACTION: settings.redaction_file}
     names = [it.name for it in manifest.others if it.name in paths]
     return {name: paths[name] for name in names if not os.path.lexists(paths[name])}
@@ -247,19 +237,6 @@ def _since(audit: Path, files: Mapping[str, Path]) -> Since:
         return since(audit, ())
     with files[AUDIT].open("rb") as lines:
         return since(audit, lines)
-
-
-def _chosen(manifest: Manifest, scope: Scope, after: Since) -> list[TenantPart]:
-    """The tenants that were named; else all but those that were erased since."""
-    for tenant in scope.tenants:
-        if tenant not in {part.tenant for part in manifest.tenants}:
-            raise NotInArchive(f"The archive does not have the tenant {tenant}.")
-    is_named = bool(scope.tenants)
-    return [
-        part
-        for part in manifest.tenants
-        if scope.has(part.tenant) and (is_named or part.tenant not in after.erased)
-    ]
 
 
 def _require_known_format(part: TenantPart, manifest: Manifest) -> None:
@@ -308,10 +285,7 @@ def _is_same(part: TenantPart, path: Path) -> bool:
         return file_digest(file, "sha256").hexdigest() == part.sha256
 
 
-def _keys_plan(
-    settings: Settings, files: Mapping[str, Path], scope: Scope, after: Since
-) -> KeysPlan:
-    """What would become of those keys in the archive that open the tenants of the scope."""
+def _keys_plan(settings: Settings, files: Mapping[str, Path], after: Since) -> KeysPlan:
     if KEYS not in files:
         raise RestoreRefused("The archive has no keys: it was made without --keys.")
     try:
@@ -321,11 +295,10 @@ def _keys_plan(
     except (ValueError, RecursionError) as fault:
         raise ArchiveRefused(f"The keys in the archive cannot be used: {fault}.") from fault
     stamp, present = KeyFile(settings.keys_file, settings.audit_file).read()
-    own = [key for key in ring.keys.values() if scope.has(key.tenant)]
-    unknown = [key for key in own if key.id not in present.keys]
+    unknown = [key for key in ring.keys.values() if key.id not in present.keys]
     return KeysPlan(
         new=tuple(key for key in unknown if not after.has_ended(key)),
-        known=tuple(present.keys[key.id] for key in own if key.id in present.keys),
+        known=tuple(present.keys[id_] for id_ in ring.keys if id_ in present.keys),
         ended=tuple(key for key in unknown if after.has_ended(key)),
         stamp=stamp,
     )

@@ -23,20 +23,20 @@ class StillOpen(Busy):
     """Another program has the database open."""
 
 
-class ReplaceRefused(Refusal):
+class RestoreRefused(Refusal):
     """The database stays as it is; the sentence says why."""
 
     code = "restore_refused"
 
 
 def require_files(path: Path) -> None:
-    """ReplaceRefused where a database or its logs should lie and something else does.
+    """RestoreRefused where a database or its logs should lie and something else does.
 
     SQLite would wait for the other end of a pipe.
     """
     for file in (path, *(path.with_name(f"{path.name}{ending}") for ending in LOGS)):
         if os.path.lexists(file) and not file.is_file():
-            raise ReplaceRefused(f"What is at {file} is no file; move it away.")
+            raise RestoreRefused(f"What is at {file} is no file; move it away.")
 
 
 def replace_database(path: Path, draft: Path) -> tuple[Path, ...]:
@@ -44,7 +44,7 @@ def replace_database(path: Path, draft: Path) -> tuple[Path, ...]:
 
     At any moment there is a database at the path, the old one or the new. Nobody can
     write into the old one meanwhile; who still has it open then is refused. StillOpen while
-    another program uses it, ReplaceRefused where it cannot be kept.
+    another program uses it, RestoreRefused where it cannot be kept.
     """
     try:
         if not path.exists():
@@ -60,7 +60,7 @@ def replace_database(path: Path, draft: Path) -> tuple[Path, ...]:
     except FileExistsError as error:
         raise StillOpen(f"Another program has just made {path}.") from error
     except OSError as error:
-        raise ReplaceRefused(
+        raise RestoreRefused(
             f"{path} cannot be replaced: {error.strerror}. If its disk knows no second names of a "
             "file, move it elsewhere yourself, with what lies beside it."
         ) from error
@@ -83,7 +83,7 @@ def _closed_to_others(path: Path) -> Iterator[None]:
             if primary_code(error) in TAKEN:
                 raise StillOpen(f"Another program has {path} open.") from error
             if primary_code(error) not in DAMAGED:
-                raise ReplaceRefused(
+                raise RestoreRefused(
                     f"The database {path} cannot be locked: {reason(error)}."
                 ) from error
         except UnicodeDecodeError:
