@@ -19,7 +19,8 @@ from ..memory.model.memory import Memory, MemoryId, Session, SessionId
 from ..memory.model.space import Project, project_name
 from ..memory.sessions import Sessions
 from ..recall.text.normalization import clean
-from ..telemetry import annotate
+from ..telemetry import annotate, count
+from ..telemetry.measures import DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
 from . import answers as a
 from . import models as m
@@ -91,6 +92,9 @@ class AgentOps(RecallOperations):
                 "memory.session.id": outcome.memory.session,
             }
         )
+        if not (key and key.is_replay):  # that was counted when it was done
+            count(DEDUP, outcome.action.value)
+            count(SUPERSEDED, by=outcome.superseded)
         return wire.saved(outcome)
 
     async def recent_observations(self, asked: Question) -> Rows[c.Observation]:

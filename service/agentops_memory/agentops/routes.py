@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from ..errors import Invalid, Refusal
 from ..http.endpoint import admission, current_caller
 from ..http.json_reader import entries
-from ..http.protocol import Handler, Operation, Parameter, Protocol
+from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol
 from ..http.refusals import Refusals
 from ..http.requests import (
     Query,
@@ -34,7 +34,7 @@ from . import wire
 from .operations import AgentOps
 from .recall import MOST_TYPES, Question, project_of
 from .transfer import Document
-from .wire import JSON, OMITTED, REDACTED, WARNING, build_serializers, json_bytes, response
+from .wire import JSON, OMITTED, WARNING, build_serializers, json_bytes, response
 
 ERASURE_ID = "X-Erasure-Id"
 

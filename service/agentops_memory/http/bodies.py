@@ -14,10 +14,10 @@ from ..errors import Invalid
 from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Caller
 from .endpoint import current_caller
+from .protocol import REDACTED
 from .requests import idempotency_of, json_object
 
 JSON = "application/json"
-REDACTED = "X-Redacted"
 WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
 

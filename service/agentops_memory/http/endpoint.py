@@ -14,9 +14,10 @@ from ..errors import Refusal
 from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Caller, KeyId, Role
 from ..secrets.redaction import Rules
-from ..telemetry import Telemetry, annotate, hide_by
-from .large_answers import MANY, PIECE, LargeAnswers, Slot, row_counts
-from .protocol import Operation, Protocol
+from ..telemetry import Telemetry, annotate, count, hide_by
+from ..telemetry.measures import REDACTIONS
+from .large_answers import MANY, PIECE, SAFE, LargeAnswers, Slot, row_counts
+from .protocol import REDACTED, Operation, Protocol
 
 REPLAYED = "Idempotent-Replayed"
 REPLAY = {"memory.idempotent_replay": True}
@@ -140,6 +141,8 @@ class Endpoint:
             answer.status_code = status
             for name in filter(None, (REPLAYED, self.protocol.replayed)):
                 answer.headers[name] = "true"
+        elif request.method not in SAFE:  # what is repeated was counted when it was done
+            count(REDACTIONS, by=int(answer.headers.get(REDACTED, 0)))
         scope, receive = request.scope, request.receive
         body = getattr(answer, "body", None)
         if slot is not None:

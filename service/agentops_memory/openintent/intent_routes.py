@@ -24,7 +24,8 @@ from ..memory.model.intents import (
     TaskId,
     TaskStatus,
 )
-from ..telemetry import annotate
+from ..telemetry import annotate, count
+from ..telemetry.measures import AGENT_ARCHIVED
 from . import intent_bodies as b
 from . import intent_bodies as drafts
 from . import intent_wire, queries, wire
@@ -81,6 +82,7 @@ class IntentHandlers:
             caller, eyes, _task_id(request), change, version, idempotency=idempotency
         )
         annotate({"memory.archived_count": after.archived})
+        count(AGENT_ARCHIVED, by=after.archived)
         return _task(after.value, redacted=after.redacted)
 
     async def list_tasks(self, request: Request) -> Response:

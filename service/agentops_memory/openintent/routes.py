@@ -9,17 +9,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import Refusal
-from ..http.bodies import JSON, REDACTED, WRITTEN, answered, written
+from ..http.bodies import JSON, WRITTEN, answered, written
 from ..http.endpoint import current_caller
 from ..http.ids import ENTRY, known_uid, public_id
-from ..http.protocol import Operation, Parameter, Protocol
+from ..http.protocol import REDACTED, Operation, Parameter, Protocol
 from ..http.refusals import Refusals
 from ..http.spans import Attributes
 from ..memory.model.access import Caller, Role
 from ..memory.model.agent_memory import AgentEntry, AgentEntryId, Eyes, Namespace
 from ..memory.model.search import Method
-from ..telemetry import Cut, annotate
+from ..telemetry import Cut, annotate, count
 from ..telemetry import events as span_events
+from ..telemetry.measures import AGENT_EVICTIONS, CAPACITY_REFUSALS
 from . import bodies as b
 from . import intent_routes, queries, wire
 from . import wire as m
@@ -37,6 +38,7 @@ from .queries import (
     asked,
     require_agent,
 )
+from .rules.binding import OverCapacity
 from .rules.entries import AgentEntries
 from .rules.events import Events
 from .rules.namespaces import Namespaces
@@ -88,7 +90,7 @@ class OpenIntent:
         caller, eyes, idempotency = await asked(request)
         draft = queries.draft(given, eyes)
         made = await self.entries.create(caller, eyes, draft, idempotency=idempotency)
-        annotate({"memory.evicted_count": made.evicted})
+        _evicted(made.evicted)
         return _entry(made.value, 201, redacted=made.redacted)
 
     async def get_entry(self, request: Request) -> Response:
@@ -104,7 +106,7 @@ class OpenIntent:
         eyes = _own(request, caller)
         draft = queries.kept(given, place)
         done = await self.entries.put(caller, eyes, draft, idempotency=idempotency)
-        annotate({"memory.evicted_count": done.evicted})
+        _evicted(done.evicted)
         return _entry(done.value, 201 if done.is_new else 200, redacted=done.redacted)
 
     async def get_keyed_entry(self, request: Request) -> Response:
@@ -173,7 +175,8 @@ class OpenIntent:
         caller, eyes, idempotency = await asked(request, BATCHES)
         items = queries.items(given, eyes)
         done = await self.entries.write_batch(caller, eyes, items, idempotency=idempotency)
-        annotate({"memory.result_count": len(done.value), "memory.evicted_count": done.evicted})
+        annotate({"memory.result_count": len(done.value)})
+        _evicted(done.evicted)
         content = {"entries": [wire.entry(each) for each in done.value]}
         return answered(content, redacted=done.redacted)
 
@@ -226,6 +229,11 @@ def _own(request: Request, caller: Caller) -> Eyes:
     eyes = queries.eyes(request, caller)
     queries.require_own(queries.agent_in_path(request), eyes)
     return eyes
+
+
+def _evicted(entries: int) -> None:
+    annotate({"memory.evicted_count": entries})
+    count(AGENT_EVICTIONS, by=entries)
 
 
 def _id(request: Request) -> AgentEntryId:
@@ -424,6 +432,8 @@ def require(request: Request, caller: Caller) -> None:
 def refused(refusal: Refusal) -> Response:
     """The answer to a refused request; of a batch, by what is wrong with its item."""
     cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
+    if isinstance(cause, OverCapacity):
+        count(CAPACITY_REFUSALS, "episodic" if "episodic" in cause.limit else "working")
     return Response(
         written(wire.problem(refusal)),
         REFUSALS.status(cause.code),

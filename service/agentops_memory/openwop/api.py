@@ -13,17 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadFields
-from ..http.bodies import JSON, REDACTED, Bodies, written
+from ..http.bodies import JSON, Bodies, written
 from ..http.endpoint import current_caller
 from ..http.faults import bad_fields
-from ..http.protocol import Operation, Parameter
+from ..http.protocol import REDACTED, Operation, Parameter
 from ..http.requests import exact_parameter, fitting
 from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Role
 from ..memory.model.stores import Written
 from ..recall.text.normalization import REPLACEMENT
 from ..record import Record
-from ..telemetry import Cut, annotate
+from ..telemetry import Cut, annotate, count
+from ..telemetry.measures import COMMITMENTS_FIRED
 
 BASE = "/v1/host/agentops-memory"
 LONGEST_BODY = 1024 * 1024  # bytes
@@ -189,6 +190,7 @@ def op(  # noqa: PLR0913 - all that an operation is
             return _page(done)
         if isinstance(done, Record):
             return Response(done.json_bytes(), status, media_type=JSON)
+        count(COMMITMENTS_FIRED, "predicate", by=done.fired)
         headers = {REDACTED: str(done.redacted)} if done.redacted else {}
         of_new = status if done.is_new or status_if_new is None else status_if_new
         return Response(done.value.json_bytes(), of_new, headers, media_type=JSON)

@@ -15,9 +15,9 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..errors import AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal, TooMany
-from ..http.bodies import JSON, REDACTED, answered, written
+from ..http.bodies import JSON, answered, written
 from ..http.openapi import document
-from ..http.protocol import Operation, Protocol
+from ..http.protocol import REDACTED, Operation, Protocol
 from ..http.refusals import Refusals
 from ..http.request_ids import Refused
 from ..memory.model.access import Caller

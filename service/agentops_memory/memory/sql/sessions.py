@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ...engine.steps import Attributes, step
 from ...recall.text.summary import Transcript
 from ..model.memory import MAX_LIST, MAX_PAGE, Session, SessionId
 from ..model.space import Project
@@ -14,6 +15,13 @@ from .table import FilteredTable, Table
 
 SESSION = "id, project, started_at, ended_at, summary, message_count"
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
+
+
+def _summarized(_: None, session: Session) -> Attributes:
+    return {
+        "memory.session.message_count": session.message_count,
+        "memory.summary.length": len(session.summary),
+    }
 
 
 class SessionTable(FilteredTable):
@@ -57,6 +65,7 @@ class SessionTable(FilteredTable):
         )
         return session
 
+    @step("store.summarize", _summarized)
     def close(self, session: Session) -> None:
         """Update the session's end, summary and message count."""
         self._execute(

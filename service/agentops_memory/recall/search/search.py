@@ -1,13 +1,14 @@
 """Recall in one transaction: what the engines share, with corrections of misspelt words."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from itertools import accumulate
 
 from ...engine.shared.stems import Stems, compared
+from ...engine.steps import Attributes, step
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers
 from ...memory.model.search import Filter, Hit, Method, Parts, Tier
@@ -72,6 +73,13 @@ class Spelling(ABC):
         return tuple(sorted(terms, key=lambda term: (-counts[term], term))[:MOST_TERMS])
 
 
+def _found(match: str | None = None) -> Callable[..., Attributes]:
+    def found(hits: Sized, *_: object) -> Attributes:
+        return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
+
+    return found
+
+
 class Search(ABC):
     """The SearchTable of one transaction."""
 
@@ -102,6 +110,7 @@ class Search(ABC):
     ) -> Mapping[MemoryId, Parts]:
         """The parts of these memories' scores; a memory that is not visible has none."""
 
+    @step("store.fts", _found("keyed"))
     def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
         found = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
         return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
@@ -109,12 +118,15 @@ class Search(ABC):
     def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
         return self._spelling.corrections(words, filter_)
 
+    @step("store.fts", _found("every"))
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         return self._ranker.best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
 
+    @step("store.fts", _found("best"))
     def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         return self._ranker.best(self._index_query(Tier.ANY, query, filter_, limit), limit)
 
+    @step("store.similar", _found())
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
         visible = self._visibility.of(filter_)
         rare = self._rare(terms, visible, SCORED)
@@ -154,6 +166,7 @@ class Search(ABC):
         gained = followers(self._ranker.gaining(index_query))
         return {id_: replace(it, followers=gained.get(id_, ())) for id_, it in parts.items()}
 
+    @step("store.backfill", _found())
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         memories = self._memories.newest(filter_, limit + len(but))
         found = [memory for memory in memories if memory.id not in but][:limit]

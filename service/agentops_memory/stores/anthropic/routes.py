@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from ...errors import Invalid, Refusal
 from ...http import paging, spans
-from ...http.bodies import JSON, REDACTED, WRITTEN, json
+from ...http.bodies import JSON, WRITTEN, json
 from ...http.endpoint import current_caller
 from ...http.ids import ENTRY, STORE, entry_id, public_id, store_id, uid_of, version_id
-from ...http.protocol import Operation, Parameter, Protocol
+from ...http.protocol import REDACTED, Operation, Parameter, Protocol
 from ...http.refusals import Refusals
 from ...http.spans import Attributes
 from ...memory.model import stores

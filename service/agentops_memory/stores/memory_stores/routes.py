@@ -12,11 +12,11 @@ from starlette.types import Scope
 
 from ...errors import Refusal
 from ...http import spans
-from ...http.bodies import REDACTED, WRITTEN, json
+from ...http.bodies import WRITTEN, json
 from ...http.endpoint import current_caller
 from ...http.ids import ENTRY, STORE, VERSION, entry_id, public_id, store_id, uid_of, version_id
 from ...http.paging import instant
-from ...http.protocol import Operation, Parameter, Protocol
+from ...http.protocol import REDACTED, Operation, Parameter, Protocol
 from ...http.refusals import Refusals
 from ...http.request_ids import REQUEST_ID, Refused, request_id
 from ...http.requests import exact_parameter, parameter, query_of
