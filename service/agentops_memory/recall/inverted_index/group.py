@@ -191,18 +191,27 @@ class Weights:
         return sums
 
     def _any_of_many(self, numpy: Any, stems: Iterable[Stem], where: Where) -> Any:
-        area, sums = self.area, numpy.zeros(len(self.area.ids))
+        area = self.area
         places, adds = numpy.frombuffer(area.places, numpy.uintc), numpy.frombuffer(self._adds)
+        starts, known, added = area.starts, self._is_known, area.added
+        at_places, of_stems = [], []
         for stem in stems:
             if stem in where:
                 at = where[stem]
-                if not self._is_known[at]:
+                if not known[at]:
                     self._weigh(at)
-                first, last = area.starts[at], area.starts[at + 1]
-                sums[places[first:last]] += adds[first:last]
-            for place, add in self._added(stem):
-                sums[place] += add
-        return sums
+                first, last = starts[at], starts[at + 1]
+                at_places.append(places[first:last])
+                of_stems.append(adds[first:last])
+            if added and stem in added:
+                those = list(self._added(stem))
+                at_places.append(numpy.array([place for place, _ in those], numpy.uintc))
+                of_stems.append(numpy.array([add for _, add in those]))
+        if not of_stems:
+            return numpy.zeros(len(area.ids))
+        # It adds up in the order of the stems, as the scores are those of FTS5 to the last bit.
+        at_places, of_stems = numpy.concatenate(at_places), numpy.concatenate(of_stems)
+        return numpy.bincount(at_places, of_stems, len(area.ids))
 
     def every(self, pieces: Sequence[StemPiece]) -> dict[int, float]:
         """What the pieces add to each memory in whose own words every one is, by place.
