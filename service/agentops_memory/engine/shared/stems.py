@@ -10,7 +10,7 @@ from ...memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ...recall.text.features import ALL, INDEXED, Features
 from ...recall.text.normalization import INDEX_FORMAT, unified
 from ...recall.text.query import STOPWORDS, Remembered
-from ...recall.text.spelling import is_compared, similarity
+from ...recall.text.spelling import is_compared, is_one_edit, similarity
 
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 _WORD = re.compile(r"[^\W_]+")
@@ -61,6 +61,27 @@ class Stems:
         changing = {stem for stem, found in again.items() if stem != found}
         likely = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
         return {stem: _form(stem, likely) if stem in changing else stem for stem in again}
+
+    def near(self, form: str, stems: Iterable[str]) -> list[str]:
+        """The forms of some stems that are one edit from a form and begin with its letter."""
+        size, half = len(form), len(form) // 2
+        # One edit leaves the first or the second half as it is; a form may end behind its stem.
+        head, tail, endings = form[:half], form[half + 1 :], ("", *_ENDINGS)
+        tails = tuple(
+            tail[: max(len(tail) - len(it), 0)]
+            for it in endings
+            if tail.endswith(it) or it.endswith(tail)
+        )
+        likely = [
+            stem
+            for stem in stems
+            if (stem.startswith(head) or stem.endswith(tails))
+            and stem[0] == form[0]
+            and size - 3 <= len(stem) <= size + 1
+            and any(is_one_edit(form, f"{stem}{ending}") for ending in endings)
+        ]
+        found = self.forms_of(likely).values()
+        return sorted({it for it in found if is_compared(it) and is_one_edit(form, it)})
 
     def similarities(self, texts: Iterable[str]) -> list[float]:
         said = [frozenset(_WORD.findall(unified(text).casefold())) - STOPWORDS for text in texts]

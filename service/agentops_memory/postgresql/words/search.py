@@ -31,62 +31,15 @@ from ...recall.search.ranker import (
     term_score,
 )
 from ...recall.search.rows import area_of
-from ...recall.search.search import Search, Spelling
+from ...recall.search.search import Search
 from ...recall.search.visibility import Span, Visibility, VisibleRows
 from ...recall.text.features import Features
 from ...recall.text.query import Query, Term
-from ...recall.text.spelling import MOST_WORDS
 from ..base.connection import PostgresConnection
 from ..base.dialect import POSTGRESQL
 from .cached import IndexMemory, StoredWorth
-from .postings import BEYOND, Postings, StoredWords, Weights, in_areas
+from .postings import BEYOND, Postings, StoredWords, Weights
 from .terms import OWN, stored_term, unpacked
-
-
-class PostgresSpelling(Spelling):
-    def __init__(self, connection: Connection, visibility: Visibility, stems: Stems) -> None:
-        super().__init__(visibility, stems)
-        self._connection = connection
-
-    def _near(
-        self,
-        forms: Mapping[str, str],
-        areas: Sequence[int],
-        visible: VisibleRows,  # noqa: ARG002
-    ) -> list[tuple[str, str, str]]:
-        """Each word is looked up by the key: as a join, all terms of the areas may be read."""
-        where, values = in_areas(areas)
-        found = self._connection.execute(
-            f"""SELECT DISTINCT word, form, term
-                  FROM (SELECT word, form, length(form) AS size, length(form) / 2 AS middle
-                          FROM unnest(CAST(:words AS TEXT[]), CAST(:forms AS TEXT[]))
-                               WITH ORDINALITY AS asked (word, form, place)
-                         WHERE (SELECT 1
-                                  FROM terms
-                                 WHERE {where} AND length = length(form) AND term = form
-                                 LIMIT 1) IS NULL
-                      ORDER BY place
-                         LIMIT {MOST_WORDS}) unknown
-                  JOIN terms
-                    ON {where} AND length = ANY(CAST(ARRAY[size - 1, size, size + 1] AS BIGINT[]))
-                   AND term >= left(form, 1) AND term < left(form, 1) || :beyond
-                   AND (left(term, middle) = left(form, middle)
-                        OR right(term, size - middle - 1) = right(form, size - middle - 1))""",
-            {"words": list(forms), "forms": list(forms.values()), "beyond": BEYOND, **values},
-        )
-        return list(found.fetchall())
-
-    def _count(self, term: str, visible: VisibleRows) -> int:
-        ((_, spans),) = visible.spans.items()
-        stem = stored_term(self._stems.of([term])[term])
-        ((count,),) = self._connection.execute(
-            f"""SELECT count(*)
-                  FROM postings
-                 WHERE area = ANY(CAST(:areas AS BIGINT[])) AND term = :stem
-                       AND counts & {OWN} <> 0""",
-            {"areas": [area_of(first) for first, _ in spans], "stem": stem},
-        )
-        return int(count)
 
 
 class Source:
@@ -255,7 +208,6 @@ class PostgresSearch(Search):
             memories,
             visibility,
             Ranker(self._source, self._shown),
-            PostgresSpelling(connection, visibility, stems),
             stems,
         )
 
@@ -319,6 +271,29 @@ class PostgresSearch(Search):
         )
         counts: dict[str, int] = dict(found.fetchall())
         return [counts.get(stem, 0) for stem in asked]
+
+    def _stems_from(self, letters: Collection[str], visible: VisibleRows) -> list[str]:
+        """From each stem to the next in the index: all postings of a letter are many more."""
+        areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]
+        found = self._connection.execute(
+            """SELECT DISTINCT stem.term
+                 FROM unnest(CAST(:letters AS TEXT[])) AS asked (letter)
+                CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS place (area)
+                CROSS JOIN LATERAL (
+                      WITH RECURSIVE next (term) AS (
+                          SELECT asked.letter COLLATE "C"
+                           UNION ALL
+                          SELECT (SELECT min(p.term)
+                                    FROM postings p
+                                   WHERE p.area = place.area AND p.term > next.term
+                                         AND p.term < asked.letter || :beyond)
+                            FROM next
+                           WHERE next.term IS NOT NULL)
+                      SELECT term FROM next) stem
+                WHERE stem.term IS NOT NULL""",
+            {"letters": sorted(letters), "areas": areas, "beyond": BEYOND},
+        )
+        return [stem for (stem,) in found.fetchall()]
 
     def _explained(
         self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import islice
 
 from ...errors import Damaged, TimedOut
 from ...memory.model.bm25 import (
@@ -37,15 +36,14 @@ from ...recall.search.ranker import (
     without_hidden,
 )
 from ...recall.search.rows import memory_of
-from ...recall.search.search import Search, Spelling
+from ...recall.search.search import Search
 from ...recall.search.visibility import Visibility, VisibleRows
 from ...recall.text.query import Corrections, Piece, Query, Term
-from ...recall.text.spelling import MOST_WORDS
 from ..base.connection import READ_LIMIT, interrupt_at, known_stems
 from ..base.dialect import SQLITE, SqliteTable
 from ..base.errors import is_damage, primary_code
 from .cached_index import CachedIndex
-from .partitions import OWN_COLUMNS, numbers, table
+from .partitions import OWN_COLUMNS, Vocabularies, numbers, table
 from .queries import Scores, any_of, in_columns, weighted
 
 # By FTS5's own scores, what a word is worth would tell of all that share a partition.
@@ -238,86 +236,6 @@ def _match(tier: Tier, term: Term) -> str:
     return in_columns(OWN_COLUMNS, match) if tier is Tier.EVERY else match
 
 
-class SqliteSpelling(Spelling):
-    def __init__(
-        self, connection: sqlite3.Connection, visibility: Visibility, cached: CachedIndex
-    ) -> None:
-        super().__init__(visibility, known_stems(connection))
-        self._connection = connection
-        self._cached = cached
-
-    def _likely(
-        self, forms: Mapping[str, str], areas: Sequence[int], visible: VisibleRows
-    ) -> Corrections:
-        with self._cached.of(visible) as found:
-            if found is not None:
-                stem_of = self._stems.of(forms)
-                words = [(word, stem_of[word], form) for word, form in forms.items()]
-                group, parts = found
-                return Ranking(parts, group.vocabulary).corrections(words)
-        return super()._likely(forms, areas, visible)
-
-    def _near(
-        self,
-        forms: Mapping[str, str],
-        areas: Sequence[int],
-        visible: VisibleRows,  # noqa: ARG002
-    ) -> list[tuple[str, str, str]]:
-        """The rows come as one: row by row, searches side by side hold each other up more."""
-        known = self._known(forms, areas)
-        unknown = dict(islice((it for it in forms.items() if it[0] not in known), MOST_WORDS))
-        if not unknown:
-            return []
-        ((rows,),) = self._connection.execute(
-            """  WITH area AS MATERIALIZED (SELECT value FROM json_each(:areas)),
-                      unknown AS MATERIALIZED
-                      (SELECT key AS word, value AS form, length(value) AS length,
-                              length(value) / 2 AS middle
-                         FROM json_each(:forms))
-               SELECT json_group_array(json_array(word, form, term))
-                 FROM (SELECT DISTINCT word, form, term
-                         FROM unknown
-                         JOIN terms
-                           ON terms.area IN area
-                          AND terms.length IN (unknown.length - 1, unknown.length,
-                                               unknown.length + 1)
-                          AND term >= substr(form, 1, 1)
-                          AND term < char(unicode(form) + 1)
-                          AND (substr(term, 1, middle) = substr(form, 1, middle)
-                               OR substr(term, middle + 1 - unknown.length)
-                                  = substr(form, middle + 1 - unknown.length)))""",
-            {"forms": json.dumps(unknown), "areas": json.dumps(areas)},
-        )
-        near: list[tuple[str, str, str]] = json.loads(rows)
-        return near
-
-    def _known(self, forms: Mapping[str, str], areas: Sequence[int]) -> Collection[str]:
-        ((found,),) = self._connection.execute(
-            """SELECT json_group_array(key)
-                 FROM json_each(:forms) word
-                WHERE EXISTS (SELECT 1
-                                FROM terms
-                               WHERE area IN (SELECT value FROM json_each(:areas))
-                                     AND length = length(word.value) AND term = word.value)""",
-            {"forms": json.dumps(forms), "areas": json.dumps(areas)},
-        )
-        return frozenset(json.loads(found))
-
-    def _count(self, term: str, visible: VisibleRows) -> int:
-        ((number, spans),) = visible.spans.items()
-        name, match = table(number), in_columns(OWN_COLUMNS, f'"{term}"')
-        counts = (
-            self._connection.execute(
-                f"""SELECT count(*)
-                      FROM {name}
-                     WHERE {name} MATCH :match AND rowid BETWEEN :first AND :last""",
-                {"match": match, "first": first, "last": last},
-            ).fetchone()
-            for first, last in spans
-        )
-        return sum(count for (count,) in counts)
-
-
 AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
 
 
@@ -339,9 +257,9 @@ class SqliteSearch(Search):
             memories,
             visibility,
             Ranker(_Words(connection, self._scores, cached, shown), shown),
-            SqliteSpelling(connection, visibility, cached),
             known_stems(connection),
         )
+        self._cached = cached
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
@@ -359,6 +277,19 @@ class SqliteSearch(Search):
             raise TimedOut("Looking for words took too long.") from error
         finally:
             interrupt_at(self._connection, self._end)
+
+    def _corrections(self, forms: Mapping[str, str], visible: VisibleRows) -> Corrections:
+        with self._cached.of(visible) as found:
+            if found is not None:
+                stem_of = self._stems.of(forms)
+                words = [(word, stem_of[word], form) for word, form in forms.items()]
+                group, parts = found
+                return Ranking(parts, group.vocabulary).corrections(words)
+        return super()._corrections(forms, visible)
+
+    def _stems_from(self, letters: Collection[str], visible: VisibleRows) -> list[str]:
+        vocabularies = Vocabularies(self._connection)
+        return [it for number in visible.spans for it in vocabularies.stems(number, letters)]
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         return self._scores.counts(terms, visible, most)
