@@ -7,7 +7,16 @@ from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any, Protocol
 
-from ...memory.model.bm25 import Sums, lowest
+from ...memory.model.bm25 import (
+    NOTHING,
+    PiecePostings,
+    Postings,
+    Sums,
+    Totals,
+    lowest,
+    of_any,
+    of_every,
+)
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Candidate, Scored, combined, with_gains
 from ...memory.model.search import Field, TermScore, Tier
@@ -68,6 +77,51 @@ class Found(Protocol):
 
     def having_every(self, pieces: Sequence[Piece]) -> Sequence[Sums]:
         """What the pieces add where every one is, by area."""
+
+
+class FoundWords:
+    """The words of a query that were found in what is stored.
+
+    Of each term how often it stands in the memories that have it, how many have it where words
+    are weighed together, and the lengths of all these memories.
+    """
+
+    def __init__(
+        self,
+        totals: Totals,
+        often: Mapping[Term, Mapping[MemoryId, float]],
+        having: Mapping[Term, int],
+        lengths: Mapping[MemoryId, int],
+    ) -> None:
+        self._memories = sorted(lengths)
+        place_of = {memory: place for place, memory in enumerate(self._memories)}
+        self._norms = totals.norms(lengths[it] for it in self._memories)
+        self._postings = {
+            term: Postings(
+                totals.idf(having[term]), [place_of[it] for it in counts], counts.values()
+            )
+            for term, counts in often.items()
+            if counts
+        }
+
+    def having_any(self, terms: Sequence[Term], most: int | None) -> list[Sums]:  # noqa: ARG002
+        return [(of_any(map(self._of, terms), self._norms), self._memories)]
+
+    def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
+        found: list[PiecePostings] = [
+            ([self._of(term) for term in it.parts], [self._of(term) for term in it.joined])
+            for it in pieces
+        ]
+        return [(of_every(found, self._norms), self._memories)]
+
+    def idf(self, term: Term) -> float:
+        return self._of(term).idf
+
+    def norm(self, memory: MemoryId) -> float:
+        return self._norms[self._memories.index(memory)]
+
+    def _of(self, term: Term) -> Postings:
+        return self._postings.get(term, NOTHING)
 
 
 class Sessions(Protocol):
@@ -140,10 +194,10 @@ def sentences(query: IndexQuery, found: Found, shown: Shown) -> list[list[Scored
         sums = [found.having_every(query.query.every)]
     else:
         sums = [found.having_any(it.terms, most) for it in query.query.sentences]
-    return [lowest(it, depth) for it in without_hidden(sums, visible, shown)]
+    return [lowest(it, depth) for it in _without_hidden(sums, visible, shown)]
 
 
-def without_hidden(
+def _without_hidden(
     found: Sequence[Sequence[Sums]], visible: VisibleRows, shown: Shown
 ) -> Sequence[Sequence[Sums]]:
     """What is found of each sentence, without what the conditions leave out."""
