@@ -13,7 +13,7 @@ from ...errors import Damaged, TimedOut
 from ...memory.model.bm25 import frequency, scored
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Scored, combined
-from ...memory.model.search import Field, Parts, TermScore, Tier
+from ...memory.model.search import Field, TermScore
 from ...memory.sql.kinds import GLOBAL_AREA
 from ...memory.sql.memories import MemoryLists
 from ...memory.sql.table import Connection
@@ -23,18 +23,17 @@ from ...recall.search.ranker import (
     ENDLESS,
     FIELDS,
     Found,
-    Places,
     Ranker,
     Sessions,
     Shown,
     sentences,
     term_score,
 )
-from ...recall.search.rows import area_of
+from ...recall.search.rows import Row, area_of
 from ...recall.search.search import Search
 from ...recall.search.visibility import Span, Visibility, VisibleRows
 from ...recall.text.features import Features
-from ...recall.text.query import Query, Term
+from ...recall.text.query import Term
 from ..base.connection import PostgresConnection
 from ..base.dialect import POSTGRESQL
 from .cached import IndexMemory, StoredWorth
@@ -120,35 +119,6 @@ class Source:
         return areas
 
 
-class Explanations:
-    def __init__(self, connection: Connection, source: Source, shown: Shown) -> None:
-        self._connection = connection
-        self._source = source
-        self._shown = shown
-
-    def of(
-        self, index_query: IndexQuery, terms: Iterable[Term], ids: Collection[MemoryId]
-    ) -> dict[MemoryId, Parts]:
-        """The parts of these memories' scores; a memory that is not visible has none."""
-        asked = list(dict.fromkeys(terms))
-        parts: dict[MemoryId, Parts] = {}
-        for number, memories in (
-            Places(self._connection, POSTGRESQL).of(ids, index_query.visible).items()
-        ):
-            found = self._source.stored(index_query, number)
-            scores: dict[MemoryId, dict[int, float]] = {}
-            for at, sentence in enumerate(sentences(index_query, found, self._shown)):
-                for score, id_ in sentence:
-                    scores.setdefault(id_, {})[at] = score
-            for id_ in memories:
-                of_id = scores.get(id_, {})
-                parts[id_] = Parts(
-                    sentences=tuple(map(of_id.get, range(len(index_query.sentence_weights)))),
-                    terms=_added(found, index_query, asked, id_),
-                )
-        return parts
-
-
 def _added(
     found: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
 ) -> Mapping[Term, TermScore]:
@@ -208,6 +178,7 @@ class PostgresSearch(Search):
             memories,
             visibility,
             Ranker(self._source, self._shown),
+            self._shown,
             stems,
         )
 
@@ -295,8 +266,9 @@ class PostgresSearch(Search):
         )
         return [stem for (stem,) in found.fetchall()]
 
-    def _explained(
-        self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]
-    ) -> Mapping[MemoryId, Parts]:
-        terms = index_query.terms if tier is Tier.EVERY else query.terms
-        return Explanations(self._connection, self._source, self._shown).of(index_query, terms, ids)
+    def _scores(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> tuple[list[list[Scored]], dict[MemoryId, Mapping[Term, TermScore]]]:
+        found = self._source.stored(query, number)
+        added = {id_: _added(found, query, terms, id_) for id_ in rows}
+        return sentences(query, found, self._shown), added

@@ -59,6 +59,25 @@ class Shown(Table):
                        LIMIT 1 OFFSET 1)"""
         return self._of_each(second, ids) if ids else {}
 
+    def places(
+        self, ids: Collection[MemoryId], visible: VisibleRows
+    ) -> dict[int, dict[MemoryId, Row]]:
+        """The memories' row numbers, by the partition in which they are seen."""
+        found = self._execute(
+            f"""SELECT m.id, s.area, s.partition
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.id IN (SELECT value FROM {self._sql.ids("given")}) AND {indexed("m")}""",
+            ids=json.dumps(list(ids)),
+        )
+        rows: dict[int, dict[MemoryId, Row]] = {}
+        for id_, area, partition in found.fetchall():
+            row = row_number(area, id_)
+            for number in visible.spans if area == GLOBAL_AREA else (partition,):
+                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
+                    rows.setdefault(number, {})[id_] = row
+        return rows
+
     def _of_each(self, value: str, ids: Sequence[MemoryId]) -> dict[MemoryId, Any]:
         ((rows,),) = self._execute(
             f"""SELECT {self._sql.gathered("m.id", value)}
@@ -72,8 +91,8 @@ class Shown(Table):
 class Found(Protocol):
     """What is found of the words of a query, for its reader alone."""
 
-    def having_any(self, terms: Sequence[Term], most: int | None) -> Sequence[Sums]:
-        """What the terms add, by area; enough for so many of the best."""
+    def having_any(self, terms: Sequence[Term]) -> Sequence[Sums]:
+        """What the terms add, by area."""
 
     def having_every(self, pieces: Sequence[Piece]) -> Sequence[Sums]:
         """What the pieces add where every one is, by area."""
@@ -104,7 +123,7 @@ class FoundWords:
             if counts
         }
 
-    def having_any(self, terms: Sequence[Term], most: int | None) -> list[Sums]:  # noqa: ARG002
+    def having_any(self, terms: Sequence[Term]) -> list[Sums]:
         return [(of_any(map(self._of, terms), self._norms), self._memories)]
 
     def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
@@ -189,11 +208,10 @@ class Ranker:
 def sentences(query: IndexQuery, found: Found, shown: Shown) -> list[list[Scored]]:
     """The best of each sentence."""
     depth, visible = None if query.depth == ALL else query.depth, query.visible
-    most = None if visible.condition or visible.hidden else depth
     if query.tier is Tier.EVERY:
         sums = [found.having_every(query.query.every)]
     else:
-        sums = [found.having_any(it.terms, most) for it in query.query.sentences]
+        sums = [found.having_any(it.terms) for it in query.query.sentences]
     return [lowest(it, depth) for it in _without_hidden(sums, visible, shown)]
 
 
@@ -228,24 +246,3 @@ def term_score(score: float, limit: float, alone: Sequence[float]) -> TermScore:
     counts = [field / (limit - field) for field in alone]
     shares = {name: count / sum(counts) for name, count in zip(FIELDS, counts, strict=True)}
     return TermScore(score=score, fields=shares)
-
-
-class Places(Table):
-    """Where memories are seen in one transaction."""
-
-    def of(self, ids: Collection[MemoryId], visible: VisibleRows) -> dict[int, dict[MemoryId, Row]]:
-        """The memories' row numbers, by the partition in which they are seen."""
-        found = self._execute(
-            f"""SELECT m.id, s.area, s.partition
-                  FROM memories m
-                  JOIN spaces s ON s.id = m.space_id
-                 WHERE m.id IN (SELECT value FROM {self._sql.ids("given")}) AND {indexed("m")}""",
-            ids=json.dumps(list(ids)),
-        )
-        rows: dict[int, dict[MemoryId, Row]] = {}
-        for id_, area, partition in found.fetchall():
-            row = row_number(area, id_)
-            for number in visible.spans if area == GLOBAL_AREA else (partition,):
-                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
-                    rows.setdefault(number, {})[id_] = row
-        return rows

@@ -10,13 +10,14 @@ from itertools import accumulate, chain, islice
 from ...engine.shared.stems import Stems, compared
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers
-from ...memory.model.search import Filter, Hit, Method, Parts, Tier
+from ...memory.model.search import Filter, Hit, Method, Parts, TermScore, Tier
 from ...memory.model.space import GLOBAL_SCOPE
 from ...memory.sql.memories import MemoryLists
 from ..text.query import Corrections, Query, Sentence, Term
 from ..text.spelling import MOST_TERMS, MOST_WORDS
 from .query import IndexQuery
-from .ranker import Ranker
+from .ranker import Ranker, Shown
+from .rows import Row
 from .visibility import Visibility, VisibleRows
 
 EVERY = 1 << 62  # memories that are counted, however many they are
@@ -30,11 +31,13 @@ class Search(ABC):
         memories: MemoryLists,
         visibility: Visibility,
         ranker: Ranker,
+        shown: Shown,
         stems: Stems,
     ) -> None:
         self._memories = memories
         self._visibility = visibility
         self._ranker = ranker
+        self._shown = shown
         self._stems = stems
 
     @abstractmethod
@@ -52,10 +55,10 @@ class Search(ABC):
         """
 
     @abstractmethod
-    def _explained(
-        self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]
-    ) -> Mapping[MemoryId, Parts]:
-        """The parts of these memories' scores; a memory that is not visible has none."""
+    def _scores(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> tuple[Sequence[Sequence[Scored]], Mapping[MemoryId, Mapping[Term, TermScore]]]:
+        """The best of each sentence in a partition, and what the terms add to memories there."""
 
     def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
         found = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
@@ -135,11 +138,23 @@ class Search(ABC):
         self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
     ) -> Mapping[MemoryId, Parts]:
         index_query = self._index_query(tier, query, filter_, limit)
-        parts = self._explained(index_query, tier, query, ids)
+        parts = self._parts(index_query, ids)
         if not index_query.gaining:
             return parts
         gained = followers(self._ranker.gaining(index_query))
         return {id_: replace(it, followers=gained.get(id_, ())) for id_, it in parts.items()}
+
+    def _parts(self, query: IndexQuery, ids: Collection[MemoryId]) -> dict[MemoryId, Parts]:
+        """The parts of these memories' scores; a memory that is not visible has none."""
+        terms = list(dict.fromkeys(query.terms))
+        parts: dict[MemoryId, Parts] = {}
+        for number, rows in self._shown.places(ids, query.visible).items():
+            sentences, added = self._scores(query, number, terms, rows)
+            scores = [{id_: score for score, id_ in it} for it in sentences]
+            for id_ in rows:
+                counted = tuple(it.get(id_) for it in scores)
+                parts[id_] = Parts(sentences=counted, terms=added.get(id_, {}))
+        return parts
 
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         memories = self._memories.newest(filter_, limit + len(but))

@@ -11,32 +11,28 @@ from ...errors import Damaged, TimedOut
 from ...memory.model.bm25 import Totals
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import NAMED, SAID, Scored, combined
-from ...memory.model.search import Parts, TermScore, Tier
+from ...memory.model.search import TermScore
 from ...memory.sql.memories import MemoryLists
 from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.inverted_index.group import Lookup
 from ...recall.inverted_index.ranking import Ranking
 from ...recall.search.query import IndexQuery
 from ...recall.search.ranker import (
-    ENDLESS,
-    FIELDS,
     FoundWords,
-    Places,
     Ranker,
     Shown,
     sentences,
-    term_score,
 )
-from ...recall.search.rows import memory_of
+from ...recall.search.rows import Row, memory_of
 from ...recall.search.search import Search
 from ...recall.search.visibility import Span, Visibility, VisibleRows
-from ...recall.text.query import Corrections, Query, Term
+from ...recall.text.query import Corrections, Term
 from ..base.connection import READ_LIMIT, interrupt_at, known_stems
 from ..base.dialect import SQLITE, SqliteTable
 from ..base.errors import is_damage, primary_code
 from .cached_index import CachedIndex
-from .partitions import OWN_COLUMNS, Vocabularies, numbers, table
-from .queries import Scores, any_of, in_columns, weighted
+from .partitions import Vocabularies, numbers, table
+from .queries import Scores, any_of
 
 # By FTS5's own scores, what a word is worth would tell of all that share a partition.
 WEIGHTS = {"{title tags}": NAMED, "content": SAID}
@@ -93,69 +89,6 @@ class AloneWords(SqliteTable):
         return FoundWords(Totals.alone(count), often, having, lengths)
 
 
-class Explanations(SqliteTable):
-    def __init__(self, connection: sqlite3.Connection, scores: Scores) -> None:
-        super().__init__(connection)
-        self._scores = scores
-
-    def of(
-        self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]
-    ) -> dict[MemoryId, Parts]:
-        """The parts of these memories' scores; a memory that is not visible has none."""
-        every = (term for piece in query.every for term in piece.terms)
-        terms = list(dict.fromkeys(every if tier is Tier.EVERY else query.terms))
-        found: dict[MemoryId, Parts] = {}
-        for number, rows in (
-            Places(self._connection, self._sql).of(ids, index_query.visible).items()
-        ):
-            added = self._added(index_query, number, tier, terms, rows)
-            sentences: dict[MemoryId, dict[int, float]] = {}
-            for at, id_, score in self._scores.of_sentences(index_query, number, rows):
-                sentences.setdefault(id_, {})[at] = score
-            for id_ in rows:
-                counted = sentences.get(id_, {})
-                found[id_] = Parts(
-                    sentences=tuple(map(counted.get, range(len(index_query.sentence_weights)))),
-                    terms=added.get(id_, {}),
-                )
-        return found
-
-    def _added(
-        self,
-        index_query: IndexQuery,
-        number: int,
-        tier: Tier,
-        terms: list[Term],
-        rows: Mapping[MemoryId, int],
-    ) -> dict[MemoryId, dict[Term, TermScore]]:
-        name = table(number)
-        weights, fields = index_query.weights, range(len(FIELDS))
-        alone = [tuple(weights[it] if it == at else 0.0 for it in fields) for at in fields]
-        endless = (ENDLESS,) * len(FIELDS)
-        scores = ", ".join(weighted(name, it) for it in (weights, endless, *alone))
-        found = self._execute(
-            f"""SELECT wanted.key, {name}.rowid, {scores}
-                  FROM json_each(:matches) wanted
-                 CROSS JOIN {name}
-                 WHERE {name} MATCH wanted.value AND {name}.rowid BETWEEN :first AND :last
-                       AND +{name}.rowid IN (SELECT value FROM json_each(:rows))""",
-            matches=json.dumps([_match(tier, term) for term in terms]),
-            rows=json.dumps(list(rows.values())),
-            first=min(rows.values()),
-            last=max(rows.values()),
-        )
-        ids = {row: id_ for id_, row in rows.items()}
-        added: dict[MemoryId, dict[Term, TermScore]] = {}
-        for at, row, score, limit, *parts in found:
-            added.setdefault(ids[row], {})[terms[at]] = term_score(score, limit, parts)
-        return added
-
-
-def _match(tier: Tier, term: Term) -> str:
-    match = any_of([term])
-    return in_columns(OWN_COLUMNS, match) if tier is Tier.EVERY else match
-
-
 AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
 
 
@@ -171,12 +104,13 @@ class SqliteSearch(Search):
         self.met_damage = False  # where something else could stand in
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        self._scores = Scores(connection)
+        self._stored = Scores(connection)
         cached, shown = CachedIndex(connection, index), Shown(connection, SQLITE)
         super().__init__(
             memories,
             visibility,
-            Ranker(_Words(connection, self._scores, cached, shown), shown),
+            Ranker(_Words(connection, self._stored, cached, shown), shown),
+            shown,
             known_stems(connection),
         )
         self._cached = cached
@@ -212,12 +146,12 @@ class SqliteSearch(Search):
         return [it for number in visible.spans for it in vocabularies.stems(number, letters)]
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
-        return self._scores.counts(terms, visible, most)
+        return self._stored.counts(terms, visible, most)
 
-    def _explained(
-        self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]
-    ) -> dict[MemoryId, Parts]:
-        return Explanations(self._connection, self._scores).of(index_query, tier, query, ids)
+    def _scores(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> tuple[list[list[Scored]], dict[MemoryId, dict[Term, TermScore]]]:
+        return self._stored.best(query, number), self._stored.of_terms(query, number, terms, rows)
 
 
 class _Words:
