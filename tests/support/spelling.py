@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from agentops_memory.engine.shared.stems import Stems, compared
+from agentops_memory.engine.shared.stems import Stems
 from agentops_memory.recall.text.normalization import indexed
 from agentops_memory.recall.text.spelling import MOST_TERMS, MOST_WORDS, is_one_edit
 
@@ -35,9 +35,9 @@ def mistyped(word: str, chance: random.Random) -> str:
 
 def by_hand(words: Sequence[str], texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     with closing(Stems()) as stems:
-        said = [set(compared(stems, _PLAIN.findall(indexed(it))).values()) - {""} for it in texts]
+        said = [set(stems.compared.of(_PLAIN.findall(indexed(it))).values()) - {""} for it in texts]
         counts = Counter(form for forms in said for form in forms)
-        asked = {word: form for word, form in compared(stems, words).items() if form}
+        asked = {word: form for word, form in stems.compared.of(words).items() if form}
     unknown = [it for it in asked.items() if it[1] not in counts][:MOST_WORDS]
     corrections = {}
     for word, form in unknown:

@@ -27,18 +27,13 @@ def rules(features: Features = ALL) -> str:
     return ", ".join([*parts, *(f"without {feature}" for feature in without)])
 
 
-def compared(stems: "Stems", words: Iterable[str]) -> dict[str, str]:
-    forms = stems.forms(words)
-    return {word: form if is_compared(form) else "" for word, form in forms.items()}
-
-
 class Stems:
     """What words are in the index, by a full-text table in memory; opened when first asked."""
 
     def __init__(self) -> None:
         self.known = Remembered(self._stemmed, KNOWN)
         self._forms = Remembered(self._found, KNOWN)
-        self.compared = Remembered(lambda words: compared(self, words), KNOWN)
+        self.compared = Remembered(self._compared, KNOWN)  # forms, empty for what is not compared
         self._scratch: sqlite3.Connection | None = None
 
     def forms(self, words: Iterable[str]) -> dict[str, str]:
@@ -48,6 +43,9 @@ class Stems:
         string for a word that the index takes apart.
         """
         return self._forms.of(words)
+
+    def _compared(self, words: Iterable[str]) -> dict[str, str]:
+        return {word: it if is_compared(it) else "" for word, it in self.forms(words).items()}
 
     def _found(self, words: Iterable[str]) -> dict[str, str]:
         stems = self.of(words)

@@ -20,7 +20,6 @@ from ...memory.sql.table import Connection
 from ...recall.inverted_index.group import Lookup
 from ...recall.search.query import IndexQuery
 from ...recall.search.ranker import (
-    ENDLESS,
     FIELDS,
     Found,
     Ranker,
@@ -28,6 +27,7 @@ from ...recall.search.ranker import (
     Shown,
     sentences,
     term_score,
+    weightings,
 )
 from ...recall.search.rows import Row, area_of
 from ...recall.search.search import Search
@@ -122,32 +122,21 @@ class Source:
 def _added(
     found: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
 ) -> Mapping[Term, TermScore]:
+    """What the terms add to the score of a memory."""
     added: dict[Term, TermScore] = {}
-    places = range(len(FIELDS))
     for term in terms:
-        counts = unpacked(found.counts.get(term, {}).get(memory, 0))
-        if query.own:
-            counts = tuple(
-                0 if it is Field.CONTEXT else count
-                for it, count in zip(FIELDS, counts, strict=True)
+        counts = tuple(
+            0 if query.own and it is Field.CONTEXT else count
+            for it, count in zip(
+                FIELDS, unpacked(found.counts.get(term, {}).get(memory, 0)), strict=True
             )
-        if not any(counts):
-            continue
-        idf, norm = found.idf(term), found.norm(memory)
-
-        def score(
-            weights: tuple[float, ...],
-            counts: tuple[int, ...] = counts,
-            idf: float = idf,
-            norm: float = norm,
-        ) -> float:
-            return scored(idf, frequency(counts, weights), norm)
-
-        alone = [
-            score(tuple(query.weights[it] if it == at else 0.0 for it in places)) for at in places
-        ]
-        limit = score((ENDLESS,) * len(FIELDS))
-        added[term] = term_score(score(query.weights), limit, alone)
+        )
+        if any(counts):
+            idf, norm = found.idf(term), found.norm(memory)
+            score, limit, *alone = (
+                scored(idf, frequency(counts, it), norm) for it in weightings(query.weights)
+            )
+            added[term] = term_score(score, limit, alone)
     return added
 
 

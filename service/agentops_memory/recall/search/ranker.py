@@ -236,6 +236,13 @@ ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
 FIELDS = tuple(Field)  # in the order of the columns
 
 
+def weightings(weights: tuple[float, ...]) -> list[tuple[float, ...]]:
+    """The weights whose scores are what `term_score` is given, in its order."""
+    places = range(len(FIELDS))
+    alone = (tuple(weights[it] if it == at else 0.0 for it in places) for at in places)
+    return [weights, (ENDLESS,) * len(FIELDS), *alone]
+
+
 def term_score(score: float, limit: float, alone: Sequence[float]) -> TermScore:
     """What a term adds, shared out among the fields.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import accumulate, chain, islice
 
-from ...engine.shared.stems import Stems, compared
+from ...engine.shared.stems import Stems
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers
 from ...memory.model.search import Filter, Hit, Method, Parts, TermScore, Tier
@@ -72,7 +72,7 @@ class Search(ABC):
         visible = self._visibility.of(filter_)
         if not visible.spans:  # nothing was ever there
             return {}
-        forms = {word: it for word, it in compared(self._stems, words).items() if it}
+        forms = {word: it for word, it in self._stems.compared.of(words).items() if it}
         return self._corrections(forms, visible) if forms else {}
 
     def _corrections(self, forms: Mapping[str, str], visible: VisibleRows) -> Corrections:

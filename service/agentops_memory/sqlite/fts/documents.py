@@ -57,15 +57,11 @@ class Documents(SqliteTable, Borrowing):
                 documents[id_] = Document(*row)
         return documents
 
-    def by_area(
-        self, memories: Sequence[MemoryId], at_once: int
-    ) -> Iterator[tuple[int, dict[MemoryId, Document]]]:
-        """Those of many memories, some of one area at a time."""
-        for start in range(0, len(memories), at_once):
-            areas: dict[int, dict[MemoryId, Document]] = {}
-            for id_, document in self.of(memories[start : start + at_once]).items():
-                areas.setdefault(document.area, {})[id_] = document
-            yield from areas.items()
+    def in_portions(
+        self, memories: Sequence[MemoryId], size: int
+    ) -> Iterator[dict[MemoryId, Document]]:
+        for start in range(0, len(memories), size):
+            yield self.of(memories[start : start + size])
 
     def insert(self, documents: Mapping[MemoryId, Document]) -> None:
         for number, rows in self._by_partition(documents):

@@ -95,10 +95,10 @@ class Index(SqliteTable):
         """
         self._pending.require_own_rules()
         self.flush()
-        for _, documents in self._documents.by_area(memories, MOVED):
+        for documents in self._documents.in_portions(memories, MOVED):
             self._documents.delete(documents)
         yield
-        for _, documents in self._documents.by_area(memories, MOVED):
+        for documents in self._documents.in_portions(memories, MOVED):
             self._documents.insert(documents)
 
     def merge_area(self, area: int, partition: int) -> None:  # noqa: ARG002
@@ -110,7 +110,7 @@ class Index(SqliteTable):
         self._pending.require_own_rules()
         self.flush()
         self._mark_for_purge(self._partitions_of(memories))
-        for _, documents in self._documents.by_area(memories, MOVED):
+        for documents in self._documents.in_portions(memories, MOVED):
             self._documents.delete(documents)
 
     def is_exact(self, partition: int) -> bool:

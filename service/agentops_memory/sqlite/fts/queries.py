@@ -7,7 +7,7 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Scored
 from ...memory.model.search import TermScore, Tier
 from ...recall.search.query import IndexQuery
-from ...recall.search.ranker import ENDLESS, FIELDS, term_score
+from ...recall.search.ranker import term_score, weightings
 from ...recall.search.rows import ID, Row
 from ...recall.search.visibility import VisibleRows
 from ...recall.text.query import Piece, Term
@@ -28,10 +28,7 @@ class Scores(SqliteTable):
     ) -> dict[MemoryId, dict[Term, TermScore]]:
         """What the terms add to the scores of memories in a partition."""
         name = table(number)
-        weights, fields = query.weights, range(len(FIELDS))
-        alone = [tuple(weights[it] if it == at else 0.0 for it in fields) for at in fields]
-        endless = (ENDLESS,) * len(FIELDS)
-        scores = ", ".join(_weighted(name, it) for it in (weights, endless, *alone))
+        scores = ", ".join(_weighted(name, it) for it in weightings(query.weights))
         matches = [_term(it) for it in terms]
         found = self._execute(
             f"""SELECT wanted.key, {name}.rowid & {ID}, {scores}
