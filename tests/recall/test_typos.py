@@ -1,5 +1,6 @@
 """A word that nobody wrote stands for those that differ from it in one letter."""
 
+import random
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -22,6 +23,7 @@ from ..support.database import assert_index_is_whole, imported
 from ..support.explaining import explained
 from ..support.recall import context, search, titles
 from ..support.service import Service, observation
+from ..support.spelling import SAID, by_hand, mistyped
 
 EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
 
@@ -157,6 +159,19 @@ def test_the_first_four_unknown_words_are_put_right(service: Service) -> None:
     found = corrections(service, " ".join([*typos[:2], known, *typos[2:]]))
 
     assert list(found) == typos[:4]
+
+
+def test_a_word_stands_for_what_a_look_at_each_word_finds(service: Service) -> None:
+    chance = random.Random(3)  # noqa: S311 - the same each time
+    words = [it for it in SAID if it.isalpha() and len(it) > 4]
+    texts = [" ".join(chance.choices(SAID, k=5)) for _ in range(12)]
+    imported(service, [observation(it, title="-", session_id=it) for it in texts])
+
+    for word in chance.choices(words, k=120):
+        typo = mistyped(word, chance)
+        if typo.isalpha() and len(typo) > 4:
+            found = {it: tuple(near) for it, near in corrections(service, typo).items()}
+            assert found == by_hand([typo], texts), typo
 
 
 # Words that are gone

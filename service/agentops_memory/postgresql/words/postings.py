@@ -87,6 +87,39 @@ class Postings(Table):
             lengths[memory] = length
         return found, lengths
 
+    def starting(
+        self, areas: Sequence[int], starts: Sequence[str], *, letters: int | None = None
+    ) -> list[str]:
+        """The stems of areas that begin with any of some texts; and these texts themselves.
+
+        With `letters` one stem for each so many that follow. The key is read from stem to stem:
+        all postings are many more.
+        """
+        after = "next.term"
+        if letters is not None:
+            after = f"""CASE WHEN next.term = asked.start THEN next.term
+                             ELSE left(next.term, length(asked.start) + {letters}) || :beyond END"""
+        return self._scalars(
+            f"""SELECT DISTINCT found.term
+                  FROM unnest(CAST(:starts AS TEXT[])) AS asked (start)
+                 CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS place (area)
+                 CROSS JOIN LATERAL (
+                       WITH RECURSIVE next (term) AS (
+                           SELECT asked.start COLLATE "C"
+                            UNION ALL
+                           SELECT (SELECT min(p.term)
+                                     FROM postings p
+                                    WHERE p.area = place.area AND p.term > {after}
+                                          AND p.term < asked.start || :beyond)
+                             FROM next
+                            WHERE next.term IS NOT NULL)
+                       SELECT term FROM next) found
+                 WHERE found.term IS NOT NULL""",
+            starts=starts,
+            areas=areas,
+            beyond=BEYOND,
+        )
+
     def areas(self, number: int) -> list[tuple[int, int, int, int]]:
         """The areas that count in a group: of each its version, memories and words."""
         rows = self._execute(

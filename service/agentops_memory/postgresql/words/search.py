@@ -37,7 +37,7 @@ from ...recall.text.query import Term
 from ..base.connection import PostgresConnection
 from ..base.dialect import POSTGRESQL
 from .cached import IndexMemory, StoredWorth
-from .postings import BEYOND, Postings, StoredWords, Weights
+from .postings import Postings, StoredWords, Weights
 from .terms import OWN, stored_term, unpacked
 
 
@@ -50,7 +50,7 @@ class Source:
         stems: Stems,
         cached: IndexMemory,
     ) -> None:
-        self._postings = Postings(connection)
+        self.postings = Postings(connection)
         self._shown = shown
         self._features = features
         self._stems = stems
@@ -59,7 +59,7 @@ class Source:
 
     def end_at(self, end: float) -> None:
         """Look no longer than until that time of the monotonic clock; TimedOut then."""
-        self._postings.end = end
+        self.postings.end = end
 
     @contextmanager
     def found(self, query: IndexQuery) -> Iterator[tuple[Found, Sessions | None] | None]:
@@ -101,12 +101,12 @@ class Source:
         stems = self._stems.of_texts([term.text for term in terms])
         asked = {term: tuple(map(stored_term, it)) for term, it in zip(terms, stems, strict=True)}
         weights = None if query.visible.is_alone else self._weights_of(number)
-        return StoredWords(self._postings, query, areas, asked, weights)
+        return StoredWords(self.postings, query, areas, asked, weights)
 
     def _weights_of(self, number: int) -> Weights:
         if number not in self._weights:
             known = self._cached.counts
-            self._weights[number] = Weights(self._postings, number, self._features, known)
+            self._weights[number] = Weights(self.postings, number, self._features, known)
         return self._weights[number]
 
     def _areas(self, number: int, spans: Sequence[Span]) -> list[int]:
@@ -115,7 +115,7 @@ class Source:
             if area_of(first) == area_of(last):
                 areas.append(area_of(first))
             else:  # all of the group's own
-                areas += [it for it in self._postings.areas_of(number) if it > GLOBAL_AREA]
+                areas += [it for it in self.postings.areas_of(number) if it > GLOBAL_AREA]
         return areas
 
 
@@ -138,6 +138,24 @@ def _added(
             )
             added[term] = term_score(score, limit, alone)
     return added
+
+
+SPELT_OUT = (1, 2)  # places at which an edit is looked for by each letter that may be there
+
+
+def _starts(form: str, following: Collection[str]) -> Iterator[str]:
+    """How words one edit away from a form begin, which has the same first letter.
+
+    `following` has a word for each letter that follows the first ones in any word.
+    """
+    yield form[: SPELT_OUT[-1] + 1]
+    for at in SPELT_OUT:
+        head, two = form[:at], form[at : at + 2]
+        yield head + form[at + 1 : at + 3]  # one left out
+        yield head + two[::-1] + form[at + 2 : at + 3]  # two swapped
+        for letter in {it[at] for it in following if it.startswith(head) and len(it) > at}:
+            yield head + letter + form[at + 1 : at + 3]  # one replaced
+            yield head + letter + two  # one added
 
 
 READ_LIMIT = timedelta(seconds=5)
@@ -232,28 +250,14 @@ class PostgresSearch(Search):
         counts: dict[str, int] = dict(found.fetchall())
         return [counts.get(stem, 0) for stem in asked]
 
-    def _stems_from(self, letters: Collection[str], visible: VisibleRows) -> list[str]:
-        """From each stem to the next in the index: all postings of a letter are many more."""
+    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
         areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]
-        found = self._connection.execute(
-            """SELECT DISTINCT stem.term
-                 FROM unnest(CAST(:letters AS TEXT[])) AS asked (letter)
-                CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS place (area)
-                CROSS JOIN LATERAL (
-                      WITH RECURSIVE next (term) AS (
-                          SELECT asked.letter COLLATE "C"
-                           UNION ALL
-                          SELECT (SELECT min(p.term)
-                                    FROM postings p
-                                   WHERE p.area = place.area AND p.term > next.term
-                                         AND p.term < asked.letter || :beyond)
-                            FROM next
-                           WHERE next.term IS NOT NULL)
-                      SELECT term FROM next) stem
-                WHERE stem.term IS NOT NULL""",
-            {"letters": sorted(letters), "areas": areas, "beyond": BEYOND},
-        )
-        return [stem for (stem,) in found.fetchall()]
+        postings = self._source.postings
+        heads = [form[:size] for form in forms for size in SPELT_OUT]
+        following = postings.starting(areas, heads, letters=1)
+        starts = {it for form in forms for it in _starts(form, following)}
+        shorter = {it[:size] for it in starts for size in range(2, len(it))}
+        return [*postings.starting(areas, sorted(starts)), *shorter]
 
     def _scores(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]

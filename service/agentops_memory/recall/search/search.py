@@ -48,10 +48,10 @@ class Search(ABC):
         """How many memories have each term among their own words, or that more than so many do."""
 
     @abstractmethod
-    def _stems_from(self, letters: Collection[str], visible: VisibleRows) -> Iterable[str]:
-        """The stems that begin with any of some letters where visible memories are.
+    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Iterable[str]:
+        """All stems where visible memories are of which a form is one edit from any of some forms.
 
-        Others may have them too, or no memory among its own words.
+        And others: of hidden memories, of none, or not near.
         """
 
     @abstractmethod
@@ -76,12 +76,12 @@ class Search(ABC):
         return self._corrections(forms, visible) if forms else {}
 
     def _corrections(self, forms: Mapping[str, str], visible: VisibleRows) -> Corrections:
-        """As the stored index has it: the stems of a letter are read once, for all words."""
+        """As the stored index has it, in one look for all words."""
         known = self._having(forms.values(), visible)
         unknown = dict(islice((it for it in forms.items() if it[1] not in known), MOST_WORDS))
         if not unknown:
             return {}
-        stems = list(self._stems_from({form[0] for form in unknown.values()}, visible))
+        stems = list(self._stems_near(unknown.values(), visible))
         near = {word: self._stems.near(form, stems) for word, form in unknown.items()}
         there = self._having(set(chain.from_iterable(near.values())), visible)
         likely = {word: [it for it in terms if it in there] for word, terms in near.items()}

@@ -141,8 +141,8 @@ class SqliteSearch(Search):
                 return Ranking(parts, group.vocabulary).corrections(words)
         return super()._corrections(forms, visible)
 
-    def _stems_from(self, letters: Collection[str], visible: VisibleRows) -> list[str]:
-        vocabularies = Vocabularies(self._connection)
+    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
+        vocabularies, letters = Vocabularies(self._connection), {form[0] for form in forms}
         return [it for number in visible.spans for it in vocabularies.stems(number, letters)]
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
