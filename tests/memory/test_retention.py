@@ -598,7 +598,6 @@ def contents(path: Path) -> dict[str, Any]:
         "spaces": "project, area, partition",
         "done": "status, ids, at",
         "erased": "memory_id",
-        "terms": "area, term",
     }
     return {
         table: rows(path, f"SELECT {what} FROM {table} ORDER BY {what}")

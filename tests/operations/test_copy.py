@@ -43,7 +43,7 @@ Database = psycopg.Connection[Any]
 
 # What SQLite has of its own: the words, what its files hold apart from rows, and ids given out.
 OF_FILES = {
-    "partitions", "index_rules", "terms", "purges", "remains", "sqlite_sequence", "memory_stems",
+    "partitions", "index_rules", "purges", "remains", "sqlite_sequence", "memory_stems",
     "database_state",
 }  # fmt: skip
 TYPES = {
@@ -104,11 +104,11 @@ def database(blank_database: str) -> Iterator[Database]:
 
 
 def rows(path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """All that is copied of a file, the ids that it goes on after, and the terms."""
+    """All that is copied of a file, and the ids that it goes on after."""
     with closing(connect(path)) as file:
         return {
             name: sorted(file.execute(f"SELECT * FROM {name}"), key=repr)
-            for name in (*TABLES, "terms", "sqlite_sequence")
+            for name in (*TABLES, "sqlite_sequence")
         }
 
 

@@ -180,5 +180,5 @@ value. Both engines look for damage in these; a column that no list, search or r
 is read as the strictest."""
 
 DERIVED = frozenset(
-    {"partitions", "index_rules", "terms", "purges", "remains", "memory_stems", "database_state"}
+    {"partitions", "index_rules", "purges", "remains", "memory_stems", "database_state"}
 )

@@ -19,7 +19,7 @@ TABLES = (
     "archives", "ref_supersessions", "commitments", "met_tags",
     "proposals",
 )  # fmt: skip
-WORDS = ("areas", "postings", "terms")  # of PostgreSQL, made from the texts
+WORDS = ("areas", "postings")  # of PostgreSQL, made from the texts
 SUM = 1 << 128  # digests of rows are added up below it, in whatever order they come
 
 Row = tuple[Any, ...]

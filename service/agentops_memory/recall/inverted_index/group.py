@@ -299,7 +299,7 @@ class Lookup:
         self._numbers = numbers
         self._own = own
 
-    def having_any(self, terms: Sequence[Term], _most: int | None) -> list[Sums]:
+    def having_any(self, terms: Sequence[Term]) -> list[Sums]:
         """What the terms add, by area."""
         stems = [self._numbers[it.text] for it in terms]
         return [(self._any(part, stems), part.area.ids) for part in self._parts]

@@ -1,7 +1,8 @@
 """SQL for the partitions of the full-text index: which there are, and the state of each."""
 
+import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...engine.shared.stems import TOKENIZER
@@ -17,10 +18,13 @@ from ...memory.sql.kinds import (
 from ...recall.search.document import Groups
 from ...recall.search.rows import AREA
 from ...recall.search.visibility import PRIOR
+from ...recall.text.spelling import LONGEST, SHORTEST
 from ..base.checks import drop_statements, is_readable
+from ..base.connection import writable_temporarily
 from ..base.dialect import SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
 
+LAST_LETTER = 0x10FFFF
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 
 
@@ -229,6 +233,37 @@ class Partitions(SqliteTable, Groups):
             self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('{option}', {segments})")
         self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
         self.rebuild(number)
+
+
+class Vocabularies(SqliteTable):
+    """The stems of partitions, which FTS5 knows: for corrections where nothing is in memory."""
+
+    def stems(self, number: int, letters: Collection[str]) -> list[str]:
+        """Those that begin with any of some letters, of a length that is compared.
+
+        FTS5 reads every place of each: a tenth of a second in 100,000 memories.
+        """
+        name = self._made(number)
+        ((stems,),) = self._execute(
+            f"""SELECT json_group_array(term)
+                  FROM json_each(:letters) letter
+                 CROSS JOIN temp.{name}
+                 WHERE term >= letter.value AND term < letter.value || char({LAST_LETTER})
+                       AND length(term) BETWEEN {SHORTEST - 2} AND {LONGEST}""",
+            letters=json.dumps(list(letters)),
+        )
+        found: list[str] = json.loads(stems)
+        return found
+
+    def _made(self, number: int) -> str:
+        """A table for the connection alone, which stays: a reader commits."""
+        name = f"stems_{number}"
+        if not self._exists("SELECT 1 FROM temp.sqlite_schema WHERE name = :name", name=name):
+            with writable_temporarily(self._connection):
+                self._execute(
+                    f"CREATE VIRTUAL TABLE temp.{name} USING fts5vocab (main, {table(number)}, row)"
+                )
+        return name
 
 
 # Each transaction that changes a partition adds one. FTS5 itself merges four of a level.

@@ -1,0 +1,2 @@
+-- What a misspelt word may have meant is told by the postings.
+DROP TABLE terms;
