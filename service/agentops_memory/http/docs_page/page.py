@@ -1,7 +1,6 @@
-"""The page of the API: Swagger UI, from the files of its package, shows /openapi.json."""
+"""The page of the API: Swagger UI, whose files come with the build, shows /openapi.json."""
 
 from collections.abc import Mapping
-from importlib.metadata import distribution
 from pathlib import Path
 
 from starlette.responses import FileResponse
@@ -22,11 +21,11 @@ def page(status: int) -> FileResponse:
 
 
 def loaded() -> Mapping[str, Path]:
-    """The files that the page loads, by their paths; nothing else of the package is served."""
-    # The package is never imported: that would import Flask, for which it was made.
-    viewer = Path(str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist")))
+    """The files that the page loads, by their paths."""
     names = ("swagger-ui.css", "index.css", "swagger-ui-bundle.js")
-    return {"/docs/page.js": HERE / "page.js"} | {f"/docs/{name}": viewer / name for name in names}
+    return {"/docs/page.js": HERE / "page.js"} | {
+        f"/docs/{name}": HERE / "viewer" / name for name in names
+    }
 
 
 def file(path: Path, status: int = 200) -> FileResponse:
