@@ -3,8 +3,8 @@
 What is not in memory, or is not as of now, is left to a transaction, which answers the same.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -17,10 +17,11 @@ from ..memory.model.space import Project
 from ..memory.sql.kinds import GLOBAL_AREA
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
 from .inverted_index.group import Group, Stem, StemPiece
+from .inverted_index.prompt_words import PromptWords
 from .inverted_index.ranking import Ranking
 from .inverted_index.vocabulary import UNKNOWN
 from .recall import SUMMARIES
-from .text.query import Corrections, Query, Spoken, spoken, understood
+from .text.query import Corrections, Query, understood
 
 LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
 # Memories of a project that are ranked on the event loop's thread, which serves nobody meanwhile:
@@ -75,17 +76,20 @@ class HeldReads:
     index: DatabaseIndex
     stored: Stored
     stems: Stems
+    _words: PromptWords = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._words = PromptWords(self.index.vocabulary, self.stems.known)
 
     def context(self, asked: Plain, render: Render) -> HeldContext | None:
         """As `recall.context` without more than these; None where memory cannot tell.
 
         What is rendered is remembered with the memory.
         """
-        said = spoken(asked.text)
-        if said is None or not self.index.lock.acquire(blocking=False):  # waits for no reader
+        if not self.index.lock.acquire(blocking=False):  # the event loop waits for no reader
             return None
         try:
-            found = self._context(asked, said, render)
+            found = self._context(asked, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)
@@ -105,10 +109,10 @@ class HeldReads:
         self.index.grew(READ_BYTES)
         return found
 
-    def _context(self, asked: Plain, said: Spoken, render: Render) -> HeldContext | None:
+    def _context(self, asked: Plain, render: Render) -> HeldContext | None:
         project, limit = asked.project, asked.limit
         reading = self._reading(asked)
-        best = reading.best(said, limit) if reading else None
+        best = reading.best(asked.text, limit) if reading else None
         if reading is None or best is None:
             return None
         summaries = self.index.summaries.get(project)
@@ -164,43 +168,58 @@ class HeldReads:
             return None
         if group.memories_of(place.area) > MOST_ON_LOOP:
             return None
-        return Reading(group, place, self.stems, asked.now)
+        return Reading(group, place, self._words, self.stems, asked.now)
 
 
 class Reading:
     """One request to the areas of a project."""
 
-    def __init__(self, group: Group, place: Place, stems: Stems, now: int) -> None:
+    def __init__(
+        self, group: Group, place: Place, words: PromptWords, stems: Stems, now: int
+    ) -> None:
         self._vocabulary = group.vocabulary
+        self._words = words
         self._place = place
         self._stems = stems
         self._parts = group.weights_of((place.area, GLOBAL_AREA))
         self._hidden = [it.area.hidden(now) for it in self._parts]
         self._ranking = Ranking(self._parts, group.vocabulary, self._hidden)
 
-    def best(self, said: Spoken, limit: int) -> list[Scored] | None:
-        """The best of each sentence; None for a word that the index takes apart."""
-        sentences: list[tuple[list[Stem], float]] = []
-        for texts, weight in said.sentences:
-            stems = self._looked_up(texts)
-            if stems is None:
-                return None
-            sentences.append((stems, weight))
-        corrections = self._corrections(said.doubtful)
-        if corrections:
-            for (texts, _), (stems, _) in zip(said.sentences, sentences, strict=True):
+    def best(self, prompt: str, limit: int) -> list[Scored] | None:
+        """The best of each sentence; None for what has to be looked for in another way."""
+        asked = self._words.asked(prompt)
+        if asked is None:
+            return None
+        number_of, text_of, ranking = self._words.stems, self._words.texts, self._ranking
+        sentences: list[tuple[list[Stem], float]] = [
+            ([number_of[it] for it in words], weight) for words, weight in asked.sentences
+        ]
+        for stems, _ in sentences:
+            ranking.look_up(stems)
+        doubtful = [number_of[it] for it in asked.doubtful]
+        known = ranking.known(doubtful)
+        missing = [
+            text_of[word]
+            for word, stem in zip(asked.doubtful, doubtful, strict=True)
+            if stem not in known
+        ]
+        if missing and (corrections := self._corrections(dict.fromkeys(missing))):
+            for (words, _), (stems, _) in zip(asked.sentences, sentences, strict=True):
+                texts = [text_of[it] for it in words]
                 terms = chain.from_iterable(corrections.get(it, ()) for it in texts)
                 new = [it for it in dict.fromkeys(terms) if it not in texts]
                 stems.extend(self._looked_up(new) or ())
-        return self._ranking.any(sentences, limit) if sentences else []
+        return ranking.any(sentences, limit) if sentences else []
 
     def every_then_any(self, query: Query, limit: int) -> list[Scored] | None:
         terms = query.terms
         texts = [text for text, starts in terms if not starts]
         if len(texts) < len(terms) or (stems := self._looked_up(texts)) is None:
             return None
-        corrections = self._corrections(query.doubtful)
-        if corrections:
+        known = self._ranking.known(stems)
+        stem_of = dict(zip(texts, stems, strict=True))
+        missing = [it for it in query.doubtful if stem_of[it] not in known]
+        if missing and (corrections := self._corrections(missing)):
             query = query.corrected(corrections)
             texts = [it.text for it in query.terms]
             stems = self._looked_up(texts) or []
@@ -284,13 +303,7 @@ class Reading:
         self._ranking.look_up(numbers)
         return numbers
 
-    def _corrections(self, doubtful: Sequence[str]) -> Corrections:
-        """What the words may have meant that no memory has."""
-        stem_of, number_of = self._stems.known, self._vocabulary.numbers
+    def _corrections(self, missing: Iterable[str]) -> Corrections:
+        """What words may have meant that no memory has."""
         forms = self._stems.compared
-        stems = [number_of.get(stem_of[it], UNKNOWN) for it in doubtful]
-        known = self._ranking.known(stems)
-        missing = [it for it, stem in zip(doubtful, stems, strict=True) if stem not in known]
-        if not missing:
-            return {}
         return self._ranking.corrections([(it, forms[it]) for it in missing if forms[it]])

@@ -163,6 +163,10 @@ class Spoken(NamedTuple):
     sentences: list[tuple[list[str], float]]
     doubtful: list[str]  # words that may be misspelt, in order
 
+    @property
+    def terms(self) -> list[str]:
+        return [*chain.from_iterable([texts for texts, _ in self.sentences])]
+
 
 def spoken(prompt: str) -> Spoken | None:
     """As `understood`, without what only a search for every word needs; None with a prefix."""
@@ -329,6 +333,11 @@ def _of_each(read: Callable[[str], _Chunk]) -> Callable[[Sequence[str]], dict[st
 
 
 _lexicons = cache(_Lexicons)
+
+
+def chunk_of(text: str) -> _Chunk:
+    """What is looked for of a text without white space, by all features, stop words left out."""
+    return _lexicons(ALL).significant[text]
 
 
 def _significant(sentence: str, features: Features) -> list[_Chunk]:
