@@ -21,7 +21,7 @@ from opentelemetry.trace import (
 from .. import __version__
 from ..engine.callbacks import noop
 from ..errors import Refusal
-from ..memory.idempotency import IdempotentRequest
+from ..memory.model.access import Caller
 from ..memory.model.memory import Saved
 from ..memory.model.search import Context, Method
 from ..memory.model.stores import Written
@@ -224,8 +224,8 @@ def _counted(
         except Refusal as refusal:
             _refused(metrics, refusal)
             raise
-        asked: IdempotentRequest | None = kwargs.get("idempotency")
-        if not (asked and asked.is_replay):  # that was counted when it was done
+        request = next((it.request for it in args if isinstance(it, Caller)), None)
+        if not (request and request.is_replay):  # that was counted when it was done
             COUNTS.get(type(outcome), _redacted)(metrics, outcome)
         return outcome
 
