@@ -132,14 +132,15 @@ def _adapter(work: Callable[..., object]) -> TypeAdapter[Any]:
 
 
 def _json(outcome: object) -> str:
-    """Every field of an outcome, also those that are not sent."""
+    """The fields of an outcome, also those that are not sent, but for defaults."""
     return json.dumps(outcome, default=_plain, ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(value: Any) -> object:
     """What JSON has in place of a value."""
     if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        named = ((field, getattr(value, field.name)) for field in fields(value))
+        return {field.name: it for field, it in named if it != field.default}
     for type_, plain in _PLAIN.items():
         if isinstance(value, type_):
             return plain(value)
