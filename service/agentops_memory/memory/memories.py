@@ -89,11 +89,12 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     return replace(saved, warning=warning) if warning else saved
 
 
-def require_place(tx: Transaction, draft: Draft, _: object) -> None:
-    """Refuse who may not save there, or enter the session."""
-    tx.caller.require_space(draft.space)
-    if (session := tx[SessionTable].get(draft.session)) is not None:
-        tx.caller.require_project(session.project)
+def _saved_again(tx: Transaction, saved: Saved) -> Saved:
+    """What was saved; a warning names the session's project, which may be hidden by now."""
+    tx.caller.require_space(saved.memory.space)
+    session = tx[SessionTable].get(saved.memory.session) if saved.memory.session else None
+    is_seen = session is not None and tx.caller.projects.match(session.project)
+    return saved if is_seen else replace(saved, warning=None)
 
 
 def _without_text(saved: Saved) -> Saved:
@@ -166,7 +167,7 @@ class Memories:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = redactor.draft(draft)
-        work = once(save, check=require_place, kept=_without_text, about=_ids)
+        work = once(save, told=_saved_again, kept=_without_text, about=_ids)
         saved = await self.engine.write(caller, work, clean, self.dedupe_window)
         found = await self._similar(caller, saved, similar) if similar else None
         return replace(saved, redacted=redactor.count, similar=found)
