@@ -128,8 +128,8 @@ class _Question:
     async def transcript(self) -> AsyncIterator[Iterator[Message]]:
         yield wire.messages({"messages": [], **(self.call.body or {})})
 
-    async def idempotency(self) -> None:
-        return None
+    async def writer(self) -> Caller:
+        return self.asking
 
 
 @contextmanager

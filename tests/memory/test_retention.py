@@ -169,7 +169,7 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
         answers.append([(it.status_code, it.content) for it in again])
 
     assert answers[0] == answers[1] == [
-        (404, b'{"error":"No such observation."}'), (204, b""),
+        (404, b'{"error":"This was done, and what it was answered is erased."}'), (204, b""),
     ]  # fmt: skip
 
 
@@ -596,7 +596,7 @@ def contents(path: Path) -> dict[str, Any]:
         "versions": "memory_id, number, path, size",
         "sessions": "id, project, started_at, ended_at, summary",
         "spaces": "project, area, partition",
-        "done": "status, ids, at",
+        "done": "status, answer, at",
         "erased": "memory_id",
     }
     return {

@@ -205,7 +205,7 @@ def test_a_row_that_is_damaged_is_changed_deleted_and_erased(path: Path, made: M
 def test_a_request_that_was_done_before_is_not_done_again_by_a_damaged_record(
     path: Path, made: Made
 ) -> None:
-    damage(path, "done", "ids", "'{}'")
+    damage(path, "done", "answer", "'{'")
 
     with serving(path) as service:
         again = next(changed(service, made.known))

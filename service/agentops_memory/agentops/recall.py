@@ -21,7 +21,6 @@ from ..http.requests import (
     several,
     whole_number,
 )
-from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Caller, Role
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.agents import asking
@@ -142,8 +141,8 @@ class Question(Protocol):
     def transcript(self) -> AbstractAsyncContextManager[Iterator[Message]]:
         """The messages that were sent, however many there are; none without a body."""
 
-    async def idempotency(self) -> IdempotentRequest | None:
-        """The request under its idempotency key, once its body was read; None without a key."""
+    async def writer(self) -> Caller:
+        """The same once the body was read, under the idempotency key of the request if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

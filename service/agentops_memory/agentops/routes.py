@@ -18,13 +18,12 @@ from ..http.refusals import Refusals
 from ..http.requests import (
     Query,
     asks_for,
-    idempotency_of,
     is_empty,
     json_object,
     query_of,
+    read_key,
     spooled,
 )
-from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Caller, Role
 from ..recall.text.summary import Message
 from ..telemetry import annotate
@@ -113,8 +112,9 @@ class _Question:
         async with spooled(self.request, limit, folder) as file:
             yield _messages(file)
 
-    async def idempotency(self) -> IdempotentRequest | None:
-        return await idempotency_of(self.request)
+    async def writer(self) -> Caller:
+        await read_key(self.request)
+        return current_caller(self.request)
 
 
 def _messages(file: BinaryIO) -> Iterator[Message]:

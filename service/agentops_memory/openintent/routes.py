@@ -87,10 +87,10 @@ class OpenIntent:
 
     async def create_entry(self, request: Request) -> Response:
         given = await BODIES.read(request, b.AgentEntryBody)
-        caller, eyes, idempotency = await asked(request)
+        caller, eyes = await asked(request)
         draft = queries.draft(given, eyes)
-        made = await self.entries.create(caller, eyes, draft, idempotency=idempotency)
-        _evicted(made.evicted)
+        made = await self.entries.create(caller, eyes, draft)
+        _evicted(caller, made.evicted)
         return _entry(made.value, 201, redacted=made.redacted)
 
     async def get_entry(self, request: Request) -> Response:
@@ -102,11 +102,11 @@ class OpenIntent:
         place = queries.own_place(request, queries.eyes(request))
         queries.require_names(namespace=place.space.namespace, key=place.key)
         given = await BODIES.read(request, b.AgentPutBody, nulls=True)
-        caller, _, idempotency = await asked(request)
+        caller, _ = await asked(request)
         eyes = _own(request, caller)
         draft = queries.kept(given, place)
-        done = await self.entries.put(caller, eyes, draft, idempotency=idempotency)
-        _evicted(done.evicted)
+        done = await self.entries.put(caller, eyes, draft)
+        _evicted(caller, done.evicted)
         return _entry(done.value, 201 if done.is_new else 200, redacted=done.redacted)
 
     async def get_keyed_entry(self, request: Request) -> Response:
@@ -124,18 +124,16 @@ class OpenIntent:
         version = queries.version(request)
         given = await BODIES.read(request, b.AgentChangeBody, nulls=True)
         change = queries.change(given, version)
-        caller, eyes, idempotency = await asked(request)
-        after = await self.entries.amend(
-            caller, eyes, _id(request), change, version, idempotency=idempotency
-        )
+        caller, eyes = await asked(request)
+        after = await self.entries.amend(caller, eyes, _id(request), change, version)
         return _entry(after.value, redacted=after.redacted)
 
     async def delete_entry(self, request: Request) -> Response:
         version = queries.version_if_any(request)
-        caller, eyes, idempotency = await asked(request)
+        caller, eyes = await asked(request)
         id_ = _id(request)
         annotate({"memory.entry.id": public_id(ENTRY, id_)})
-        await self.entries.delete(caller, eyes, id_, version, idempotency=idempotency)
+        await self.entries.delete(caller, eyes, id_, version)
         return answered(wire.deleted(public_id(ENTRY, id_)))
 
     async def query_entries(self, request: Request) -> Response:
@@ -172,18 +170,18 @@ class OpenIntent:
 
     async def write_batch(self, request: Request) -> Response:
         given = await BATCHES.read(request, b.AgentBatchBody)
-        caller, eyes, idempotency = await asked(request, BATCHES)
+        caller, eyes = await asked(request, BATCHES)
         items = queries.items(given, eyes)
-        done = await self.entries.write_batch(caller, eyes, items, idempotency=idempotency)
+        done = await self.entries.write_batch(caller, eyes, items)
         annotate({"memory.result_count": len(done.value)})
-        _evicted(done.evicted)
+        _evicted(caller, done.evicted)
         content = {"entries": [wire.entry(each) for each in done.value]}
         return answered(content, redacted=done.redacted)
 
     async def delete_batch(self, request: Request) -> Response:
         filter_, most = queries.filter_(request), queries.most(request)
-        caller, eyes, idempotency = await asked(request)
-        done = await self.entries.delete_batch(caller, eyes, filter_, most, idempotency=idempotency)
+        caller, eyes = await asked(request)
+        done = await self.entries.delete_batch(caller, eyes, filter_, most)
         annotate({"memory.result_count": done.count})
         return answered({"deleted": done.count, "has_more": done.has_more})
 
@@ -217,10 +215,8 @@ class OpenIntent:
     async def update_namespace(self, request: Request) -> Response:
         name, version = queries.new_namespace(request), queries.version_if_any(request)
         given = await BODIES.read(request, b.NamespaceChangeBody)
-        caller, eyes, idempotency = await asked(request)
-        done = await self.namespaces.permit(
-            caller, eyes, name, queries.permissions(given), version, idempotency=idempotency
-        )
+        caller, eyes = await asked(request)
+        done = await self.namespaces.permit(caller, eyes, name, queries.permissions(given), version)
         return _namespace(done.value, redacted=done.redacted)
 
 
@@ -231,9 +227,10 @@ def _own(request: Request, caller: Caller) -> Eyes:
     return eyes
 
 
-def _evicted(entries: int) -> None:
+def _evicted(caller: Caller, entries: int) -> None:
     annotate({"memory.evicted_count": entries})
-    count(AGENT_EVICTIONS, by=entries)
+    if not caller.is_replay:
+        count(AGENT_EVICTIONS, by=entries)
 
 
 def _id(request: Request) -> AgentEntryId:

@@ -17,6 +17,7 @@ from ..memory.model.memory import UNSAVED, Memory, MemoryId, Session, SessionId,
 from ..memory.model.space import NO_PROJECT, UNKNOWN_PROJECT, Project, Space, StoreId
 from ..memory.model.stores import EntryId, Metadata, Page, Past, Store, StoreFilter
 from ..memory.redactor import MAX_SCOPE, Redactor, RulesOf
+from ..memory.sql.idempotency_records import IdempotencyTable
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.receipts import ReceiptTable
 from ..memory.sql.revisions import RevisionTable, VersionTable
@@ -112,8 +113,12 @@ class Scan:
             yield scanned
 
     async def redact(self, caller: Caller) -> AsyncIterator[ScanPage]:
-        """Redact what is found, with an erasure receipt for each page and project."""
+        """Redact what is found, with an erasure receipt for each page and project.
+
+        The stored answers to repeated requests are removed, whatever they say.
+        """
         await Transfer(engine=self.engine).resume(caller)  # a scan does not see staged rows
+        await self.engine.write(caller, lambda tx: tx[IdempotencyTable].redact_answers())
         async for scanned in self._pages(caller, is_redacting=True):
             yield scanned
 

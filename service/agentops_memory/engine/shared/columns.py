@@ -11,7 +11,6 @@ class Kind(Enum):
     COUNT = "a number out of range"
     TAGS = "no list of texts"
     PAIRS = "no pairs of texts"
-    IDS = "no ids"
     DEED = "no deed"
     ERASURE = "no kind of erasure"
     SPACE = "no kind of space"
@@ -88,7 +87,8 @@ TABLES: Mapping[str, Table] = {
     "versions": _table("uid",
         "uid TEXT, store_id KEY, memory_id KEY, number COUNT, path TEXT, size COUNT, sha256 TEXT, "
         "author TEXT, redacted_at INSTANT, redacted_by TEXT"),
-    "done": _table("key", "key KEY, request KEY, status COUNT, ids IDS, at INSTANT"),
+    "done": _table("key", "key KEY, request KEY, status COUNT, ids TEXT, at INSTANT, answer TEXT"),
+    "done_memories": _table("memory_id", "memory_id KEY, key KEY"),
     "imports": _table("id",
         "id KEY, projects TAGS, touched_at INSTANT, accepted_at INSTANT, finished_at INSTANT, "
         "staged COUNT, size COUNT, applied COUNT, sessions COUNT, observations COUNT, "

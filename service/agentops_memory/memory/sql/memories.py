@@ -411,8 +411,17 @@ class MemoryTable(MemoryLists):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 
     def must_scrub(self, memory: MemoryId) -> None:
-        """Schedule a scrub of text that left this memory; `erase` does so by itself."""
+        """Schedule a scrub of text that left this memory; `erase` does so by itself.
+
+        It leaves the answers to repeated requests, too.
+        """
         self._index.mark_for_purge(memory)
+        self._execute(
+            """UPDATE done
+                  SET answer = ''
+                WHERE key IN (SELECT key FROM done_memories WHERE memory_id = :id)""",
+            id=memory,
+        )
 
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         """Remove memories from which no other borrows context; returns the count of revisions."""

@@ -14,7 +14,6 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
-from ...engine.engine import Ids
 from ...errors import DamagedRow
 from ...recall.text.instants import EPOCH, LATEST, MICROSECOND
 from ...recall.text.json_words import stored_object
@@ -157,11 +156,6 @@ def text_row(text: Text) -> dict[str, object]:
         "content": text.content,
         "tags": tag_array(text.tags),
     }
-
-
-def ids_of(text: str) -> Ids:
-    """What an idempotency record keeps of an outcome."""
-    return {name: id_ for name, id_ in parsed(text, dict).items() if isinstance(id_, int | str)}
 
 
 def micros(at: datetime) -> int:

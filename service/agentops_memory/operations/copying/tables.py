@@ -12,11 +12,11 @@ from ...recall.text.features import Features
 # In an order in which each row finds those that it refers to.
 TABLES = (
     "sessions", "transcripts", "spaces", "memories", "lifecycles", "supersessions", "lookalikes",
-    "revisions", "erasures", "erased", "stores", "versions", "done", "imports", "import_rows",
-    "agents", "agent_spaces", "agent_memories", "namespaces", "namespace_access", "events",
-    "agent_events", "seals", "intents", "tasks", "coordinators", "grants", "pending_archives",
-    "refs", "ref_entries", "ref_losses", "ref_tags", "runs", "run_events", "passes", "derivations",
-    "archives", "ref_supersessions", "commitments", "met_tags",
+    "revisions", "erasures", "erased", "stores", "versions", "done", "done_memories", "imports",
+    "import_rows", "agents", "agent_spaces", "agent_memories", "namespaces", "namespace_access",
+    "events", "agent_events", "seals", "intents", "tasks", "coordinators", "grants",
+    "pending_archives", "refs", "ref_entries", "ref_losses", "ref_tags", "runs", "run_events",
+    "passes", "derivations", "archives", "ref_supersessions", "commitments", "met_tags",
     "proposals",
 )  # fmt: skip
 WORDS = ("areas", "postings")  # of PostgreSQL, made from the texts

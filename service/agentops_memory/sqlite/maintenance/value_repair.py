@@ -4,7 +4,6 @@ Of a value that restricts something the nearest could permit more: it stays, unl
 what it was.
 """
 
-import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from ...memory.sql.rows import (
     EARLIEST,
     LAST,
     MOST,
-    ids_of,
     instant,
     json_of,
     map_of,
@@ -341,7 +339,6 @@ def _register(database: sqlite3.Connection) -> None:
         "as_text": decoded,
         "as_tags": lambda array: tag_array(tag_tuple(decoded(array))),
         "as_pairs": lambda pairs: json_of(map_of(decoded(pairs))),
-        "as_ids": lambda ids: json.dumps(ids_of(decoded(ids))),
         "as_hash": lambda content: content_hash(decoded(content)),
         "as_uid": lambda uid: nearest_uid(decoded(uid)),
     }
@@ -354,7 +351,6 @@ _REPLACEMENTS: Mapping[Kind, str] = {
     Kind.COUNT: f"min(max({{0}}, 0), {MOST})",
     Kind.TAGS: "as_tags(CAST({0} AS BLOB))",
     Kind.PAIRS: "as_pairs(CAST({0} AS BLOB))",
-    Kind.IDS: "as_ids(CAST({0} AS BLOB))",
     Kind.DEED: "CASE number WHEN 1 THEN 'created' ELSE 'updated' END",
     Kind.ERASURE: f"CASE WHEN {HAS_NO_PROJECT} THEN 'store' ELSE 'observation' END",
     Kind.SPACE: NEAREST_KIND,

@@ -14,7 +14,6 @@ from ...engine.shared import value_checks
 from ...engine.shared.columns import TABLES, Kind, Table
 from ...engine.shared.known_values import MOST_TOLD, Value
 from ...engine.shared.value_checks import IS_SOUND
-from ...memory.sql.rows import ids_of
 from ...recall.text.normalization import REPLACEMENT, clean
 from ..base.errors import decoded
 
@@ -82,7 +81,6 @@ def register(database: sqlite3.Connection) -> None:
             f"is_{kind.name.lower()}": partial(_is, IS_SOUND[kind])
             for kind in (Kind.GUARDRAILS, Kind.POLICY, Kind.COUNTS)
         },
-        "is_ids": lambda ids: is_text(ids) and bool(ids_of(decoded(ids)) or ids == b"{}"),
     }
     for name, function in functions.items():
         database.create_function(name, 1, function, deterministic=True)
@@ -120,7 +118,6 @@ IS_NONE: Mapping[Kind, str] = {
     Kind.TEXT: "NOT is_text(CAST({0} AS BLOB))",
     Kind.TAGS: "{0} <> '[]' AND NOT is_tags(CAST({0} AS BLOB))",
     Kind.PAIRS: "{0} <> '{{}}' AND NOT is_pairs(CAST({0} AS BLOB))",
-    Kind.IDS: "NOT is_ids(CAST({0} AS BLOB))",
     Kind.FLAG: "{0} NOT IN (0, 1)",
     Kind.GUARDRAILS: "NOT is_guardrails(CAST({0} AS BLOB))",
     Kind.POLICY: "NOT is_policy(CAST({0} AS BLOB))",
