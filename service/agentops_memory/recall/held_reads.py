@@ -289,7 +289,7 @@ class Reading:
                         return None
                     every[shown.id] = line = render(shown)
                     if len(line) <= LONGEST_LINE:
-                        getattr(part.area, kind)[shown.id] = line
+                        part.area.remember(getattr(part.area, kind), shown.id, line)
             lines = [every.get(id_) for id_ in ids]
         return None if None in lines else [it for it in lines if it is not None]
 

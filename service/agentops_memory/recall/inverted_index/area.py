@@ -18,7 +18,7 @@ TURN_BITS = 32
 NO_TURN = (1 << 64) - 1
 
 # Bytes of memory, about.
-MEMORY_BYTES, POSTING_BYTES, STEM_BYTES, ADDED_BYTES, LINE_BYTES = 280, 16, 12, 60, 500
+MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, LINE_BYTES = 280, 12, 60, 140
 
 Session = tuple[int, str]
 """The space and the id of a session: in another space it is another."""
@@ -80,6 +80,7 @@ class Area:
         }
         self.lines: dict[MemoryId, bytes] = {}  # as they are shown in a context
         self.hits: dict[MemoryId, bytes] = {}  # and in a search
+        self.rendered_size = 0  # of both, in bytes, about
         self._hidden: tuple[int, int, frozenset[int]] = (1, 0, frozenset())  # from, until, places
         self._newest_first: list[int] | None = None
         self.turns = array("Q")  # of its session, by place: a memory that follows has the next
@@ -94,9 +95,20 @@ class Area:
     def size(self) -> int:
         """The bytes in use, about."""
         added = ADDED_BYTES * self._added_count
-        flat = STEM_BYTES * len(self.stems) + POSTING_BYTES * len(self.places)
-        rendered = LINE_BYTES * (len(self.lines) + 2 * len(self.hits))
-        return MEMORY_BYTES * len(self.ids) + flat + added + rendered
+        of_posting = self.places.itemsize + self.codes.itemsize + 8  # and what it adds to a score
+        flat = STEM_BYTES * len(self.stems) + of_posting * len(self.places)
+        return MEMORY_BYTES * len(self.ids) + flat + added + self.rendered_size
+
+    def remember(self, rendered: dict[MemoryId, bytes], memory: MemoryId, line: bytes) -> None:
+        """Keep a line of this memory, in `lines` or `hits`."""
+        rendered[memory] = line
+        self.rendered_size += LINE_BYTES + len(line)
+
+    def forget_rendered(self) -> int:
+        """Keep no line; the bytes that they took."""
+        size, self.rendered_size = self.rendered_size, 0
+        self.lines, self.hits = {}, {}
+        return size
 
     def numbers(self) -> set[int]:
         """The stems that its memories have."""
@@ -214,10 +226,17 @@ class Area:
         """Let these be all postings, by stem, in flat arrays."""
         self.stems = array("I", stems)
         self.starts = array("I", accumulate(map(len, postings), initial=0))  # and the end of all
-        self.places = array("I", (it >> CODE_BITS for it in chain.from_iterable(postings)))
-        self.codes = array("I", (it & _CODE for it in chain.from_iterable(postings)))
+        flat = list(chain.from_iterable(postings))
+        codes = [it & _CODE for it in flat]
+        self.places = array(_unsigned(len(self.ids)), [it >> CODE_BITS for it in flat])
+        self.codes = array(_unsigned(max(codes, default=0)), codes)
         self.added: dict[int, array[int]] = {}
         self._added_count = 0
+
+
+def _unsigned(largest: int) -> str:
+    """The type of an array that is no larger than it has to be."""
+    return "H" if largest < 1 << 16 else "I"
 
 
 def _number(stem: tuple[int, list[int]]) -> int:

@@ -192,7 +192,10 @@ class Weights:
 
     def _any_of_many(self, numpy: Any, stems: Iterable[Stem], where: Where) -> Any:
         area = self.area
-        places, adds = numpy.frombuffer(area.places, numpy.uintc), numpy.frombuffer(self._adds)
+        places, adds = (
+            numpy.frombuffer(area.places, area.places.typecode),
+            numpy.frombuffer(self._adds),
+        )
         starts, known, added = area.starts, self._is_known, area.added
         at_places, of_stems = [], []
         for stem in stems:
