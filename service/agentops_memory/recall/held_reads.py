@@ -26,7 +26,7 @@ from .text.query import Corrections, Query, understood
 LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
 # Memories of a project that are ranked on the event loop's thread, which serves nobody meanwhile:
 # 0.1 ms for a hundred; more are ranked by a reader's.
-MOST_ON_LOOP = 2_500
+MOST_ON_LOOP = 10_000
 
 
 class Place(NamedTuple):
