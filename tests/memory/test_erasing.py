@@ -3,6 +3,7 @@
 import random
 import signal
 import sqlite3
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
@@ -16,12 +17,14 @@ from agentops_memory.memory.memories import Memories
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.model.erasure import ErasureId
 from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.recall.inverted_index import cache
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.schema import upgrade
 
 from ..support import engine as engines
 from ..support.database import assert_index_is_whole
+from ..support.engine import locked
 from ..support.engines import is_postgresql
 from ..support.erasing import erased, gone, receipt, remains
 from ..support.files import assert_sound
@@ -33,6 +36,7 @@ from ..support.service import Service, observation, serving
 # Rare words: in full, as the index has them stemmed, and in the middle of a sentence.
 EVER = ("xylographer", "wyvernlike", "vexillology", "quokkafarm", "jabberwock", "zugzwanging")
 STEMS = ("xylograph", "wyvernlik", "vexillolog", "quokkafarm", "jabberwock", "zugzwang")
+PAGE = 4096  # bytes
 HIDDEN = "The xylographers of Zanzibar hide a key."
 
 
@@ -84,6 +88,86 @@ def test_a_memory_that_was_deleted_before_leaves_nothing_either(service: Service
     gone(service.http, erased(service.http, memory))
 
     assert remains(service.path.parent, *EVER, *STEMS) == set()
+
+
+def test_words_that_separate_pages_of_the_index_go_too(service: Service) -> None:
+    """Words that differ in their last letters alone stand whole where a page begins."""
+    words = [f"account{number:05}" for number in range(3_000)]
+    kept, gone_one = words[::2], words[1::2]
+    service.save(" ".join(kept))
+    memory = service.save(" ".join(gone_one))["id"]
+
+    gone(service.http, erased(service.http, memory))
+
+    assert remains(service.path.parent, *gone_one) == set()
+    assert remains(service.path.parent, *kept) != set()
+    assert_index_is_whole(service.path)
+
+
+@pytest.mark.sqlite_files
+def test_what_lies_in_free_space_goes_with_the_next_erasure(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        for number in range(30):
+            service.save(f"walnut {number} " * (1 + number * 7 % 40), project=f"p{number % 10}")
+    leave_in_free_space(path, b"hippogriff")
+
+    with serving(path) as service:
+        service.save("This reads pages.")
+        gone(service.http, erased(service.http, 1))
+        assert remains(tmp_path, "hippogriff") == set()
+
+        for number in range(10):
+            service.save(f"cashew {number}", project=f"p{number}")
+        assert remains(tmp_path, "hippogriff") == set()
+
+    assert remains(tmp_path, "hippogriff") == set()
+    assert_sound(path, live=40)
+
+
+def leave_in_free_space(path: Path, word: bytes) -> None:
+    """Leave a word between the pointers and the rows of pages, as SQLite does with moved rows."""
+    content, headers, left = bytearray(path.read_bytes()), {2: 12, 5: 12, 10: 8, 13: 8}, 0
+    for start in range(PAGE, len(content), PAGE):
+        kind, _, rows, begin = struct.unpack_from(">BHHH", content, start)
+        if begin - headers.get(kind, PAGE) - 2 * rows > 200:
+            content[start + begin - 50 : start + begin - 50 + len(word)] = word
+            left += 1
+    assert left > 10
+    path.write_bytes(content)
+
+
+@pytest.mark.sqlite_files
+def test_another_process_that_writes_holds_it_back(service: Service) -> None:
+    memory = service.save(HIDDEN)["id"]
+    service.save("walnut")
+    with held_open(service.path):
+        erasure = erased(service.http, memory)
+    with locked(service.path):
+        assert service.http.get("/stats").status_code == 200
+        assert receipt(service.http, erasure)["id"] == erasure
+
+    gone(service.http, erasure)
+
+    assert remains(service.path.parent, "xylograph") == set()
+
+
+def test_what_is_held_in_memory_follows_changes_after_an_erasure(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "PATIENCE", 1)
+    monkeypatch.setattr(cache, "REST", 0)
+    memory = service.save(HIDDEN)["id"]
+    changed = service.save("walnut", title="A nut")["id"]
+
+    def hits() -> int:
+        return len(service.http.get("/search?q=walnut&project=demo").json())
+
+    gone(service.http, erased(service.http, memory))
+    assert [hits() for _ in range(5)] == [1] * 5
+    service.http.patch(f"/observations/{changed}", json={"content": "cashew"})
+
+    assert [hits() for _ in range(5)] == [0] * 5
 
 
 @pytest.mark.slow

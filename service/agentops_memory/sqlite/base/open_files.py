@@ -10,13 +10,9 @@ import logging
 import os
 import sqlite3
 import struct
-import threading
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from ...errors import StartRefused, Unavailable
 from .connection import Connection
@@ -44,7 +40,8 @@ log = logging.getLogger(__name__)
 class OpenFiles:
     """The database file that connections have open, its log, and the log's shared memory."""
 
-    def __init__(self, path: Path, file: FileId) -> None:
+    def __init__(self, path: Path, file: FileId | None) -> None:
+        self.path = path
         real = os.path.realpath(path)  # SQLite keeps its own there, whatever links lead to it
         self._path, self._log, self._memory = str(path), f"{real}-wal", f"{real}-shm"
         found = {it: _identity(it) for it in (self._path, self._log, self._memory)}
@@ -56,7 +53,7 @@ class OpenFiles:
         self._is_rescued = False
 
     @classmethod
-    def of(cls, path: Path, file: FileId, database: sqlite3.Connection) -> "OpenFiles":
+    def of(cls, path: Path, file: FileId | None, database: sqlite3.Connection) -> "OpenFiles":
         """Those of a connection to the file, which has its log open from now on.
 
         StartRefused if they are not at their paths.
@@ -167,10 +164,15 @@ def _pages(database: sqlite3.Connection) -> int:
 
 def restarted(database: sqlite3.Connection) -> bool:
     with suppress(sqlite3.Error):  # a long read, or another process
-        database.execute(f"PRAGMA busy_timeout = {TIMEOUT.total_seconds() * 1000:.0f}")
-        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-        return not is_blocked
+        return checkpointed(database, "RESTART", TIMEOUT)
     return False
+
+
+def checkpointed(database: sqlite3.Connection, mode: str, timeout: timedelta) -> bool:
+    """Copy the whole log into the file; false where a read needs the log for longer."""
+    database.execute(f"PRAGMA busy_timeout = {timeout.total_seconds() * 1000:.0f}")
+    (is_blocked, *_) = database.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+    return not is_blocked
 
 
 def file_id(path: str | Path) -> FileId | None:
@@ -192,68 +194,13 @@ def _size(name: str) -> int:
     return 0
 
 
-# A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
-# and SQLite's are such. So what is opened to scrub a file stays open for as long as anybody has
-# a connection to it. A path may come to lead to another file, when a tenant is erased.
-
-
-@contextmanager
-def opening(path: Path) -> Iterator[None]:
-    """Inside, connections are made to the file at the path, if there is one already."""
-    with _counted(_opening, path):
-        yield
-
-
-@contextmanager
-def file_in_use(path: Path) -> Iterator[FileId]:
-    with _guard:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        found = os.fstat(descriptor)
-        file = found.st_dev, found.st_ino
-        _held.append((file, path, descriptor))
-    with _counted(_users, file):
-        yield file
-
-
-def protect_log(file: FileId) -> None:
+def protect_log(path: Path) -> None:
     """See to it that SQLite, with the last connection, does not copy and remove the file's log.
 
     It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
-    which Linux has alone) keeps it from that, until the last connection is closed.
+    which Linux has alone) keeps it from that. The descriptor stays open until the process ends:
+    with the first one that it closes, a process loses SQLite's own locks, which are POSIX's.
     """
     lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
     with suppress(AttributeError, OSError):
-        fcntl.fcntl(descriptor_of(file), fcntl.F_OFD_SETLK, lock)
-
-
-@contextmanager
-def _counted(counter: Counter[Any], key: object) -> Iterator[None]:
-    with _guard:
-        counter[key] += 1
-    try:
-        yield
-    finally:
-        with _guard:
-            counter[key] -= 1
-            if not counter[key]:
-                del counter[key]
-            _close_unused()
-
-
-def _close_unused() -> None:
-    for entry in list(_held):
-        file, path, descriptor = entry
-        if not _users[file] and not _opening[path]:
-            os.close(descriptor)
-            _held.remove(entry)
-
-
-def descriptor_of(file: FileId) -> int:
-    with _guard:
-        return next(descriptor for it, _, descriptor in _held if it == file)
-
-
-_opening: Counter[Path] = Counter()
-_users: Counter[FileId] = Counter()
-_held: list[tuple[FileId, Path, int]] = []
-_guard = threading.Lock()
+        fcntl.fcntl(os.open(path, os.O_RDONLY | os.O_CLOEXEC), fcntl.F_OFD_SETLK, lock)

@@ -1,7 +1,7 @@
 """SQL for the partitions of the full-text index: which there are, and the state of each."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...engine.shared.stems import TOKENIZER
@@ -109,9 +109,26 @@ class Partitions(SqliteTable, Groups):
             [{"number": number} for number in numbers],
         )
 
+    def marked_for_purge(self) -> list[int]:
+        return self._scalars("SELECT partition FROM purges JOIN partitions ON number = partition")
+
+    def purge(self, number: int) -> None:
+        """Let the words that were deleted in a partition leave its storage, with its mark.
+
+        A deletion is a mark in a new segment, and the words stay in the older ones. A merge of all
+        segments leaves out both if its result lies on the last level. FTS5's own `secure-delete`
+        is no use: it leaves deleted words in `_idx`, where they separate pages (of 1,000 words that
+        differ in their last letters alone 2, in SQLite 3.54.1).
+        """
+        segments = Segments(self._connection)
+        # The first merge may end below the last level, and FTS5 merges no segment alone.
+        for command in ("optimize", "optimize", "rebuild"):
+            if not segments.are_last(number):
+                self._command(number, command)
+        self._execute("DELETE FROM purges WHERE partition = :number", number=number)
+
     def rebuild(self, number: int) -> None:
-        name = table(number)
-        self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
+        self._command(number, "rebuild")
 
     def is_readable(self, number: int) -> bool:
         return all(is_readable(self._connection, name) for name in stored_of(number))
@@ -152,6 +169,10 @@ class Partitions(SqliteTable, Groups):
             self._execute(f"DROP TABLE {table(number)}")
             self._execute(f"DROP VIEW {text_of(number)}")
         self._execute("DELETE FROM partitions")
+
+    def _command(self, number: int, command: str) -> None:
+        name = table(number)
+        self._execute(f"INSERT INTO {name} ({name}) VALUES ('{command}')")
 
     def _of_area(self, area: int) -> list[int]:
         if area == GLOBAL_AREA:
@@ -244,6 +265,9 @@ class Level:
     segments: int
 
 
+NO_LEVEL = Level(merging=0, segments=0)
+
+
 class Segments(SqliteTable):
     def levels(self, number: int) -> list[Level]:
         ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
@@ -253,13 +277,15 @@ class Segments(SqliteTable):
         """Whether a level has more than one, or a merge is not at its end."""
         return any(level.segments > 1 or level.merging for level in self.levels(number))
 
-    def merge(self, number: int, pages: int = PAGES) -> bool:
-        """Merge so many pages of a level with two segments or more; below zero, of all levels.
+    def are_last(self, number: int) -> bool:
+        """Whether there is none, or one on the last level, which has nothing deleted."""
+        *_, last = levels = self.levels(number) or [NO_LEVEL]
+        return sum(level.segments for level in levels) == last.segments <= 1
 
-        False if there was nothing to merge.
-        """
+    def merge(self, number: int) -> bool:
+        """Merge some pages of a level with two segments or more; false if there is none."""
         name, before = table(number), self._connection.total_changes
-        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
+        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', {PAGES})")
         return self._connection.total_changes - before > 1  # the statement itself is one
 
 
@@ -284,99 +310,3 @@ def numbers(record: bytes) -> Iterator[int]:
         if byte < 0x80:
             yield number
             number = 0
-
-
-# A deletion is a mark in a new segment; the words stay in the older ones. A merge leaves both out
-# only if nothing older lies on a higher level, so what is to be merged must be chosen.
-NO_ROW = 0  # the number of no memory's row
-MERGES_OF_A_PURGE = 4  # one after another, before a small partition is rebuilt instead
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purge:
-    """How far a partition is purged: what is to go lies at this level of its storage.
-
-    `is_last` tells that nothing older lies above, so that no trace of it has to be kept.
-    """
-
-    level: int
-    is_last: bool
-
-
-class Purges(SqliteTable):
-    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
-        super().__init__(connection)
-        self._partitions = partitions
-        self._segments = Segments(connection)
-
-    def marked(self) -> dict[int, int]:
-        """The partitions that are marked for a purge, and how often."""
-        rows = self._execute(
-            "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
-        )
-        return dict(rows.fetchall())
-
-    def unmark(self, notes: Mapping[int, int]) -> None:
-        """Remove the marks of partitions, but where more were made meanwhile."""
-        self._connection.executemany(
-            "DELETE FROM purges WHERE partition = :number AND notes = :notes",
-            [{"number": number, "notes": count} for number, count in notes.items()],
-        )
-
-    def purge(self, number: int, begun: Purge | None) -> Purge | None:
-        """Merge a part of what a partition stores; None when nothing deleted is left in it."""
-        if begun is None:
-            return self._begin(number)
-        if _is_merging(self._segments.levels(number), begun):
-            self._segments.merge(number, PAGES)
-        if _is_merging(self._segments.levels(number), begun):
-            return begun
-        return None if begun.is_last else self._begin(number)
-
-    def _begin(self, number: int) -> Purge | None:
-        # Again at once, for a later save may put the result of a small merge back where it was.
-        for _ in range(MERGES_OF_A_PURGE):
-            structure = self._segments.levels(number)
-            if _is_clean(structure):
-                return None
-            if _count(structure) == 1:
-                self._add_segments(number)
-            begun = _first_merge(self._segments.levels(number))
-            self._segments.merge(number, -PAGES)  # below zero: all segments, not those of one level
-            if _is_merging(self._segments.levels(number), begun):
-                return begun
-            if begun.is_last:
-                return None
-        self._partitions.rebuild(number)  # so small that FTS5 moves each result to and fro
-        return None
-
-    def _add_segments(self, number: int) -> None:
-        """Add segments that hold nothing in the end: FTS5 merges no segment alone."""
-        name = table(number)
-        self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
-        self._execute(f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')")
-
-
-def _is_clean(structure: list[Level]) -> bool:
-    """Whether there cannot be anything to merge away: no segment, or the result of a last merge."""
-    total = _count(structure)
-    return total == 0 or (total == 1 and structure[-1].segments == 1)
-
-
-def _count(structure: list[Level]) -> int:
-    return sum(level.segments for level in structure)
-
-
-def _first_merge(structure: list[Level]) -> Purge:
-    """Which level FTS5 merges when it is told to merge everything."""
-    total, top = _count(structure), len(structure) - 1
-    for number, level in enumerate(structure):
-        if level.segments == total:
-            return Purge(level=number, is_last=number >= top - 1)
-        if level.segments == level.merging == total - 1:
-            return Purge(level=number, is_last=number == top - 1)
-    return Purge(level=len(structure), is_last=True)  # all are put on a new one
-
-
-def _is_merging(structure: list[Level], purge: Purge) -> bool:
-    return any(level.merging for level in structure[purge.level :])
