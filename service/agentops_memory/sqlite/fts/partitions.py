@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ...engine.shared.stems import TOKENIZER
 from ...errors import DamagedRow
@@ -257,30 +256,25 @@ PAGES = 250  # of the index that are merged while changes wait
 COOKIE = 4  # bytes before the numbers of a structure record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """How many segments a level has, oldest first, and how many of them are being merged."""
-
-    merging: int
-    segments: int
-
-
-NO_LEVEL = Level(merging=0, segments=0)
+Level = tuple[int, int]
+"""How many segments of a level are being merged, and how many it has."""
 
 
 class Segments(SqliteTable):
     def levels(self, number: int) -> list[Level]:
         ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
-        return _levels(record)
+        read = numbers(record[COOKIE:])
+        count, _, _ = (next(read) for _ in range(3))
+        return [_level(read) for _ in range(count)]
 
     def are_many(self, number: int) -> bool:
         """Whether a level has more than one, or a merge is not at its end."""
-        return any(level.segments > 1 or level.merging for level in self.levels(number))
+        return any(segments > 1 or merging for merging, segments in self.levels(number))
 
     def are_last(self, number: int) -> bool:
         """Whether there is none, or one on the last level, which has nothing deleted."""
-        *_, last = levels = self.levels(number) or [NO_LEVEL]
-        return sum(level.segments for level in levels) == last.segments <= 1
+        counts = [segments for _, segments in self.levels(number)]
+        return sum(counts) == sum(counts[-1:]) <= 1
 
     def merge(self, number: int) -> bool:
         """Merge some pages of a level with two segments or more; false if there is none."""
@@ -289,17 +283,11 @@ class Segments(SqliteTable):
         return self._connection.total_changes - before > 1  # the statement itself is one
 
 
-def _levels(record: bytes) -> list[Level]:
-    read = numbers(record[COOKIE:])
-    count, _, _ = (next(read) for _ in range(3))
-    return [_level(read) for _ in range(count)]
-
-
 def _level(read: Iterator[int]) -> Level:
-    level = Level(merging=next(read), segments=next(read))
-    for _ in range(3 * level.segments):  # its id, its first and its last page
+    merging, segments = next(read), next(read)
+    for _ in range(3 * segments):  # its id, its first and its last page
         next(read)
-    return level
+    return merging, segments
 
 
 def numbers(record: bytes) -> Iterator[int]:
