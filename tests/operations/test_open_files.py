@@ -5,6 +5,8 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -363,7 +365,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
     asyncio.run(use())
 
 
-def test_a_file_that_has_taken_the_place_of_another_is_not_written_anew(tmp_path: Path) -> None:
+def test_a_file_that_has_taken_the_place_of_another_is_not_scrubbed(tmp_path: Path) -> None:
     path = tmp_path / "acme.db"
 
     async def use() -> None:
@@ -376,5 +378,28 @@ def test_a_file_that_has_taken_the_place_of_another_is_not_written_anew(tmp_path
                 assert not await old.scrub_file(OPERATOR)
                 assert path.read_bytes() == before
                 assert await new.scrub_file(OPERATOR)
+
+    asyncio.run(use())
+
+
+def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+
+    def is_locked() -> bool:
+        code = (
+            "import fcntl, sys\n"
+            "fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)"
+        )
+        ran = subprocess.run([sys.executable, "-c", code, path], check=False, capture_output=True)
+        assert ran.returncode == 0 or b"BlockingIOError" in ran.stderr
+        return ran.returncode != 0
+
+    async def use() -> None:
+        async with SqliteEngine.opened(path, clock=lambda: START):
+            async with SqliteEngine.opened(path, clock=lambda: START) as other:
+                await engine.save(other, "apple")
+                assert await other.scrub_file(OPERATOR)
+            assert is_locked()
+        assert not is_locked()
 
     asyncio.run(use())

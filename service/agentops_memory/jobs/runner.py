@@ -90,7 +90,6 @@ class Job:
     work: Callable[[Caller], Awaitable[object]]
     log: Logger
     failure: str  # as the log has it
-    rest: int = 1  # so many times as long as it worked
 
     async def run(self, callers: Iterable[Caller]) -> list[Caller]:
         return [caller for caller in callers if not await self._is_done(caller)]
@@ -108,7 +107,7 @@ class Job:
             while True:
                 begun = clock()
                 held_back = await self.run(due)
-                await asyncio.sleep(self.rest * (clock() - begun))
+                await asyncio.sleep(clock() - begun)  # it rests as long as it worked
                 pause = min(2 * pause, LONGEST_PAUSE) if held_back else SHORTEST_PAUSE
                 signalled = await signal.wait(pause if held_back else every or None)
                 due = held_back + [caller for caller in signalled if caller not in held_back]

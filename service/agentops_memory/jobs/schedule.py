@@ -35,7 +35,6 @@ from .runner import Job, WorkSignal, background, repeating
 
 LOOK_EVERY = timedelta(seconds=10)  # for what is due
 FEW = 50  # commitments of a step that nobody waits for, so that saves wait less for it
-REST_OF_A_SCRUB = 9  # so that saves wait for a tenth of the time at most, while erasures go on
 FIRE_LATER = "commitments that are due fire later"
 
 log = logging.getLogger(__name__)
@@ -164,7 +163,7 @@ class BackgroundJobs:
             tidying(maintenance, callers, self.metrics, self._damaged, every),
             checking(maintenance, callers, every),
             repairing(maintenance, self._damaged),
-            Job(scrub, log, "no scrub now; it is tried again", REST_OF_A_SCRUB).on_signal(
+            Job(scrub, log, "no scrub now; it is tried again").on_signal(
                 callers, self.erased, every
             ),
             Job(resume, log, "an import goes on later").on_signal(callers, self.imports, every),

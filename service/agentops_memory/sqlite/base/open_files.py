@@ -10,7 +10,10 @@ import logging
 import os
 import sqlite3
 import struct
-from contextlib import suppress
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -43,8 +46,8 @@ class OpenFiles:
     def __init__(self, path: Path, file: FileId | None) -> None:
         self.path = path
         real = os.path.realpath(path)  # SQLite keeps its own there, whatever links lead to it
-        self._path, self._log, self._memory = str(path), f"{real}-wal", f"{real}-shm"
-        found = {it: _identity(it) for it in (self._path, self._log, self._memory)}
+        self._path, self.log, self._memory = str(path), f"{real}-wal", f"{real}-shm"
+        found = {it: _identity(it) for it in (self._path, self.log, self._memory)}
         self._opened = {name: identity for name, identity in found.items() if identity is not None}
         if len(self._opened) < len(found) or self._opened[self._path][:2] != file:
             raise StartRefused(f"{path} was replaced while it was opened.")
@@ -97,7 +100,7 @@ class OpenFiles:
         but nothing was committed into it.
         """
         is_replaced = self._is_replaced(self._memory) or (
-            self._is_replaced(self._log) and _size(self._log) > 0
+            self._is_replaced(self.log) and _size(self.log) > 0
         )
         return is_replaced and file_id(self._path) == self.database
 
@@ -194,13 +197,50 @@ def _size(name: str) -> int:
     return 0
 
 
-def protect_log(path: Path) -> None:
+# A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
+# and SQLite's are such. So what is opened beside SQLite stays open for as long as anybody has
+# a connection to the file.
+
+
+@contextmanager
+def in_use(file: FileId | None) -> Iterator[None]:
+    """To be entered before the first connection to a file, and left after the last is closed."""
+    with _guard:
+        _users[file] += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _users[file] -= 1
+            if not _users[file]:
+                del _users[file]
+                for descriptor in _descriptors.pop(file, []):
+                    os.close(descriptor)
+
+
+def descriptor_of(files: OpenFiles) -> int:
+    """Of the database file, to read and write; nobody closes it. Unavailable if it is gone."""
+    with _guard:
+        if not _descriptors[files.database]:
+            descriptor = os.open(files.path, os.O_RDWR | os.O_CLOEXEC)
+            found = os.fstat(descriptor)
+            _descriptors[found.st_dev, found.st_ino].append(descriptor)
+        for descriptor in _descriptors[files.database]:
+            return descriptor
+    raise Unavailable(GONE)
+
+
+def protect_log(files: OpenFiles) -> None:
     """See to it that SQLite, with the last connection, does not copy and remove the file's log.
 
     It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
-    which Linux has alone) keeps it from that. The descriptor stays open until the process ends:
-    with the first one that it closes, a process loses SQLite's own locks, which are POSIX's.
+    which Linux has alone) keeps it from that, until the last connection is closed.
     """
     lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
-    with suppress(AttributeError, OSError):
-        fcntl.fcntl(os.open(path, os.O_RDONLY | os.O_CLOEXEC), fcntl.F_OFD_SETLK, lock)
+    with suppress(AttributeError, OSError, Unavailable):
+        fcntl.fcntl(descriptor_of(files), fcntl.F_OFD_SETLK, lock)
+
+
+_users: Counter[FileId | None] = Counter()
+_descriptors: defaultdict[FileId | None, list[int]] = defaultdict(list)
+_guard = threading.Lock()

@@ -52,6 +52,7 @@ from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, is_damage, tra
 from ..fts.cached_index import index_in_memory, load_wanted
 from ..fts.documents import Pending
 from ..fts.index import STEMMED
+from ..fts.partitions import Purge
 from ..maintenance.scrub import scrubbed
 from ..maintenance.values import damaged
 from ..schema.migrate import OnUpgrade, has_newest_format
@@ -188,9 +189,11 @@ class SqliteMaintenance:
         erasures = await self._read(caller, lambda tx: tx[ReceiptTable].pending())
         if not erasures:
             return Scrubbed()
-        for number in await self._read(caller, lambda tx: tx.partitions.marked_for_purge()):
+        for number, notes in await self._read(caller, lambda tx: tx.partitions.marked_for_purge()):
             progress(f"partition {number}")
-            await self._write(caller, partial(_purge, number=number))
+            begun, purge = None, partial(_purge, number=number, notes=notes)
+            while begun := await self._write(caller, partial(purge, begun=begun)):
+                pass
         progress("the file")
         async with self.databases.used(caller) as database:
             is_scrubbed = await database.scrub_file(caller)
@@ -317,8 +320,10 @@ def _store_stems(tx: SqliteTransaction, memories: Sequence[MemoryId]) -> None:
     tx.index.store_stems(memories)
 
 
-def _purge(tx: SqliteTransaction, number: int) -> None:
-    tx.partitions.purge(number)
+def _purge(
+    tx: SqliteTransaction, number: int, notes: int, begun: Purge | None = None
+) -> Purge | None:
+    return tx.partitions.purge(number, notes, begun)
 
 
 def _size(file: Path) -> int:
@@ -512,7 +517,7 @@ class SqliteEngine:
     async def scrub_file(self, caller: Caller) -> bool:
         """Leave nothing of what was deleted in the file and its log; false while that is held back.
 
-        Saves wait while the file is written anew.
+        Saves wait for a moment now and then, not until the end.
         """
         with self._translated(caller):
             is_done = await self._scrub()

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TypeVar
 from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.text.features import Features
 from ..base.connection import Connection, connection, note_changes, noted_by
-from ..base.open_files import OpenFiles, WriteAheadLog, checkpointed, file_id, protect_log
+from ..base.open_files import OpenFiles, WriteAheadLog, checkpointed, file_id, in_use, protect_log
 from ..schema.migrate import OnUpgrade, migrated
 from .writer import OnCommit, Writer
 
@@ -35,18 +35,20 @@ async def opened_file(
     Raises StartRefused when the file cannot be used as it is. A cancelled
     opening leaves at once; what it began on the file is undone by the next.
     """
-    await run_in_thread(partial(migrated, path, now, features, on_upgrade))
-    file = file_id(path)
-    async with connection(path, features) as database:
-        files = await database.run(partial(OpenFiles.of, path, file))
-        await database.run(lambda it: note_changes(it, noted_by(it)))
-        try:
-            yield database, files
-        finally:
-            if files.has_another_log():
-                protect_log(path)
-            else:
-                await database.run(_checkpoint)
+    with ExitStack() as held:
+        held.enter_context(in_use(file_id(path)))
+        await run_in_thread(partial(migrated, path, now, features, on_upgrade))
+        held.enter_context(in_use(file := file_id(path)))  # a new one
+        async with connection(path, features) as database:
+            files = await database.run(partial(OpenFiles.of, path, file))
+            await database.run(lambda it: note_changes(it, noted_by(it)))
+            try:
+                yield database, files
+            finally:
+                if files.has_another_log():
+                    protect_log(files)
+                else:
+                    await database.run(_checkpoint)
 
 
 @asynccontextmanager

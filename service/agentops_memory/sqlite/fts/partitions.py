@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from ...engine.shared.stems import TOKENIZER
 from ...errors import DamagedRow
@@ -108,26 +109,29 @@ class Partitions(SqliteTable, Groups):
             [{"number": number} for number in numbers],
         )
 
-    def marked_for_purge(self) -> list[int]:
-        return self._scalars("SELECT partition FROM purges JOIN partitions ON number = partition")
+    def marked_for_purge(self) -> list[tuple[int, int]]:
+        """The partitions that are marked, and how often."""
+        return self._execute(
+            "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
+        ).fetchall()
 
-    def purge(self, number: int) -> None:
-        """Let the words that were deleted in a partition leave its storage, with its mark.
+    def purge(self, number: int, notes: int, begun: "Purge | None" = None) -> "Purge | None":
+        """Let the words that were deleted in a partition leave its storage, a part at a time.
 
-        A deletion is a mark in a new segment, and the words stay in the older ones. A merge of all
-        segments leaves out both if its result lies on the last level. FTS5's own `secure-delete`
-        is no use: it leaves deleted words in `_idx`, where they separate pages (of 1,000 words that
-        differ in their last letters alone 2, in SQLite 3.54.1).
+        None at the end: its mark is gone then, unless more were made than these.
         """
-        segments = Segments(self._connection)
-        # The first merge may end below the last level, and FTS5 merges no segment alone.
-        for command in ("optimize", "optimize", "rebuild"):
-            if not segments.are_last(number):
-                self._command(number, command)
-        self._execute("DELETE FROM purges WHERE partition = :number", number=number)
+        begun = self._purged(number, begun)
+        if begun is None:
+            self._execute(
+                "DELETE FROM purges WHERE partition = :number AND notes = :notes",
+                number=number,
+                notes=notes,
+            )
+        return begun
 
     def rebuild(self, number: int) -> None:
-        self._command(number, "rebuild")
+        name = table(number)
+        self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
 
     def is_readable(self, number: int) -> bool:
         return all(is_readable(self._connection, name) for name in stored_of(number))
@@ -169,9 +173,25 @@ class Partitions(SqliteTable, Groups):
             self._execute(f"DROP VIEW {text_of(number)}")
         self._execute("DELETE FROM partitions")
 
-    def _command(self, number: int, command: str) -> None:
-        name = table(number)
-        self._execute(f"INSERT INTO {name} ({name}) VALUES ('{command}')")
+    def _purged(self, number: int, begun: "Purge | None") -> "Purge | None":
+        segments = Segments(self._connection)
+        if begun is not None:
+            segments.merge(number)
+            if segments.is_merging(number, begun):
+                return begun
+            if begun.is_last:
+                return None
+        # Again at once, for a later save may put the result of a small merge back where it was.
+        for _ in range(MERGES_OF_A_PURGE):
+            if segments.are_last(number):
+                return None
+            begun = segments.begin_purge(number)
+            if segments.is_merging(number, begun):
+                return begun
+            if begun.is_last:
+                return None
+        self.rebuild(number)  # so small that FTS5 moves each result to and fro
+        return None
 
     def _of_area(self, area: int) -> list[int]:
         if area == GLOBAL_AREA:
@@ -254,10 +274,26 @@ class Partitions(SqliteTable, Groups):
 # Each transaction that changes a partition adds one. FTS5 itself merges four of a level.
 PAGES = 250  # of the index that are merged while changes wait
 COOKIE = 4  # bytes before the numbers of a structure record
+MERGES_OF_A_PURGE = 4  # one after another, before a small partition is rebuilt instead
+NO_ROW = 0  # the number of no memory's row
 
 
 Level = tuple[int, int]
 """How many segments of a level are being merged, and how many it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """A merge of all segments, from this level of a partition's storage to the next.
+
+    A deletion is a mark in a new segment, and the words stay in the older ones. A merge leaves both
+    out if its result lies on the last level. FTS5's own `secure-delete` is no use: it leaves
+    deleted words in `_idx`, where they separate pages (of 1,000 words that differ in their last
+    letters alone 2, in SQLite 3.54.1).
+    """
+
+    level: int
+    is_last: bool
 
 
 class Segments(SqliteTable):
@@ -276,10 +312,36 @@ class Segments(SqliteTable):
         counts = [segments for _, segments in self.levels(number)]
         return sum(counts) == sum(counts[-1:]) <= 1
 
-    def merge(self, number: int) -> bool:
-        """Merge some pages of a level with two segments or more; false if there is none."""
+    def is_merging(self, number: int, purge: Purge) -> bool:
+        return any(merging for merging, _ in self.levels(number)[purge.level :])
+
+    def begin_purge(self, number: int) -> Purge:
+        """Merge some pages of all segments, or go on where all but one are being merged."""
+        name, levels = table(number), self.levels(number)
+        if sum(segments for _, segments in levels) == 1:  # FTS5 merges no segment alone
+            self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
+            self._execute(
+                f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')"
+            )
+            levels = self.levels(number)
+        total, top = sum(segments for _, segments in levels), len(levels) - 1
+        purge = Purge(level=len(levels), is_last=True)  # FTS5 puts all on a new level
+        for level, (merging, segments) in enumerate(levels):
+            if segments == total:
+                purge = Purge(level=level, is_last=level >= top - 1)
+            elif segments == merging == total - 1:
+                purge = Purge(level=level, is_last=level == top - 1)
+        self.merge(number, of_all=True)
+        return purge
+
+    def merge(self, number: int, *, of_all: bool = False) -> bool:
+        """Merge some pages of a level with two segments or more; false if there is none.
+
+        Or of all segments, which are put on one level first.
+        """
         name, before = table(number), self._connection.total_changes
-        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', {PAGES})")
+        pages = -PAGES if of_all else PAGES
+        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
         return self._connection.total_changes - before > 1  # the statement itself is one
 
 
