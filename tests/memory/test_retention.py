@@ -194,7 +194,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
     async def one_step(engine: SqliteEngine) -> None:
         assert (await engine.write(OPERATOR, remove_memories, [MemoryId(4)])).rows == 4
         if not is_postgresql():
-            assert await engine.read(OPERATOR, lambda tx: tx.purges.marked())
+            assert await engine.read(OPERATOR, lambda tx: tx.partitions.marked_for_purge())
 
     run(service, one_step, START + MONTH)
     ids = "SELECT number FROM {} WHERE memory_id = 4 ORDER BY number"
