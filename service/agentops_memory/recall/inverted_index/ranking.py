@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
 from itertools import islice
 from typing import Any
 
@@ -15,6 +16,8 @@ from ...memory.model.ranking import (
 from ..text.spelling import MOST_TERMS, MOST_WORDS
 from .group import Stem, StemPiece, Weights, Where
 from .vocabulary import Vocabulary
+
+FEW = 1_000  # that are sorted sooner than the largest of them are looked for
 
 Hidden = Sequence[Collection[int]]
 """Of each area the places of memories that are left out."""
@@ -115,10 +118,12 @@ class Ranking:
                 of_part = zip(at.tolist(), sums[at].tolist(), strict=True)
                 found += [(-1.0 * it, ids[place]) for place, it in of_part]
                 continue
-            least = sorted(sums)[-depth] if len(sums) > depth else 0.0
-            found += [
-                (-1.0 * it, id_) for id_, it in zip(ids, sums, strict=True) if it >= least and it
-            ]
+            every = range(len(ids))
+            if len(ids) < FEW:
+                first = sorted(every, key=sums.__getitem__, reverse=True)[:depth]
+            else:
+                first = nlargest(depth, every, key=sums.__getitem__)  # the same
+            found += [(-1.0 * sums[place], ids[place]) for place in first if sums[place]]
         found.sort()
         return found[:depth]
 
