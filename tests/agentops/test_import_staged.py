@@ -40,8 +40,7 @@ from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import Conflict, Denied, Full, NotFound, OverQuota, Unavailable
 from agentops_memory.http.requests import IN_MEMORY, SWITCH_INTERVAL
 from agentops_memory.memory import limits
-from agentops_memory.memory.lifecycle.projects import Projects
-from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.lifecycle.projects import Erasures, Projects
 from agentops_memory.memory.memories import Memories
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns, TenantId
 from agentops_memory.memory.model.memory import Draft, Imported, Memory, SessionId, Text

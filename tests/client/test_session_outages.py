@@ -15,7 +15,7 @@ from agentops_memory_client.runtime import (
     MemorySession,
     ToolHooks,
     WorkingMemory,
-    outbox,
+    backlog,
 )
 from agentops_memory_client.runtime.backlog import MOST_UNSENT
 from agentops_memory_client.runtime.unsent import Unsent
@@ -64,7 +64,7 @@ def test_a_service_that_is_away_stops_nothing_and_is_told_when_it_is_back(
 def test_an_answer_that_gets_lost_doubles_nothing(
     way: Way, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "FIRST_PAUSE", timedelta(0))
+    monkeypatch.setattr(backlog, "FIRST_PAUSE", timedelta(0))
     way.loses_answers = True
     hooks = ToolHooks.from_yaml("memorySaveRules: [{tool: bash}]")
 
@@ -186,7 +186,7 @@ def test_the_longer_the_service_is_away_the_longer_are_the_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = 0.004  # seconds
-    monkeypatch.setattr(outbox, "FIRST_PAUSE", timedelta(seconds=first))
+    monkeypatch.setattr(backlog, "FIRST_PAUSE", timedelta(seconds=first))
     tried: list[float] = []
 
     def away(_: httpx.Request) -> httpx.Response:
@@ -209,7 +209,7 @@ def test_the_longer_the_service_is_away_the_longer_are_the_pauses(
 def test_however_long_the_service_was_away_it_is_told(
     way: Way, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "LONGEST_PAUSE", timedelta(0))
+    monkeypatch.setattr(backlog, "LONGEST_PAUSE", timedelta(0))
     way.is_open = False
 
     async def run() -> None:
@@ -270,8 +270,8 @@ def test_an_end_waits_for_nothing_that_a_hook_looks_up(way: Way) -> None:
 def test_what_waits_for_its_next_attempt_goes_before_memories_are_read(
     way: Way, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "FIRST_PAUSE", timedelta(days=1))
-    monkeypatch.setattr(outbox, "LONGEST_PAUSE", timedelta(days=1))
+    monkeypatch.setattr(backlog, "FIRST_PAUSE", timedelta(days=1))
+    monkeypatch.setattr(backlog, "LONGEST_PAUSE", timedelta(days=1))
 
     async def run() -> None:
         async with agent(way) as memory:

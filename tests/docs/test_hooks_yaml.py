@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory_client.runtime import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
-from agentops_memory_client.runtime.hooks import nodes
+from agentops_memory_client.runtime.hooks import manifest
 
 from ..client.test_tool_hooks import EXAMPLE
 from .test_docs import ROOT, blocks
@@ -348,7 +348,7 @@ def test_what_would_never_end_is_ended() -> None:
 
 
 def test_a_text_is_read_no_further_than_any_manifest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "MOST_NODES", 5_000)
+    monkeypatch.setattr(manifest, "MOST_NODES", 5_000)
     text = "memorySaveRules:\n" + "- {tool: t, scope: s}\n" * 5_000
 
     place = "line 1001, column 10"

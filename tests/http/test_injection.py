@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentops_memory_client import Context
 from agentops_memory_client.contract.models import Line
-from agentops_memory_client.runtime.reminder import injected
+from agentops_memory_client.runtime.session import injected
 
 PARTS = [
     "<", "</", "memory:", "Memory :", "context>", "sessions>", ">",

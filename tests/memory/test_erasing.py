@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import NotFound
-from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.lifecycle.projects import Erasures
 from agentops_memory.memory.memories import Memories
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.model.erasure import ErasureId

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.engine.maintenance import Scrubbed
 from agentops_memory.errors import Conflict, Denied, Invalid, NotFound
-from agentops_memory.memory.lifecycle.projects import BATCH, Projects, erase_some
-from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.lifecycle.projects import BATCH, Erasures, Projects, erase_some
 from agentops_memory.memory.model.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
 from agentops_memory.memory.model.erasure import Erasure, ErasureId
 from agentops_memory.memory.model.kinds import MOST_PROJECTS

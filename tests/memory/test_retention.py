@@ -26,7 +26,7 @@ from agentops_memory.jobs.retention import (
 )
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.memory import writes
-from agentops_memory.memory.lifecycle.receipts import Erasures
+from agentops_memory.memory.lifecycle.projects import Erasures
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.retention import FOR_EVER, WHAT, Kind, Retentions

@@ -17,9 +17,8 @@ import pytest
 from agentops_memory.errors import StartRefused
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.operations.copying import Table, tenants
-from agentops_memory.operations.copying import database as database_rows
-from agentops_memory.operations.copying.database import WORDS, DatabaseRows
 from agentops_memory.operations.copying.files import Files
+from agentops_memory.operations.copying.tenants import WORDS, DatabaseRows
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.postgresql.engine import transactions
 from agentops_memory.postgresql.engine.claims import number_of
@@ -308,7 +307,7 @@ def test_a_file_of_another_format_is_refused(
 def test_nothing_is_copied_from_or_to_what_a_service_has(
     path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_rows, "PATIENCE", timedelta(milliseconds=1))
+    monkeypatch.setattr(tenants, "PATIENCE", timedelta(milliseconds=1))
     with serving(path):
         of_files = terminal.run("copy", "--to", "postgresql")
     other, back = path.with_name("other.db"), path.with_name("back.db")

@@ -12,7 +12,7 @@ import pytest
 
 from agentops_memory.engine.maintenance import Tidied
 from agentops_memory.engine.shared.stems import rules
-from agentops_memory.jobs import index
+from agentops_memory.jobs import schedule
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.postgresql.base.connecting import OTHER_RULES
 from agentops_memory.postgresql.engine import engine as engines
@@ -156,7 +156,7 @@ class Interrupted:
 def test_the_rules_of_who_leads_stand(
     postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (engines, index):
+    for module in (engines, schedule):
         monkeypatch.setattr(module, "LOOK", timedelta(milliseconds=20))
     with served(tmp_path, postgresql) as old:
         old.save("apple", tags=["hidden"])

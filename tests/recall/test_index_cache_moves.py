@@ -28,7 +28,7 @@ from agentops_memory.memory.model.memory import (
 )
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Project, Space
-from agentops_memory.recall.inverted_index import area, vectors
+from agentops_memory.recall.inverted_index import area, group
 from agentops_memory.recall.inverted_index.cache import IndexCache
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite import SqliteEngine
@@ -158,13 +158,13 @@ class Play:
 def large_areas(*, have_numpy: bool = True) -> Iterator[None]:
     """Inside, every project in memory is one for which numpy pays, if it is there."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(vectors, "LARGE", 1)
+        patched.setattr(group, "LARGE", 1)
         patched.setattr(area, "LEAST_ADDED", 1)
         if not have_numpy:
             patched.setitem(sys.modules, "numpy", None)
-        vectors.numpy.cache_clear()
+        group.numpy_or_none.cache_clear()
         yield
-    vectors.numpy.cache_clear()
+    group.numpy_or_none.cache_clear()
 
 
 @pytest.mark.parametrize(

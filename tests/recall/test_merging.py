@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentops_memory.memory.model.memory import Memory, MemoryId, Text
 from agentops_memory.memory.model.search import Hit, Method
 from agentops_memory.memory.model.space import Project, Space
-from agentops_memory.recall.lists import fused
+from agentops_memory.recall.recall import fused
 
 from ..support.service import START
 

@@ -18,7 +18,7 @@ from agentops_memory.engine.engine import Transaction
 from agentops_memory.engine.shared.columns import DERIVED, RESTRICTING, TABLES, Kind
 from agentops_memory.engine.shared.known_values import MOST_TOLD
 from agentops_memory.http.edge import health
-from agentops_memory.jobs import index as jobs
+from agentops_memory.jobs import schedule as jobs
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.findings import Finding, Status
 from agentops_memory.memory.model.kinds import SpaceKind

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.maintenance import Maintenance
-from agentops_memory.jobs.index import tidy, tidying
 from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.jobs.schedule import tidy, tidying
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.recall.search import document
 from agentops_memory.sqlite.base.connection import connect

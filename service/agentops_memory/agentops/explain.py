@@ -11,7 +11,7 @@ from ..memory.model.memory import NO_LINKS, MemoryId
 from ..memory.model.search import Budget, Found, Hit, Matched, Packed, Reason, Wanted, WhyNot
 from ..memory.model.search import Explanation as Why
 from ..recall.explanation import MAX_EXPLAINED
-from ..recall.lists import whole_memory
+from ..recall.recall import whole_memory
 from ..recall.text.query import Corrections, Term
 
 

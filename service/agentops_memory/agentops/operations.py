@@ -9,8 +9,7 @@ from agentops_memory_client.contract import models as c
 from ..engine.callbacks import noop
 from ..errors import Invalid
 from ..http.requests import amount, asks_for, is_true, parameter, row_count, whole_number
-from ..memory.lifecycle.projects import Projects
-from ..memory.lifecycle.receipts import Erasures
+from ..memory.lifecycle.projects import Erasures, Projects
 from ..memory.lookalikes import MAX_SIMILAR
 from ..memory.memories import Memories
 from ..memory.model.access import Caller

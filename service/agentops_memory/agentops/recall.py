@@ -45,8 +45,7 @@ from ..memory.reviews import (
     ReviewReason,
     Reviews,
 )
-from ..recall.lists import whole_memory
-from ..recall.recall import Joining, Recall
+from ..recall.recall import Joining, Recall, whole_memory
 from ..recall.text.instants import EPOCH, MICROSECOND
 from ..recall.text.normalization import cut
 from ..recall.text.query import MAX_PROMPT

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from ..backend import opened_engine
 from ..engine.callbacks import Progress
 from ..engine.engine import Engine
-from ..memory.lifecycle.receipts import Erasures
+from ..memory.lifecycle.projects import Erasures
 from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..settings.settings import OF_FILES, Settings, settings
 from .errors import CommandRefused

@@ -1,15 +1,17 @@
 """Routes and handlers of the work that memory hangs on: intents, tasks, coordinators, grants."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import Any, Literal
 
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadFields, NotFound
-from ..http.bodies import WRITTEN, answered
+from ..http.bodies import WRITTEN, Instant, answered
 from ..http.endpoint import current_caller
 from ..http.protocol import Operation, Parameter
 from ..http.requests import parameter, query_of
@@ -17,24 +19,255 @@ from ..memory.model.access import Role
 from ..memory.model.intents import (
     Coordinator,
     CoordinatorId,
+    Grant,
     GrantId,
     Intent,
     IntentId,
+    MemoryPolicy,
     Task,
     TaskId,
     TaskStatus,
 )
+from ..recall.text.json_words import stored_object
 from ..telemetry import annotate, count
 from ..telemetry.measures import AGENT_ARCHIVED
 from . import intent_bodies as b
 from . import intent_bodies as drafts
-from . import intent_wire, queries, wire
-from . import intent_wire as m
+from . import queries, wire
+from .intent_bodies import TaskState
 from .queries import BODIES, EVENTS, MUST_MATCH, PAGE, PREFIX, TAG, asked
 from .rules.events import Events
 from .rules.intents import NO_COORDINATOR, NO_GRANT, NO_INTENT, Intents, Participants
 from .rules.tasks import NO_TASK, Tasks
-from .wire import AgentEventObject, listed, listed_events, tag
+from .wire import AgentEventObject, JsonObject, listed, listed_events, rendered, tag
+
+
+class IntentObject(BaseModel):
+    """An intent."""
+
+    id: str
+    title: str
+    description: str
+    status: Literal["active"] = "active"
+    version: int
+    state: dict[str, Any]
+    constraints: dict[str, Any]
+    parent_intent_id: str | None
+    depends_on: list[str]
+    governance_policy: dict[str, Any] | None
+    created_by: str
+    confidence: int
+    created_at: Instant
+    updated_at: Instant
+
+
+class MemoryPolicyObject(BaseModel):
+    """How the working memory of a task is kept."""
+
+    archive_on_completion: bool
+    inherit_from_parent: bool
+    max_entries: int | None
+    max_total_size_kb: int | None
+
+
+class ToolRequirementObject(BaseModel):
+    """A service that a task needs."""
+
+    service: str
+    scopes: list[str]
+    required: bool
+
+
+class TaskObject(BaseModel):
+    """A task."""
+
+    id: str
+    intent_id: str
+    name: str
+    version: int
+    status: TaskState
+    state: TaskState
+    assigned_agent: str | None
+    parent_task_id: str | None
+    memory_policy: MemoryPolicyObject | None
+    plan_id: str | None
+    description: str | None
+    priority: str
+    input: dict[str, Any]
+    output: dict[str, Any] | None
+    artifacts: list[str]
+    capabilities_required: list[str]
+    depends_on: list[str]
+    blocks: list[str]
+    requires_tools: list[ToolRequirementObject]
+    retry_policy: str | None
+    timeout_seconds: int | None
+    permissions: str
+    metadata: dict[str, Any]
+    error: str | None
+    blocked_reason: str | None
+    attempt: int
+    max_attempts: int
+    created_at: Instant
+    started_at: Instant | None
+    completed_at: Instant | None
+
+
+class CoordinatorObject(BaseModel):
+    """That an agent coordinates an intent."""
+
+    id: str
+    intent_id: str
+    agent_id: str
+    role: str
+    supervisor_id: str | None
+    coordinator_type: Literal["llm", "human", "composite", "system"]
+    scope: Literal["intent", "portfolio"]
+    status: Literal["active", "completed"]
+    guardrails: dict[str, Any] | None
+    heartbeat_interval_seconds: int
+    granted_at: Instant
+    expires_at: Instant | None
+    version: int
+    metadata: dict[str, Any]
+
+
+class GrantObject(BaseModel):
+    """That an agent may read an intent, its tasks, its log and their working memory."""
+
+    id: str
+    principal_id: str
+    principal_type: Literal["agent"] = "agent"
+    permission: Literal["read", "write", "admin"]
+    granted_by: str
+    granted_at: Instant
+    expires_at: Instant | None
+    reason: str | None
+
+
+class AccessList(BaseModel):
+    """The grants on an intent."""
+
+    intent_id: str
+    default_policy: Literal["closed"] = "closed"
+    entries: list[GrantObject]
+
+
+class RevokedGrant(BaseModel):
+    """That a grant is taken back."""
+
+    status: Literal["deleted"] = "deleted"
+    entry_id: str
+
+
+# Of what was not said: as the package's clients take it to be.
+DETAILS_OF_INTENT: Mapping[str, Any] = {
+    "title": "", "description": "", "state": {}, "constraints": {}, "parent_intent_id": None,
+    "depends_on": [], "governance_policy": None,
+}  # fmt: skip
+DETAILS_OF_TASK: Mapping[str, Any] = {
+    "name": "", "plan_id": None, "description": None, "priority": "normal", "input": {},
+    "output": None, "artifacts": [], "capabilities_required": [], "depends_on": [], "blocks": [],
+    "requires_tools": [], "retry_policy": None, "timeout_seconds": None, "permissions": "inherit",
+    "metadata": {}, "error": None, "blocked_reason": None, "max_attempts": 3,
+}  # fmt: skip
+DETAILS_OF_COORDINATOR: Mapping[str, Any] = {
+    "role": "coordinator", "supervisor_id": None, "coordinator_type": "llm", "scope": "intent",
+    "guardrails": None, "heartbeat_interval_seconds": 60, "metadata": {},
+}  # fmt: skip
+
+
+def intent(of: Intent) -> JsonObject:
+    at = rendered(of.created_at)
+    return {
+        "id": of.id,
+        **_said(of.details, DETAILS_OF_INTENT),
+        "status": "active",
+        "version": 1,
+        "created_by": of.created_by,
+        "confidence": 0,
+        "created_at": at,
+        "updated_at": at,
+    }
+
+
+def task(of: Task) -> JsonObject:
+    said = _said(of.details, DETAILS_OF_TASK)
+    return {
+        "id": of.id,
+        "intent_id": of.intent,
+        **said,
+        "requires_tools": [{"scopes": [], "required": True, **it} for it in said["requires_tools"]],
+        "version": of.version,
+        "status": of.status.value,
+        "state": of.status.value,
+        "assigned_agent": of.agent,
+        "parent_task_id": of.parent,
+        "memory_policy": None if of.policy is None else _policy(of.policy),
+        "attempt": of.attempt,
+        "created_at": rendered(of.created_at),
+        "started_at": _rendered_if_any(of.started_at),
+        "completed_at": _rendered_if_any(of.completed_at),
+    }
+
+
+def coordinator(of: Coordinator, now: datetime) -> JsonObject:
+    return {
+        "id": of.id,
+        "intent_id": of.intent,
+        "agent_id": of.agent,
+        **_said(of.details, DETAILS_OF_COORDINATOR),
+        "status": "active" if of.is_active(now) else "completed",
+        "granted_at": rendered(of.granted_at),
+        "expires_at": _rendered_if_any(of.expires_at),
+        "version": of.version,
+    }
+
+
+def grant(of: Grant) -> JsonObject:
+    return {
+        "id": of.id,
+        "principal_id": of.agent,
+        "principal_type": "agent",
+        "permission": of.permission.value,
+        "granted_by": of.granted_by,
+        "granted_at": rendered(of.granted_at),
+        "expires_at": _rendered_if_any(of.expires_at),
+        "reason": of.reason,
+    }
+
+
+def access_list(of: IntentId, grants: Sequence[Grant]) -> JsonObject:
+    return {
+        "intent_id": of,
+        "default_policy": "closed",
+        "entries": [grant(each) for each in grants],
+    }
+
+
+def _said(details: str, otherwise: Mapping[str, Any]) -> JsonObject:
+    """What was said; of a damaged member, what holds of one that was not."""
+    said = stored_object(details) or {}
+    kinds = {name: type(value) for name, value in otherwise.items() if value is not None}
+    return {
+        name: said[name]
+        if name in said and isinstance(said[name], kinds.get(name, object))
+        else value
+        for name, value in otherwise.items()
+    }
+
+
+def _policy(of: MemoryPolicy) -> JsonObject:
+    return {
+        "archive_on_completion": of.archives,
+        "inherit_from_parent": of.inherits,
+        "max_entries": of.max_entries,
+        "max_total_size_kb": of.max_size,
+    }
+
+
+def _rendered_if_any(at: datetime | None) -> str | None:
+    return None if at is None else rendered(at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +319,7 @@ class IntentHandlers:
         limit, offset = queries.page(request)
         asking = partial(queries.asking, request)
         found = await self.tasks.page(asking, _intent_id(request), limit, offset, _status(request))
-        return await listed(found, intent_wire.task)
+        return await listed(found, task)
 
     async def log_event(self, request: Request) -> Response:
         given = await BODIES.read(request, b.EventBody)
@@ -124,19 +357,19 @@ class IntentHandlers:
         eyes, now = queries.eyes(request, caller), self.clock()
         found = await self.participants.coordinators(caller, eyes, _intent_id(request))
         annotate({"memory.result_count": len(found)})
-        return answered([intent_wire.coordinator(each, now) for each in found])
+        return answered([coordinator(each, now) for each in found])
 
     async def get_access_list(self, request: Request) -> Response:
         caller, intent = current_caller(request), _intent_id(request)
         found = await self.participants.grants(caller, queries.eyes(request, caller), intent)
         annotate({"memory.result_count": len(found)})
-        return answered(intent_wire.access_list(intent, found))
+        return answered(access_list(intent, found))
 
     async def create_grant(self, request: Request) -> Response:
         given = await BODIES.read(request, b.GrantBody)
         caller, eyes = await asked(request)
         made = await self.participants.grant(caller, eyes, _intent_id(request), drafts.grant(given))
-        return answered(intent_wire.grant(made.value), 201, redacted=made.redacted)
+        return answered(grant(made.value), 201, redacted=made.redacted)
 
     async def revoke_grant(self, request: Request) -> Response:
         caller, eyes = await asked(request)
@@ -145,16 +378,16 @@ class IntentHandlers:
         return answered({"status": "deleted", "entry_id": grant})
 
     def _coordinator(self, of: Coordinator, status: int = 200, *, redacted: int = 0) -> Response:
-        shown = intent_wire.coordinator(of, self.clock())
+        shown = coordinator(of, self.clock())
         return answered(shown, status, redacted=redacted)
 
 
 def _intent(of: Intent, status: int = 200, *, redacted: int = 0) -> Response:
-    return answered(intent_wire.intent(of), status, redacted=redacted)
+    return answered(intent(of), status, redacted=redacted)
 
 
 def _task(of: Task, status: int = 200, *, redacted: int = 0) -> Response:
-    shown = intent_wire.task(of)
+    shown = task(of)
     return answered(shown, status, redacted=redacted, headers=tag(of.version))
 
 
@@ -199,37 +432,37 @@ def operations(api: IntentHandlers) -> tuple[Operation, ...]:
             method="POST", path=INTENTS, name="openintent_create_intent", status=201,
             role=Role.WRITER, takes_key=True,
             summary="Make an intent, which needs a key that may.",
-            handler=api.create_intent, body=b.IntentBody, answer=m.IntentObject, headers=WRITTEN,
+            handler=api.create_intent, body=b.IntentBody, answer=IntentObject, headers=WRITTEN,
             refusals=(409,),
         ),
         Operation(
             method="GET", path=INTENT, name="openintent_get_intent", role=Role.READER,
             summary="One intent, for who takes part in it.",
-            handler=api.get_intent, answer=m.IntentObject, refusals=(404,),
+            handler=api.get_intent, answer=IntentObject, refusals=(404,),
         ),
         Operation(
             method="POST", path=TASKS, name="openintent_create_task", status=201,
             role=Role.WRITER, takes_key=True,
             summary="Make a task of an intent, and assign it.",
-            handler=api.create_task, body=b.TaskBody, answer=m.TaskObject,
+            handler=api.create_task, body=b.TaskBody, answer=TaskObject,
             headers={**WRITTEN, **TAG}, refusals=(404, 409),
         ),
         Operation(
             method="GET", path=TASK, name="openintent_get_task", role=Role.READER,
             summary="One task.",
-            handler=api.get_task, answer=m.TaskObject, headers=TAG, refusals=(404,),
+            handler=api.get_task, answer=TaskObject, headers=TAG, refusals=(404,),
         ),
         Operation(
             method="PATCH", path=TASK, name="openintent_update_task", role=Role.WRITER,
             summary="Assign a task, or report on it; its end archives its working memory.",
-            handler=api.update_task, body=b.TaskChangeBody, answer=m.TaskObject,
+            handler=api.update_task, body=b.TaskChangeBody, answer=TaskObject,
             sends=(OF_TASK,), takes_key=True, headers={**WRITTEN, **TAG},
             refusals=(404, 409, 428),
         ),
         Operation(
             method="GET", path=f"{INTENT}/tasks", name="openintent_list_tasks", role=Role.READER,
             summary="The tasks of an intent, the first first.",
-            handler=api.list_tasks, answer=m.TaskObject, is_list=True, refusals=(404,),
+            handler=api.list_tasks, answer=TaskObject, is_list=True, refusals=(404,),
             query=(Parameter(name="status", help="Of this status alone.",
                              choices=tuple(TaskStatus)), *PAGE),
         ),
@@ -251,43 +484,43 @@ def operations(api: IntentHandlers) -> tuple[Operation, ...]:
             method="POST", path=COORDINATORS, name="openintent_create_coordinator", status=201,
             role=Role.WRITER, takes_key=True,
             summary="Let an agent coordinate an intent, within guardrails.",
-            handler=api.create_coordinator, body=b.CoordinatorBody, answer=m.CoordinatorObject,
+            handler=api.create_coordinator, body=b.CoordinatorBody, answer=CoordinatorObject,
             headers=WRITTEN, refusals=(404,),
         ),
         Operation(
             method="GET", path=COORDINATOR, name="openintent_get_coordinator", role=Role.READER,
             summary="One coordinator.",
-            handler=api.get_coordinator, answer=m.CoordinatorObject, refusals=(404,),
+            handler=api.get_coordinator, answer=CoordinatorObject, refusals=(404,),
         ),
         Operation(
             method="DELETE", path=COORDINATOR, name="openintent_delete_coordinator",
             role=Role.WRITER, takes_key=True,
             summary="Let an agent coordinate an intent no more.",
-            handler=api.end_coordinator, answer=m.CoordinatorObject, refusals=(404,),
+            handler=api.end_coordinator, answer=CoordinatorObject, refusals=(404,),
         ),
         Operation(
             method="GET", path=f"{INTENT}/coordinators", name="openintent_list_coordinators",
             role=Role.READER,
             summary="The coordinators of an intent, ended ones too.",
-            handler=api.list_coordinators, answer=m.CoordinatorObject, is_list=True,
+            handler=api.list_coordinators, answer=CoordinatorObject, is_list=True,
             refusals=(404,),
         ),
         Operation(
             method="GET", path=ACL, name="openintent_get_access_list", role=Role.READER,
             summary="Who may read an intent beside those who work on it.",
-            handler=api.get_access_list, answer=m.AccessList, refusals=(404,),
+            handler=api.get_access_list, answer=AccessList, refusals=(404,),
         ),
         Operation(
             method="POST", path=f"{ACL}/entries", name="openintent_create_grant", status=201,
             role=Role.WRITER, takes_key=True,
             summary="Let an agent read an intent, its tasks, its log and their working memory.",
-            handler=api.create_grant, body=b.GrantBody, answer=m.GrantObject, headers=WRITTEN,
+            handler=api.create_grant, body=b.GrantBody, answer=GrantObject, headers=WRITTEN,
             refusals=(404,),
         ),
         Operation(
             method="DELETE", path=f"{ACL}/entries/{{grant_id}}", name="openintent_delete_grant",
             role=Role.WRITER, takes_key=True,
             summary="Take a grant back.",
-            handler=api.revoke_grant, answer=m.RevokedGrant, refusals=(404,),
+            handler=api.revoke_grant, answer=RevokedGrant, refusals=(404,),
         ),
     )  # fmt: skip

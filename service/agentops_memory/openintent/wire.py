@@ -18,7 +18,7 @@ from ..recall.text.json_words import stored_object
 from ..telemetry import annotate
 from .bodies import AccessName, AllowedAgent, PriorityName, TierName
 from .rules.binding import BadField, OverCapacity
-from .rules.listing import Listing
+from .rules.entries import Listing
 from .rules.namespaces import OutdatedNamespace
 from .rules.rules import NO_ENTRY, AtItem, Outdated, Taken
 from .rules.search import AgentFound

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 from functools import wraps
 from itertools import compress, islice
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import WITHOUT_WORDS, NotFound
+from ..memory.lifecycles import with_links
 from ..memory.model.access import Caller, Role, TenantId
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.memory import Memory, MemoryId, Text
@@ -27,16 +29,62 @@ from ..memory.model.search import (
     Wanted,
 )
 from ..memory.model.space import GLOBAL_SCOPE, Project, StoreId, Totals
-from ..memory.sql.memories import MemoryTable
+from ..memory.sql.memories import AT_ONCE, MemoryTable
 from ..memory.sql.sessions import SessionTable
 from ..memory.writes import live
 from ..openintent.sql.namespaces import NamespaceTable
 from ..stores.rules.rules import known_store
 from .explanation import Answer, explanation
-from .lists import fused, linked, never_falling, whole
 from .text.features import ALL, Feature, Features
 from .text.normalization import cut
 from .text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
+
+K = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): how little the first lead
+
+
+def never_falling(hits: Iterable[Hit]) -> Iterator[Hit]:
+    """The hits with ranks that never improve: a later tier is never ranked better."""
+    floor = float("-inf")
+    for hit in hits:
+        floor = max(floor, hit.rank)
+        yield replace(hit, rank=floor)
+
+
+def fused(lists: Iterable[Sequence[Hit]], limit: int) -> list[Hit]:
+    """Reciprocal rank fusion: a hit counts 1 / (60 + its place) in each list; ties by id."""
+    hits: dict[int, Hit] = {}
+    scores: dict[int, Fraction] = {}
+    for found in lists:
+        for place, hit in enumerate(found, start=1):
+            id_ = hit.memory.id
+            hits.setdefault(id_, replace(hit, place=place))
+            scores[id_] = scores.get(id_, Fraction()) + Fraction(1, K + place)
+    best = sorted(hits, key=lambda id_: (-scores[id_], id_))
+    return [hits[id_] for id_ in best[:limit]]
+
+
+def whole(tx: Transaction, found: Found) -> Found:
+    """The same, each hit with all of its memory; without one that is damaged."""
+    ids = [hit.memory.id for hit in found.hits if not isinstance(hit.memory, Memory)]
+    loaded: dict[MemoryId, Memory] = {}
+    for start in range(0, len(ids), AT_ONCE):  # so few that no answer is too short for their texts
+        some = tx[MemoryTable].loaded(ids[start : start + AT_ONCE])
+        loaded.update({memory.id: memory for memory in some})
+    hits = [replace(hit, memory=loaded.get(hit.memory.id, hit.memory)) for hit in found.hits]
+    return replace(found, hits=tuple(it for it in hits if isinstance(it.memory, Memory)))
+
+
+def linked(tx: Transaction, found: Found) -> Found:
+    """The same, each hit with all of its memory and its links."""
+    found = whole(tx, found)
+    memories = with_links(tx, [whole_memory(hit) for hit in found.hits])
+    hits = zip(found.hits, memories, strict=True)
+    return replace(found, hits=tuple(replace(hit, memory=memory) for hit, memory in hits))
+
+
+def whole_memory(hit: Hit) -> Memory:
+    assert isinstance(hit.memory, Memory)
+    return hit.memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...memory.lifecycle.projects import Projects
-from ...memory.lifecycle.receipts import Erasures
+from ...memory.lifecycle.projects import Erasures, Projects
 from ...memory.model.access import Caller, tenant_id
 from ...memory.model.erasure import Receipt
 from ...memory.model.space import Extent, Listed, Project, project_name

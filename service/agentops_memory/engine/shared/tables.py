@@ -13,7 +13,7 @@ from ...memory.model.retention import USUAL, Retentions
 from ...memory.sql.liveness import Moment
 from ...memory.sql.table import Connection, Dialect, Index, Table
 from ...recall.text.ids import Uids, uid_of
-from ..sealing import Sealer
+from ..engine import Sealer
 
 T = TypeVar("T")
 

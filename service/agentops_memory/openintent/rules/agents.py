@@ -17,7 +17,7 @@ from ...memory.sql.memories import MemoryTable
 from ..sql.agents import AgentDirectory
 from ..sql.entries import AgentTable
 from ..sql.events import AgentEventTable
-from .listing import Left, go_on
+from .entries import Left, go_on
 from .rules import add_receipt
 
 BATCH = 200  # rows erased in one transaction; saves wait for it

@@ -18,7 +18,7 @@ from ...recall.text.json_words import stored_object
 from ..sql.events import AgentEventTable
 from ..sql.namespaces import NamespaceTable
 from . import archive, intents
-from .listing import Asking, Listing, listed, portion
+from .entries import Asking, Listing, listed, portion
 from .values import require_plain, screened
 
 NAMES = frozenset({"namespace", "key", "tags"})

@@ -14,7 +14,7 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.search import Filter, Found
 from ...memory.redactor import Redactor, RulesOf, default_rules
 from ...recall import recall
-from ...recall.lists import K
+from ...recall.recall import K
 from ...recall.text.features import Features
 from ...recall.text.query import Query, understood
 from ..sql.entries import AgentTable

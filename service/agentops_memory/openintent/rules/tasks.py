@@ -23,8 +23,8 @@ from ..sql.intents import IntentTable
 from ..sql.tasks import TaskTable
 from . import archive, intents
 from .binding import BadField, TaskFinished, seen_task
+from .entries import Asking, Listing, listed, portion
 from .intents import AlreadyThere, new_id, redactor_for, standing
-from .listing import Asking, Listing, listed, portion
 from .values import compact, screened
 
 NO_TASK = "No such task."

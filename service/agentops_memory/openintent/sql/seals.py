@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ...engine.sealing import Sealer
+from ...engine.engine import Sealer
 from ...errors import Unavailable
 from ...memory.model.access import TenantId
 from ...memory.model.agent_memory import SEALED, AgentEntry, Place, Sealed

@@ -5,19 +5,243 @@ that has its name at the end. So what was interrupted is gone on with: a tenant 
 the same rows is left alone, and one with others is refused before anything is copied.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
+from graphlib import TopologicalSorter
+from typing import Any
 
+import psycopg
+from psycopg import IsolationLevel, errors
+
+from ...engine.shared.stems import Stems
 from ...memory.model.access import TenantId
 from ...memory.model.keys import By, KeyRegistry, KeyRing
+from ...memory.sql.rows import micros
+from ...postgresql.base.connecting import control
+from ...postgresql.base.connection import PostgresConnection
+from ...postgresql.engine.claims import number_of
+from ...postgresql.engine.leader import SERVES
+from ...postgresql.keys import PostgresKeys
+from ...postgresql.schema.migrate import (
+    brought_up_to_date,
+    is_made,
+    newest,
+    prepare,
+    schema_of,
+    tenants,
+)
+from ...postgresql.words.index import Index
+from ...postgresql.words.upkeep import Upkeep
 from ...recall.text.features import Features
 from ..files.atomic import make_folder
+from ..files.audit import written_at
 from ..files.service_lock import service_lock
-from . import CopyRefused, Table, Tally
-from .database import Database, DatabaseRows
+from . import CopyRefused, Row, Table, Tally
 from .files import FileRows, Files
+
+PATIENCE = timedelta(seconds=5)  # with what was killed, whose end the server has yet to see
+WORDS = ["areas", "postings"]  # made from the texts
+FIRST = datetime.fromtimestamp(0, UTC)  # of what is no line of ours and comes before all others
+
+# Rows and words take their time, in which nothing may be asked of the database.
+_SETTINGS = (
+    "statement_timeout = 0",
+    "idle_in_transaction_session_timeout = 0",
+    "lock_timeout = '5s'",  # with whoever writes there
+)
+_CATALOG = """
+SELECT c.relname, array_agg(CAST(a.attname AS TEXT) ORDER BY a.attnum),
+       array_agg(format_type(a.atttypid, NULL) ORDER BY a.attnum),
+       ARRAY(SELECT CAST(r.relname AS TEXT)
+               FROM pg_constraint f
+               JOIN pg_class r ON r.oid = f.confrelid
+              WHERE f.conrelid = c.oid)
+  FROM pg_class c
+  JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'
+       AND c.relname <> ALL (%s)
+ GROUP BY c.oid, c.relname
+ ORDER BY c.relname"""
+_IDENTITIES = """
+SELECT c.relname, a.attname, its.sequence, pg_sequence_last_value(its.sequence::regclass)
+  FROM pg_class c
+  JOIN pg_attribute a ON a.attrelid = c.oid AND a.attidentity <> '',
+       pg_get_serial_sequence(quote_ident(c.relname), a.attname) AS its (sequence)
+ WHERE c.relnamespace = current_schema()::regnamespace"""
+
+
+class DatabaseRows:
+    """Rows on a connection on which a transaction has begun, in the schema of a tenant."""
+
+    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
+        self._connection = connection
+        for setting in (*_SETTINGS, f'search_path TO "{schema}"'):
+            self._execute(f"SET LOCAL {setting}")
+        found = {name: its for name, *its in self._execute(_CATALOG, WORDS).fetchall()}
+        order = TopologicalSorter({name: its[-1] for name, its in found.items()}).static_order()
+        self.tables = [
+            Table(name=it, columns=tuple(found[it][0]), types=tuple(found[it][1])) for it in order
+        ]
+        names = (*(table.name for table in self.tables), *WORDS)
+        self.names = ", ".join(f'"{schema}".{it}' for it in names)
+
+    def read(self, table: Table) -> Iterator[Row]:
+        statement = f"COPY ({table.select}) TO STDOUT (FORMAT BINARY)"
+        with self._connection.cursor().copy(statement.encode()) as copy:
+            copy.set_types([*table.types, "text"])
+            yield from copy.rows()
+
+    def last_ids(self) -> Mapping[str, int]:
+        """The last id that each table has given out, which may be gone."""
+        identities = self._execute(_IDENTITIES).fetchall()
+        return {table: last for table, _, _, last in identities if last is not None}
+
+    def is_empty(self) -> bool:
+        held = " OR ".join(f"EXISTS (SELECT FROM {it.name})" for it in self.tables)
+        return self._execute(f"SELECT {held}").fetchone() == (False,)
+
+    def put(self, table: Table, rows: Iterable[Row]) -> None:
+        # Its triggers would count what is counted already.
+        self._execute(f"ALTER TABLE {table.name} DISABLE TRIGGER USER")
+        statement = f"COPY {table.name} ({table.names}) FROM STDIN (FORMAT BINARY)"
+        with self._connection.cursor().copy(statement.encode()) as copy:
+            copy.set_types(table.types)
+            for row in rows:
+                copy.write_row(row)
+        self._execute(f"ALTER TABLE {table.name} ENABLE TRIGGER USER")
+
+    def finish(self, last_ids: Mapping[str, int], features: Features) -> None:
+        """Go on with ids after the last ones, and make the words of the memories."""
+        for table, column, sequence, _ in self._execute(_IDENTITIES).fetchall():
+            self._go_on(sequence, column, table, last_ids.get(table, 0))
+        self._go_on("area_numbers", "area", "spaces", 0)
+        self._execute(f"ANALYZE {self.names}")
+        with closing(Stems()) as stems:
+            connection = PostgresConnection(self._connection)
+            upkeep = Upkeep(connection, Index(connection, features, stems))
+            for area in upkeep.areas():
+                upkeep.fill(area)
+
+    def _go_on(self, sequence: str, column: str, table: str, last: int) -> None:
+        """Let a sequence go on after the greatest number of a column, or after a later one."""
+        self._execute(
+            f"""SELECT setval(%s, greatest(last, 1), last > 0)
+                  FROM (SELECT greatest(max({column}), %s) AS last FROM {table}) AS its""",
+            sequence,
+            last,
+        )
+
+    def _execute(self, statement: str, *parameters: object) -> psycopg.Cursor[Any]:
+        return self._connection.execute(statement.encode(), parameters or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    connection: psycopg.Connection[Any]
+    keys: PostgresKeys
+    features: Features
+    where = "in the database"
+
+    @classmethod
+    @contextmanager
+    def opened(cls, url: str, features: Features, *, is_source: bool) -> Iterator["Database"]:
+        """A database that no service runs on until the end.
+
+        What is read of a source is one state of it, to which nobody adds. CopyRefused while a
+        service runs on it; StartRefused or Unavailable where it cannot be used. No sentence has a
+        part of the URL.
+        """
+        with control(url) as connection, _refusing():
+            connection.prepare_threshold = None  # between us and the server a pool may stand
+            try:
+                _lock(connection, [SERVES])
+            except errors.LockNotAvailable:
+                raise CopyRefused(
+                    "A service runs on the database, or another copy: end it first."
+                ) from None
+            database = cls(connection, PostgresKeys(url), features)
+            if not is_source:
+                prepare(connection)
+                yield database
+                return
+            # What commands write has its end before, or comes after.
+            _lock(connection, [number_of(schema_of(it)) for it in database.tenants()])
+            connection.isolation_level = IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            with connection.transaction():
+                yield database
+
+    def tenants(self) -> Sequence[TenantId]:
+        return tenants(self.connection) if is_made(self.connection) else []
+
+    def holds(self, tenant: TenantId) -> bool:
+        with self.rows(tenant) as rows:
+            return not rows.is_empty()
+
+    @contextmanager
+    def rows(self, tenant: TenantId) -> Iterator[DatabaseRows]:
+        """The rows of a tenant; CopyRefused if its schema has another version."""
+        with self.connection.transaction():
+            ((version,),) = self.connection.execute(
+                "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
+            ).fetchall()
+            if version != newest():
+                raise CopyRefused(
+                    f"The schema of the tenant {tenant} has version {version}, and {newest()} is "
+                    "copied: start this version of the service on the database, which upgrades it."
+                )
+            yield DatabaseRows(self.connection, schema_of(tenant))
+
+    @contextmanager
+    def filled(self, tenant: TenantId) -> Iterator[DatabaseRows]:
+        """A tenant's schema, made if it is missing, where rows are kept unless anything raises.
+
+        Until then nobody sees it, or it is as empty as it was.
+        """
+        with self.connection.transaction():
+            rows = DatabaseRows(self.connection, brought_up_to_date(self.connection, tenant))
+            # Nobody else stores a row until the transaction ends.
+            self.connection.execute(f"LOCK TABLE {rows.names} IN EXCLUSIVE MODE".encode())
+            if not rows.is_empty():
+                raise CopyRefused(f"Something was stored for the tenant {tenant} meanwhile.")
+            yield rows
+        with suppress(psycopg.Error):  # else autovacuum does it later; the rows are kept
+            self.connection.execute(f"VACUUM (ANALYZE) {rows.names}".encode())
+
+    def audit_lines(self) -> Iterator[str]:
+        lines = self.connection.cursor().stream("SELECT line FROM agentops.audit ORDER BY number")
+        return (line for (line,) in lines)
+
+    def put_audit(self, lines: Iterable[str]) -> None:
+        with self.connection.cursor().copy("COPY agentops.audit (at, line) FROM STDIN") as copy:
+            at = FIRST
+            for line in lines:
+                at = written_at(line.encode()) or at
+                copy.write_row((micros(at), line))
+
+
+def _lock(connection: psycopg.Connection[Any], locks: Sequence[int]) -> None:
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {PATIENCE // timedelta(milliseconds=1)}")
+        connection.execute("SELECT pg_advisory_lock(it) FROM unnest(%s::bigint[]) it", (locks,))
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.OperationalError, errors.InsufficientPrivilege):
+        raise  # of the database, which is refused as for everybody else
+    except psycopg.Error as error:
+        # Without its cause, which quotes the row.
+        raise CopyRefused(
+            f"The database refuses a row (SQLSTATE {error.sqlstate or 'none'}); nothing of the "
+            "tenant was stored. `agentops-memory doctor` tells which values are damaged."
+        ) from None
+
 
 KEYS_COPIED = "keys.copied"
 

@@ -12,9 +12,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ...engine.callbacks import Progress, noop
-from ...engine.engine import is_within_one_project, project_of
+from ...engine.engine import Sealer, is_within_one_project, project_of
 from ...engine.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
-from ...engine.sealing import Sealer
 from ...engine.shared.known_values import KnownValues, Value
 from ...engine.shared.outcomes import Failed, Outcome, answer_of
 from ...errors import Busy, DamagedRow

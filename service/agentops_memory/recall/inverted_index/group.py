@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from itertools import chain
 from typing import Any
 
@@ -15,9 +17,20 @@ from ...memory.model.kinds import IndexGroup, group_of
 from ...memory.model.memory import MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA
 from ..text.query import Piece, Term
-from . import vectors
 from .area import Area, Draft, Row, place_and_code
 from .vocabulary import Vocabulary
+
+LARGE = 500  # memories of an area, from which on it pays
+
+
+@cache
+def numpy_or_none() -> Any | None:
+    """The module, or None; imported when it is first asked for."""
+    try:
+        return import_module("numpy")
+    except ImportError:
+        return None
+
 
 Stem = int
 """The number of a stem; `UNKNOWN` for one that no memory in memory has."""
@@ -171,7 +184,7 @@ class Weights:
     def any(self, stems: Iterable[Stem], where: Where) -> Any:
         """What the stems add to each memory, by place, added up in their order."""
         area = self.area
-        if len(area.ids) >= vectors.LARGE and (numpy := vectors.numpy()):
+        if len(area.ids) >= LARGE and (numpy := numpy_or_none()):
             return self._any_of_many(numpy, stems, where)
         sums = [0.0] * len(area.ids)
         starts, places, adds, known, added = (

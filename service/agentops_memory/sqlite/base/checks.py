@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ...engine.sealing import Sealer
+from ...engine.engine import Sealer
 from ...memory.model.access import TenantId
 from ...memory.model.findings import Fix
 from ...recall.text.features import ALL, Features

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
 from ...engine.callbacks import Progress, noop
+from ...engine.engine import Sealer
 from ...engine.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
-from ...engine.sealing import Sealer
 from ...engine.shared.known_values import KnownValues, Value
 from ...errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
 from ...memory.model.access import Caller

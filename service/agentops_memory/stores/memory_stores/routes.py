@@ -26,8 +26,7 @@ from ...memory.model.access import Role
 from ...memory.model.search import Found, Hit
 from ...memory.model.space import StoreId
 from ...memory.model.stores import Entry, EntryId, Slice, Store, Version, VersionId
-from ...recall.lists import whole_memory
-from ...recall.recall import Recall
+from ...recall.recall import Recall, whole_memory
 from ...telemetry import Cut, annotate, events
 from ..rules.entries import Entries
 from ..rules.rules import Policy

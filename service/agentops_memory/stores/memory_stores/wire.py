@@ -16,7 +16,7 @@ from ...memory.model import stores
 from ...memory.model.memory import Expected
 from ...memory.model.search import Found, Hit
 from ...memory.model.space import StoreId
-from ...recall.lists import whole_memory
+from ...recall.recall import whole_memory
 from ...recall.text.normalization import clean, cut, sha256_of
 from ..rules import rules
 
