@@ -55,6 +55,26 @@ def test_a_newer_release_migrates_all_tenants_and_what_an_older_one_makes_beside
         until(lambda: versions(postgresql) == {newest() + 1})
 
 
+def test_a_migration_that_meets_a_service_in_a_deadlock_begins_anew(postgresql: str) -> None:
+    make(postgresql, ACME)
+    own = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DATABASE_URL": postgresql}
+    waits = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted"
+    with (
+        psycopg.connect(postgresql) as older,
+        psycopg.connect(postgresql, autocommit=True) as looking,
+    ):
+        older.execute("SET deadlock_timeout = '1min'")  # so that the migration is what ends
+        older.execute("SELECT count(*) FROM t_acme.sessions")
+        with program("serve", variables=own, code=NEWER) as newer:
+            until(lambda: looking.execute(waits).fetchone() == (1,))
+            older.execute("SELECT count(*) FROM t_acme.memories")
+            older.commit()
+
+            newer.line('"serving on http')
+            newer.line("the migration begins anew")
+    assert versions(postgresql) == {newest() + 1}
+
+
 def test_a_release_that_is_too_old_for_one_tenant_does_not_start(
     postgresql: str, tmp_path: Path
 ) -> None:

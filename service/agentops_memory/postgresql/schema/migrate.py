@@ -1,5 +1,6 @@
 """Schemas, made and brought up to date: what tenants share, and that of each tenant."""
 
+import logging
 import re
 from collections.abc import Callable
 from functools import cache
@@ -8,14 +9,18 @@ from importlib import resources
 from typing import Any, cast
 
 import psycopg
+from psycopg import errors
 
 from ...engine.callbacks import noop
 from ...errors import StartRefused
 from ...memory.model.access import TenantId
 
+log = logging.getLogger(__name__)
+
 CONTROL = 1  # the version of the schema `agentops` that is made here
 LONGEST_NAME = 63  # bytes of an identifier
 LOCK = 0x414D_454D  # "AMEM": held by who migrates
+ATTEMPTS = 10  # of a migration that services which write and read meanwhile get in the way of
 
 _NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
 
@@ -55,9 +60,20 @@ def brought_up_to_date(
 
     Raises StartRefused for one that a newer release has migrated further than this one reads.
     """
-    schema = schema_of(tenant)
     if _version(connection, tenant) == newest():
-        return schema
+        return schema_of(tenant)
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _migrated(connection, tenant, upgrading)
+        except errors.DeadlockDetected:  # they lock the tables in another order
+            log.info("the migration begins anew", extra={"tenant": tenant})
+    return _migrated(connection, tenant, upgrading)
+
+
+def _migrated(
+    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], None]
+) -> str:
+    schema = schema_of(tenant)
     with connection.transaction():
         _lock(connection)
         version = _version(connection, tenant)
