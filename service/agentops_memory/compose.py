@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, cast
 
 from starlette.applications import Starlette
 
@@ -65,14 +65,10 @@ from .recall.recall import Recall
 from .settings.settings import Settings
 from .sqlite import TenantsEngine
 from .sqlite.schema.migrate import OnUpgrade
-from .stores.anthropic import routes as anthropic_stores
-from .stores.anthropic.routes import AnthropicStores
-from .stores.memory_stores import routes as memory_stores
-from .stores.memory_stores.routes import MemoryStores
-from .stores.rules.entries import Entries
-from .stores.rules.rules import Policy
-from .stores.rules.stores import Stores
-from .stores.rules.versions import Versions
+from .stores import anthropic, cloud
+from .stores.entry import Entries
+from .stores.store import Policy, Stores
+from .stores.version import Versions
 from .telemetry import Telemetry, traced
 from .telemetry.measures import PASSES
 
@@ -91,16 +87,13 @@ async def noting(entries: AgentEntries) -> AsyncIterator[None]:
     await write()
 
 
-Routes = TypeVar("Routes")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What each protocol is served over."""
 
     agentops: AgentOps
-    memory_stores: MemoryStores
-    anthropic_stores: AnthropicStores
+    memory_stores: Sequence[Operation]
+    anthropic_stores: Sequence[Operation]
     openintent: OpenIntent
     intents: IntentHandlers
     openwop: OpenWopServices
@@ -178,8 +171,8 @@ class Wiring:
                 erasures=Erasures(engine=engine),
                 clock=self.clock,
             ),
-            memory_stores=stores(memory_stores.POLICY, partial(MemoryStores, recall=recall)),
-            anthropic_stores=stores(anthropic_stores.POLICY, AnthropicStores),
+            memory_stores=cloud.operations(*stores(cloud.POLICY), recall),
+            anthropic_stores=anthropic.operations(*stores(anthropic.POLICY)),
             openintent=OpenIntent(
                 entries=entries,
                 namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
@@ -234,18 +227,13 @@ class Wiring:
         )
 
     def _stores(
-        self,
-        engine: Engine,
-        on_erased: Callable[[Caller], None],
-        policy: Policy,
-        make: Callable[..., Routes],
-    ) -> Routes:
-        over: dict[str, Any] = {"engine": engine, "policy": policy, "on_erased": on_erased}
-        return make(
-            stores=Stores(audit=self.audit, rules=self.rules, **over),
-            entries=Entries(rules=self.rules, **over),
-            versions=Versions(audit=self.audit, **over),
-        )
+        self, engine: Engine, on_erased: Callable[[Caller], None], policy: Policy
+    ) -> tuple[Stores, Entries, Versions]:
+        over: dict[str, Any] = {
+            "engine": engine, "policy": policy, "audit": self.audit, "rules": self.rules,
+            "on_erased": on_erased,
+        }  # fmt: skip
+        return Stores(**over), Entries(**over), Versions(**over)
 
     def local(self, agentops: AgentOps) -> Callable[..., LocalService]:
         """The services behind the REST API, for a caller in this process."""
@@ -259,9 +247,9 @@ OWN, OF_OTHERS = timedelta(milliseconds=50), timedelta(milliseconds=25)
 
 # What is spoken, in the order in which a path is looked for: the last has the paths of no other.
 PROTOCOLS: tuple[Protocol, ...] = (
-    memory_stores.PROTOCOL,
+    cloud.PROTOCOL,
     openintent.PROTOCOL,
-    anthropic_stores.PROTOCOL,
+    anthropic.PROTOCOL,
     openwop.PROTOCOL,
     mcp.PROTOCOL,
     agentops.PROTOCOL,
@@ -449,9 +437,9 @@ class _Wiring(Wiring):
             keep_archives=settings.keep_archives,
         )
         operations = (
-            memory_stores.operations(services.memory_stores),
+            services.memory_stores,
             openintent.operations(services.openintent, services.intents),
-            anthropic_stores.operations(services.anthropic_stores),
+            services.anthropic_stores,
             of_openwop(services.openwop, discovery),
             mcp.operations(agents),
             agentops.operations(handlers, settings.delete_answer),

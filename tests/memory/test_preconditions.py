@@ -8,26 +8,34 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import ANY_STATE, Expected, Memory, MemoryId
-from agentops_memory.memory.model.stores import EntryChange, EntryDraft, EntryId
 from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall.text.normalization import sha256_of
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.stores.rules.entries import Entries, Stale, require_state
+from agentops_memory.stores.entry import Stale, require_state
+from agentops_memory.stores.store import EntryId
 
-from ..stores.test_stores_domain import POLICY, new_store
+from ..stores.test_stores_domain import Given, entries_of, new_store
 from ..support import engine as engines
 
 FIRST = Expected(revision=1, sha256=sha256_of("one"))
 
 
+class First(Given):
+    """Parts of an entry that must be as it was made."""
+
+    @property
+    def expected(self) -> Expected:
+        return FIRST
+
+
 def test_a_refusal_carries_the_entry_as_it_is_now(tmp_path: Path) -> None:
     async def race(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
-        draft = EntryDraft(path="a", content="one", metadata={"by": "ada"})
+        store, entries = await new_store(engine), entries_of(engine)
+        draft = Given(path="a", content="one", metadata={"by": "ada"})
         entry = (await entries.create(OPERATOR, store, draft)).value.id
-        await entries.amend(OPERATOR, store, entry, EntryChange(content="two"), FIRST)
+        await entries.amend(OPERATOR, store, entry, First(content="two"))
         refused = (
-            entries.amend(OPERATOR, store, entry, EntryChange(content="three"), FIRST),
+            entries.amend(OPERATOR, store, entry, First(content="three")),
             entries.delete(OPERATOR, store, entry, FIRST),
         )
         for write in refused:

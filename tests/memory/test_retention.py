@@ -34,7 +34,7 @@ from agentops_memory.memory.model.space import StoreId
 from agentops_memory.memory.sql import past_retention
 from agentops_memory.settings.settings import VARIABLES
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.stores.rules.stores import delete_store
+from agentops_memory.stores.store import delete_store
 from agentops_memory.telemetry import Telemetry
 
 from ..support.callers import calling, made_key

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.stores.anthropic.routes import POLICY as ANTHROPIC
-from agentops_memory.stores.memory_stores.routes import POLICY as SEED
-from agentops_memory.stores.rules.rules import Policy
+from agentops_memory.stores.anthropic import POLICY as ANTHROPIC
+from agentops_memory.stores.cloud import POLICY as SEED
+from agentops_memory.stores.store import Policy
 
 from ..stores.test_stores_erasing import scrubbed
 from ..support.anthropic_sdk import STORES

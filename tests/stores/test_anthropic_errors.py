@@ -11,8 +11,8 @@ import pytest
 from agentops_memory.errors import Busy, Full, Refusal, TimedOut, TooMany, Unavailable
 from agentops_memory.http import requests as http
 from agentops_memory.http.refusals import STATUS
-from agentops_memory.stores.anthropic.routes import REFUSALS, refused
-from agentops_memory.stores.rules.stores import Stores
+from agentops_memory.stores.anthropic import REFUSALS, refused
+from agentops_memory.stores.store import Stores
 
 from ..support.anthropic_sdk import ANY, NOWHERE, STORES, client, memory, refusal, sdk, store
 from ..support.callers import calling, made_key

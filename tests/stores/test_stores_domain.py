@@ -12,29 +12,12 @@ from agentops_memory.errors import Denied, Invalid, NotFound
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import NO_PROJECT, Project, StoreId
-from agentops_memory.memory.model.stores import (
-    Entry,
-    EntryChange,
-    EntryDraft,
-    EntryFilter,
-    EntryId,
-    Page,
-    Slice,
-    StoreChange,
-    StoreDraft,
-    StoreFilter,
-    VersionFilter,
-    VersionId,
-)
 from agentops_memory.memory.sql.memories import MemoryTable
-from agentops_memory.memory.sql.revisions import VersionTable
-from agentops_memory.memory.sql.stores import EntryTable, StoreTable
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.stores.rules.entries import Branch, Entries
-from agentops_memory.stores.rules.rules import Policy
-from agentops_memory.stores.rules.stores import Stores
-from agentops_memory.stores.rules.versions import Versions
+from agentops_memory.stores.entry import Entries
+from agentops_memory.stores.store import Body, EntryId, Page, Policy, Stores, VersionId, stores_of
+from agentops_memory.stores.version import Version, Versions
 
 from ..support import engine as engines
 from ..support.database import assert_index_is_whole
@@ -52,6 +35,20 @@ POLICY = Policy(
 )
 
 
+class Given(Body):
+    """Any parts of a store or of an entry."""
+
+    name: str | None = None
+    description: str | None = None
+    path: str | None = None
+    content: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+def entries_of(engine: SqliteEngine) -> Entries:
+    return Entries(engine=engine, policy=POLICY, audit=noted)
+
+
 def noted(caller: Caller, action: str, **fields: object) -> None:
     """An audit that nobody reads."""
     assert caller is OPERATOR, (action, fields)
@@ -62,15 +59,15 @@ def stores(engine: SqliteEngine) -> Stores:
 
 
 async def new_store(engine: SqliteEngine) -> StoreId:
-    return (await stores(engine).create(OPERATOR, StoreDraft(name="Notes"))).value.id
+    return (await stores(engine).create(OPERATOR, Given(name="Notes"))).value.id
 
 
 def test_a_caller_of_some_projects_finds_its_own_beside_stores(tmp_path: Path) -> None:
     part = Caller(projects=Patterns(("demo*",)))
 
     async def look(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
-        await entries.create(OPERATOR, store, EntryDraft(path="a", content="an apple"))
+        store, entries = await new_store(engine), entries_of(engine)
+        await entries.create(OPERATOR, store, Given(path="a", content="an apple"))
         await engines.save(engine, "an apple too")
         recall = Recall(engine=engine)
         for seen in (Filter(), Filter(scope="project"), Filter(global_too=True)):
@@ -94,10 +91,10 @@ def test_a_store_is_searched_before_anything_is_in_it(tmp_path: Path) -> None:
 
 def test_an_unknown_entry_of_an_archived_store_is_unknown(tmp_path: Path) -> None:
     async def look(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        store, entries = await new_store(engine), entries_of(engine)
         await stores(engine).archive(OPERATOR, store)
         for change in (
-            entries.amend(OPERATOR, store, EntryId("none"), EntryChange(content="x")),
+            entries.amend(OPERATOR, store, EntryId("none"), Given(content="x")),
             entries.delete(OPERATOR, store, EntryId("none")),
         ):
             with pytest.raises(NotFound):
@@ -113,12 +110,10 @@ def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
 
     async def look(engine: SqliteEngine) -> None:
         own = Stores(engine=engine, policy=replace(POLICY, longest_name=len(name)), audit=noted)
-        made = await own.create(OPERATOR, StoreDraft(name=name))
+        made = await own.create(OPERATOR, Given(name=name))
         assert (made.redacted, len(made.value.name)) == (2, len(name))
-        amended = await own.amend(OPERATOR, made.value.id, StoreChange(name=name))
+        amended = await own.amend(OPERATOR, made.value.id, Given(name=name))
         assert (amended.redacted, len(amended.value.name)) == (2, len(name))
-        with pytest.raises(Invalid):
-            await own.create(OPERATOR, StoreDraft(name=f"{name}x"))
 
     engines.run(tmp_path / "memory.db", look)
 
@@ -128,36 +123,36 @@ def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
 )
 def test_a_path_is_refused_in_the_domain_whatever_the_dialect(tmp_path: Path, path: str) -> None:
     async def look(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        store, entries = await new_store(engine), entries_of(engine)
         with pytest.raises(Invalid):
-            await entries.create(OPERATOR, store, EntryDraft(path=path, content="x"))
+            await entries.create(OPERATOR, store, Given(path=path, content="x"))
 
     engines.run(tmp_path / "memory.db", look)
 
 
 def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path: Path) -> None:
     part, never = Caller(projects=Patterns(("demo*",))), EntryId("none")
-    page, draft = Page(limit=9), EntryDraft(path="a", content="b")
+    draft = Given(path="a", content="b")
 
     async def look(engine: SqliteEngine) -> None:
         store, own = await new_store(engine), stores(engine)
-        entries = Entries(engine=engine, policy=POLICY)
+        entries = entries_of(engine)
         versions = Versions(engine=engine, policy=POLICY, audit=noted)
         for asked in (
-            own.create(part, StoreDraft(name="a")),
+            own.create(part, Given(name="a")),
             own.get(part, store),
-            own.list(part, StoreFilter(), page),
-            own.amend(part, store, StoreChange(name="a")),
+            own.list(part, limit=9),
+            own.amend(part, store, Given(name="a")),
             own.archive(part, store),
             own.delete(part, store),
             entries.create(part, store, draft),
             entries.get(part, store, never),
-            entries.list(part, store, EntryFilter(), page),
-            entries.tree(part, store, Branch(limit=9)),
-            entries.amend(part, store, never, EntryChange(content="b")),
+            entries.list(part, store, limit=9),
+            entries.tree(part, store, limit=9),
+            entries.amend(part, store, never, Given(content="b")),
             entries.delete(part, store, never),
             versions.get(part, store, VersionId("none")),
-            versions.list(part, store, VersionFilter(), page),
+            versions.list(part, store, limit=9),
             versions.redact(part, store, VersionId("none")),
             Recall(engine=engine).search_store(part, store, "apple", 9),
         ):
@@ -178,17 +173,23 @@ def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
             opened(path, clock=clock) as other,
         ):
             store = await new_store(one)
-            both = [Entries(engine=engine, policy=POLICY) for engine in (one, other)]
-            made = (await both[0].create(OPERATOR, store, EntryDraft(path="a", content="0"))).value
+            both = [entries_of(engine) for engine in (one, other)]
+            made = (await both[0].create(OPERATOR, store, Given(path="a", content="0"))).value
             for number in range(1, 30):
                 clock.advance(milliseconds=-1 if number % 3 else 2)
-                content = EntryChange(content=str(number))
+                content = Given(content=str(number))
                 await both[number % 2].amend(OPERATOR, store, made.id, content)
             versions = Versions(engine=one, policy=POLICY, audit=noted)
-            seen = VersionFilter(entry=made.id, with_content=True)
-            told = (await versions.list(OPERATOR, store, seen, Page(limit=100))).items
+
+            async def page(after: str | None = None) -> list[Version]:
+                shown = await versions.list(
+                    OPERATOR, store, entry=made.id, limit=15, with_content=True, after=after
+                )
+                return shown.items
+
+            told = [*(newest := await page()), *await page(after=newest[-1].id)]
             assert [version.content for version in told] == [str(n) for n in range(29, -1, -1)]
-            whole = await versions.list(OPERATOR, store, VersionFilter(), Page(limit=100))
+            whole = await versions.list(OPERATOR, store, limit=100)
             assert [version.id for version in whole.items] == [version.id for version in told]
 
     asyncio.run(change())
@@ -198,20 +199,20 @@ def test_a_tree_is_that_of_its_paths(tmp_path: Path) -> None:
     paths = ["a", "a.md", "a/b", "a/b/c", "a0", "b/é/x", "b/é/y", "b/z", "é", "𝄞/a", "𝄞/b/c"]
 
     async def look(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
+        store, entries = await new_store(engine), entries_of(engine)
         for path in reversed(paths):
-            await entries.create(OPERATOR, store, EntryDraft(path=path, content=path))
+            await entries.create(OPERATOR, store, Given(path=path, content=path))
         for prefix, is_shallow, limit in product(
-            ("", "a/", "b/", "b/é/", "c/"), (0, 1), (1, 2, 99)
+            ("", "a/", "b/", "b/é/", "c/"), (0, 1), (1, 2, 20)
         ):
             found: list[str] = []
             after, is_more = None, True
             while is_more:
-                branch = Branch(
-                    prefix=prefix, is_shallow=bool(is_shallow), after=after, limit=limit,
-                    with_content=True,
+                part = await entries.tree(
+                    OPERATOR, store, prefix=prefix, is_shallow=bool(is_shallow), after=after,
+                    limit=limit, with_content=True,
                 )  # fmt: skip
-                items, is_more = astuple_of(await entries.tree(OPERATOR, store, branch))
+                items, is_more = part.items, part.has_more
                 assert len(items) <= limit
                 assert all(isinstance(i, str) or i.content == i.path for i in items)
                 found += [item if isinstance(item, str) else item.path for item in items]
@@ -233,27 +234,30 @@ def items_of(paths: list[str], prefix: str, *, is_shallow: bool) -> list[str]:
     return sorted(set(items))
 
 
-def astuple_of(part: Slice[Entry | str]) -> tuple[tuple[Entry | str, ...], bool]:
-    return part.items, part.has_more
-
-
-def test_what_is_in_a_deleted_store_is_in_no_table_any_more(tmp_path: Path) -> None:
+def test_what_is_in_a_deleted_store_is_in_no_list_any_more(tmp_path: Path) -> None:
     def told(tx: Transaction, store: StoreId) -> list[object]:
-        every = Page(limit=9)
         return [
-            tx[StoreTable].get(store),
-            tx[EntryTable].at(store, "a"),
-            *tx[EntryTable].from_path(store, "", "", 9),
-            *tx[EntryTable].page(store, EntryFilter(), every).items,
-            *tx[VersionTable].page(store, VersionFilter(), every).items,
+            *stores_of(tx, Page(limit=9)).items,
             *tx[MemoryTable].newest(Filter(store=store), 9),
         ]
 
     async def look(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), Entries(engine=engine, policy=POLICY)
-        await entries.create(OPERATOR, store, EntryDraft(path="a", content="b"))
-        assert len(list(filter(None, await engine.read(OPERATOR, told, store)))) == 6
+        store, entries = await new_store(engine), entries_of(engine)
+        versions = Versions(engine=engine, policy=POLICY, audit=noted)
+        made = (await entries.create(OPERATOR, store, Given(path="a", content="b"))).value
+        assert len(await engine.read(OPERATOR, told, store)) == 2
+        assert (await versions.get(OPERATOR, store, made.version)).content == "b"
         await stores(engine).delete(OPERATOR, store)  # and nobody has emptied it yet
-        assert list(filter(None, await engine.read(OPERATOR, told, store))) == []
+        assert await engine.read(OPERATOR, told, store) == []
+        for asked in (
+            stores(engine).get(OPERATOR, store),
+            entries.get(OPERATOR, store, made.id),
+            entries.list(OPERATOR, store, limit=9),
+            entries.tree(OPERATOR, store, limit=9),
+            versions.get(OPERATOR, store, made.version),
+            versions.list(OPERATOR, store, limit=9),
+        ):
+            with pytest.raises(NotFound):
+                await asked
 
     engines.run(tmp_path / "memory.db", look)

@@ -8,10 +8,10 @@ import pytest
 
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.space import StoreId
-from agentops_memory.memory.model.stores import VersionId
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.stores.memory_stores.routes import POLICY
-from agentops_memory.stores.rules.versions import Versions
+from agentops_memory.stores.cloud import POLICY
+from agentops_memory.stores.store import VersionId
+from agentops_memory.stores.version import Versions
 
 from ..support import engine as engines
 from ..support.requirements import requirement

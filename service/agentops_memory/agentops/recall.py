@@ -45,12 +45,12 @@ from ..memory.reviews import (
     ReviewReason,
     Reviews,
 )
+from ..memory.stores import NO_STORE
 from ..recall.recall import Joining, Recall, whole_memory
 from ..recall.text.instants import EPOCH, MICROSECOND
 from ..recall.text.normalization import cut
 from ..recall.text.query import MAX_PROMPT
 from ..recall.text.summary import Message
-from ..stores.rules.rules import NO_STORE
 from ..telemetry import Cut, OwnText, annotate, count, events
 from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
 from ..telemetry.spans import Attributes

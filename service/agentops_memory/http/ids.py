@@ -4,9 +4,6 @@ import re
 from uuid import UUID
 
 from ..errors import NotFound
-from ..memory.model.space import StoreId
-from ..memory.model.stores import EntryId, VersionId
-from ..stores.rules.rules import NO_ENTRY, NO_STORE, NO_VERSION
 
 STORE, ENTRY, VERSION, EVENT = "memstore", "mem", "memver", "evt"
 
@@ -31,18 +28,3 @@ def known_uid(kind: str, shown: str, sentence: str) -> str:
     if uid is None:
         raise NotFound(sentence)
     return uid
-
-
-def store_id(shown: str) -> StoreId:
-    """The store that a path or a parameter names; NotFound for what is no such id."""
-    return StoreId(known_uid(STORE, shown, NO_STORE))
-
-
-def entry_id(shown: str) -> EntryId:
-    """The entry that a path names; NotFound for what is no such id."""
-    return EntryId(known_uid(ENTRY, shown, NO_ENTRY))
-
-
-def version_id(shown: str) -> VersionId:
-    """The version that a path names; NotFound for what is no such id."""
-    return VersionId(known_uid(VERSION, shown, NO_VERSION))

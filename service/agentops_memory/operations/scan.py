@@ -15,14 +15,12 @@ from ..memory.model.erasure import Erasure, ErasureId
 from ..memory.model.kinds import ErasureKind
 from ..memory.model.memory import UNSAVED, Memory, MemoryId, Session, SessionId, Text
 from ..memory.model.space import NO_PROJECT, UNKNOWN_PROJECT, Project, Space, StoreId
-from ..memory.model.stores import EntryId, Metadata, Page, Past, Store, StoreFilter
 from ..memory.redactor import MAX_SCOPE, Redactor, RulesOf
 from ..memory.sql.idempotency_records import IdempotencyTable
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.revisions import RevisionTable, VersionTable
+from ..memory.sql.revisions import RevisionTable
 from ..memory.sql.sessions import SessionTable, TranscriptTable
-from ..memory.sql.stores import StoreTable
 from ..memory.sql.table import Sql
 from ..openintent.rules.changes import redact_entry
 from ..openintent.sql.entries import AgentTable
@@ -33,19 +31,24 @@ from ..openwop.refs import Screen, screened
 from ..recall.text.normalization import content_hash, sha256_of
 from ..recall.text.summary import Transcript
 from ..secrets.redaction import Rules
-from ..stores.rules.rules import (
+from ..stores.store import (
     MAX_CONTENT,
-    MAX_DESCRIPTION,
-    MAX_NAME,
-    MAX_PAIR_KEY,
-    MAX_PAIR_VALUE,
+    EntryId,
+    Page,
+    Store,
+    clean,
+    clean_pairs,
+    grow,
+    replace_store,
     size_of,
+    stores_of,
 )
+from ..stores.version import Past, past
+from ..stores.version import measure as measure_version
 
 PAGE = 200  # memories, sessions or stores of one read
 MAX_STORES = 100_000  # that are counted
 MAX_PAGE_SIZE = 2 * 1024 * 1024  # characters that end a page early; a read has a time limit
-EVERY_STORE = StoreFilter(with_archived=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +142,7 @@ class Scan:
 
 
 def size(tx: Transaction) -> int:
-    stores = tx[StoreTable].page(EVERY_STORE, Page(limit=MAX_STORES)).items
+    stores = stores_of(tx, Page(limit=MAX_STORES)).items
     rows = tx[MemoryTable].total() + tx[SessionTable].count(None) + len(stores)
     return rows + tx[Sql].number("SELECT count(*) FROM proposals")
 
@@ -281,13 +284,13 @@ def _entry(tx: Transaction, memory: Memory) -> Record:
 
     def clean(redactor: Redactor) -> Memory:
         text = _redacted_content(redactor, memory.text)
-        return replace(memory, text=text, extras=_redacted_pairs(redactor, memory.extras))
+        return replace(memory, text=text, extras=clean_pairs(redactor, memory.extras))
 
     def write(clean: Memory, _: Redactor) -> None:
         if clean.text != memory.text:
             _measure(tx, memory.id, memory.revision, clean.text)
             more = size_of(clean.text.content) - size_of(memory.text.content)
-            tx[StoreTable].grow(store, 0, more)
+            grow(tx, store, 0, more)
         _replace(tx, clean)
 
     return Record(
@@ -302,8 +305,8 @@ def _entry(tx: Transaction, memory: Memory) -> Record:
 def _versions(
     tx: Transaction, after: tuple[MemoryId, int]
 ) -> Iterator[tuple[tuple[MemoryId, int], Record]]:
-    for memory, past in groupby(tx[VersionTable].past(after, PAGE), key=lambda it: it.memory):
-        versions = list(past)
+    for memory, group in groupby(past(tx, after, PAGE), key=lambda it: it.memory):
+        versions = list(group)
         yield (memory, versions[-1].number), _earlier_versions(tx, versions)
 
 
@@ -334,15 +337,8 @@ def _redacted_content(redactor: Redactor, text: Text) -> Text:
     return replace(text, content=redactor.text_of_bytes(text.content, MAX_CONTENT))
 
 
-def _redacted_pairs(redactor: Redactor, pairs: Metadata) -> Metadata:
-    return {
-        redactor.text(key, MAX_PAIR_KEY): redactor.text(value, MAX_PAIR_VALUE)
-        for key, value in pairs.items()
-    }
-
-
 def _measure(tx: Transaction, memory: MemoryId, number: int, text: Text) -> None:
-    tx[VersionTable].measure(memory, number, size_of(text.content), sha256_of(text.content))
+    measure_version(tx, memory, number, size_of(text.content), sha256_of(text.content))
 
 
 def _sessions(tx: Transaction, after: int) -> Iterator[tuple[int, Record]]:
@@ -367,7 +363,10 @@ def _session(tx: Transaction, session: Session) -> Record:
 
 
 def _stores(tx: Transaction, after: StoreId | None) -> Iterator[tuple[StoreId, Record]]:
-    for store in tx[StoreTable].page(EVERY_STORE, Page(limit=PAGE, after=after)).items:
+    def write(clean: Store, _: Redactor) -> None:
+        replace_store(tx, clean)
+
+    for store in stores_of(tx, Page(limit=PAGE, after=after)).items:
         # An id that is not UTF-8 reads as another one, after which it may come again.
         if after is None or store.id < after:
             yield (
@@ -375,18 +374,14 @@ def _stores(tx: Transaction, after: StoreId | None) -> Iterator[tuple[StoreId, R
                 Record(
                     place=SecretFinding(store=store.id),
                     clean=partial(_redacted_store, store),
-                    write=lambda clean, _: tx[StoreTable].replace(clean),
+                    write=write,
                 ),
             )
 
 
 def _redacted_store(store: Store, redactor: Redactor) -> Store:
-    return replace(
-        store,
-        name=redactor.text(store.name, MAX_NAME),
-        description=redactor.text(store.description, MAX_DESCRIPTION),
-        metadata=_redacted_pairs(redactor, store.metadata),
-    )
+    parts = {name: getattr(store, name) for name in ("name", "description", "metadata")}
+    return store.model_copy(update=clean(redactor, parts))
 
 
 def _proposals(tx: Transaction, after: int) -> Iterator[tuple[int, Record]]:

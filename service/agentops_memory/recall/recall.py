@@ -31,9 +31,9 @@ from ..memory.model.search import (
 from ..memory.model.space import GLOBAL_SCOPE, Project, StoreId, Totals
 from ..memory.sql.memories import AT_ONCE, MemoryTable
 from ..memory.sql.sessions import SessionTable
+from ..memory.stores import require_store
 from ..memory.writes import live
 from ..openintent.sql.namespaces import NamespaceTable
-from ..stores.rules.rules import known_store
 from .explanation import Answer, explanation
 from .text.features import ALL, Feature, Features
 from .text.normalization import cut
@@ -164,7 +164,7 @@ class Joining:
         """
         place = Filter(type=of.type, tag=of.tag, is_current=True)
         for store in self.stores:
-            known_store(tx, store)
+            require_store(tx, store)
             yield replace(place, store=store)
         if self.eyes is None:
             return
@@ -295,7 +295,7 @@ def search(
 
 
 def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> Found:
-    known_store(tx, store)
+    require_store(tx, store)
     found = search(tx, query, Filter(store=store, is_current=True), limit) if query else Found()
     return whole(tx, found)
 

@@ -10,7 +10,7 @@ from ...engine.callbacks import Audit, Progress, noop
 from ...engine.engine import Engine, Transaction
 from ...engine.maintenance import Scrubbed
 from ...errors import Conflict, Denied, Invalid, NotFound
-from ...stores.rules.stores import erase_some_of_store, is_store_going
+from ...stores.store import erase_some_of_store, is_store_going
 from ..limits import require_project
 from ..model.access import Caller, Role
 from ..model.erasure import UNKNOWN_COPIES, Erasure, ErasureId, Receipt

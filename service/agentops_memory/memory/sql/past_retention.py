@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
 
@@ -11,7 +12,7 @@ from ..model.retention import Kind
 from ..model.space import NO_PROJECT
 from .kinds import in_a_session, kind_of
 from .liveness import seen_by_a_run
-from .revisions import erase_revisions
+from .revisions import RevisionTable
 from .rows import EARLIEST, micros, portion
 from .table import Table
 
@@ -31,8 +32,11 @@ PAST = {
 }
 
 
+@dataclass(eq=False)
 class RetentionTable(Table):
     """Rows past their retention, in steps short enough for saves to wait."""
+
+    _revisions: RevisionTable
 
     def memories(self, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
         # That index alone holds the instant for all of them, and none of their texts.
@@ -118,7 +122,7 @@ class RetentionTable(Table):
         """
         beyond = chain.from_iterable(self._beyond(memory, keep) for memory in memories)
         going = portion(islice(beyond, MAX_ROWS), MAX_STEP, lambda row: row[2])
-        return erase_revisions(self._connection, ((memory, number) for memory, number, _ in going))
+        return self._revisions.erase((memory, number) for memory, number, _ in going)
 
     def _beyond(self, memory: MemoryId, keep: int) -> list[tuple[MemoryId, int, int]]:
         """The first of a memory's revisions beyond the newest, with the sizes of their texts."""

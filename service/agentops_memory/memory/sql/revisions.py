@@ -1,28 +1,13 @@
-"""SQL for the record of changes: the revisions of memories, and the versions of entries."""
+"""SQL for the record of changes: the revisions of memories."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..model.access import KeyId
-from ..model.erasure import MAX_STEP
 from ..model.memory import ChangeKind, Memory, MemoryId, Revision, Text
-from ..model.space import StoreId
-from ..model.stores import EntryId, Page, Past, Slice, Version, VersionFilter, VersionId
-from .rows import count, instant, member, micros, portion, sliced, tag_tuple, text_row
-from .table import Connection, Table, bounds, window, within
+from .rows import count, instant, member, micros, tag_tuple, text_row
+from .table import Table
 
 REVISION = "number, deed, at, type, title, content, tags"
-VERSION = """v.uid, t.uid, m.uid, v.memory_id, v.number, r.deed, v.path, v.size, v.sha256, r.at,
-             v.author, v.redacted_at, v.redacted_by"""
-# The newest revision has no text of its own: the memory's row is its text.
-CONTENT = """CASE WHEN v.redacted_at IS NOT NULL OR r.deed = 'deleted' THEN NULL
-                  WHEN r.type IS NULL THEN m.content
-                  ELSE r.content
-             END"""
-# What leads: the store's versions in the order of their ids, or those of one entry alone.
-OF_STORE = "v.store_id = t.space_id"
-OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
-              AND +v.store_id = t.space_id"""
 
 
 class RevisionTable(Table):
@@ -125,6 +110,15 @@ class RevisionTable(Table):
         )
         return list(_revisions(rows, memory))
 
+    def erase(self, revisions: Iterable[tuple[MemoryId, int]]) -> int:
+        """Erase revisions, each by its memory and number, with their versions; how many."""
+        rows = [{"memory": memory, "number": number} for memory, number in revisions]
+        for table in ("versions", "revisions"):
+            self._connection.executemany(
+                f"DELETE FROM {table} WHERE memory_id = :memory AND number = :number", rows
+            )
+        return len(rows)
+
     def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
         """Replace the text of a revision that has its own copy."""
         self._execute(
@@ -135,140 +129,6 @@ class RevisionTable(Table):
             number=number,
             **text_row(text),
         )
-
-
-class VersionTable(Table):
-    """Versions: the revisions of entries."""
-
-    def add(self, version: Version) -> None:
-        """Insert the version of the revision with this number."""
-        self._execute(
-            """INSERT INTO versions (uid, store_id, memory_id, number, path, size, sha256, author)
-               SELECT :uid, space_id, :memory, :number, :path, :size, :sha256, :author
-                 FROM stores
-                WHERE uid = :store""",
-            uid=version.id,
-            store=version.store,
-            memory=version.memory,
-            number=version.number,
-            path=version.path,
-            size=version.size,
-            sha256=version.sha256,
-            author=version.author,
-        )
-
-    def get(self, store: StoreId, version: VersionId) -> Version | None:
-        """The version, with its content if it has one."""
-        return self._first(
-            _version,
-            f"SELECT {VERSION}, {CONTENT} FROM {self._joined(OF_STORE)} AND v.uid = :uid",
-            store=store,
-            uid=version,
-        )
-
-    def page(self, store: StoreId, filter_: VersionFilter, at: Page) -> Slice[Version]:
-        """A page of versions, by descending id."""
-        given = {"r.deed": filter_.deed, "v.author": filter_.author}
-        conditions = "".join(
-            f" AND {column} = :value_{at}"
-            for at, (column, value) in enumerate(given.items())
-            if value is not None
-        )
-        leading = OF_STORE if filter_.entry is None else OF_ENTRY
-        rows = self._execute(
-            f"""SELECT {VERSION}, {CONTENT if filter_.with_content else "NULL"}
-                  FROM {self._joined(leading)}{conditions}{within(filter_.created, "r.at")}
-                       {window(at, "v.uid")}
-                 LIMIT :most""",
-            store=store,
-            entry=filter_.entry,
-            **{f"value_{at}": value for at, value in enumerate(given.values())},
-            **bounds(at, filter_.created),
-        )
-        return sliced(rows, at, _version)
-
-    def redact(self, version: Version) -> None:
-        """Update a version, and remove its revision's text."""
-        self._execute(
-            """UPDATE versions
-                  SET path = :path, size = :size, sha256 = :sha256,
-                      redacted_at = :at, redacted_by = :by
-                WHERE uid = :uid""",
-            uid=version.id,
-            path=version.path,
-            size=version.size,
-            sha256=version.sha256,
-            at=version.redacted_at and micros(version.redacted_at),
-            by=version.redacted_by,
-        )
-        # An empty copy of its own: the next change gives it none.
-        self._execute(
-            """UPDATE revisions
-                  SET type = '', title = '', content = '', tags = '[]'
-                WHERE memory_id = :memory AND number = :number""",
-            memory=version.memory,
-            number=version.number,
-        )
-
-    def past(self, after: tuple[MemoryId, int], limit: int) -> list[Past]:
-        """Earlier versions with own texts, of all stores, in this order; fewer if long."""
-        memory, number = after
-        rows = self._execute(
-            f"""SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
-                  FROM versions v
-                 {self._sql.leads} stores t ON t.space_id = v.store_id
-                 {self._sql.leads} revisions r
-                       ON r.memory_id = v.memory_id AND r.number = v.number
-                 {self._sql.leads} memories m ON m.id = v.memory_id
-                 WHERE (v.memory_id, v.number) > (:memory, :number)
-                       AND r.type <> '' AND t.erasure_id IS NULL
-              ORDER BY v.memory_id, v.number
-                 LIMIT :limit""",
-            memory=memory,
-            number=number,
-            limit=limit,
-        )
-        return portion(map(_past, rows), MAX_STEP, lambda past: len(past.text.content))
-
-    def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
-        """Update the size and the hash of a version."""
-        self._execute(
-            """UPDATE versions
-                  SET size = :size, sha256 = :sha256
-                WHERE memory_id = :memory AND number = :number""",
-            memory=memory,
-            number=number,
-            size=size,
-            sha256=sha256,
-        )
-
-    def is_redacted(self, memory: MemoryId, number: int) -> bool:
-        """Whether the version was redacted."""
-        return self._exists(
-            """SELECT 1
-                 FROM versions
-                WHERE memory_id = :memory AND number = :number AND redacted_at IS NOT NULL""",
-            memory=memory,
-            number=number,
-        )
-
-    def _joined(self, leading: str) -> str:
-        return f"""stores t
-                   {self._sql.leads} versions v ON {leading}
-                   {self._sql.leads} revisions r
-                         ON r.memory_id = v.memory_id AND r.number = v.number
-                   {self._sql.leads} memories m ON m.id = v.memory_id
-                   WHERE t.uid = :store AND t.erasure_id IS NULL"""
-
-
-def erase_revisions(connection: Connection, revisions: Iterable[tuple[MemoryId, int]]) -> int:
-    """Erase revisions, each by its memory and number, with their versions; how many those are."""
-    rows = [{"memory": memory, "number": number} for memory, number in revisions]
-    for table in ("versions", "revisions"):
-        connection.executemany(
-            f"DELETE FROM {table} WHERE memory_id = :memory AND number = :number", rows
-        )
-    return len(rows)
 
 
 def _revisions(rows: Iterable[Any], memory: Memory) -> Iterator[Revision]:
@@ -283,36 +143,3 @@ def _revisions(rows: Iterable[Any], memory: Memory) -> Iterator[Revision]:
             at=instant(at),
             text=None if deed == ChangeKind.DELETED else text,
         )
-
-
-def _version(row: Any) -> Version:
-    """The version in a row of VERSION and of its content, or of NULL in its place."""
-    (uid, store, entry, memory, number, deed, path, size, sha256, at, author, redacted_at,
-     redacted_by, content) = row  # fmt: skip
-    return Version(
-        id=VersionId(uid),
-        store=StoreId(store),
-        entry=EntryId(entry),
-        memory=MemoryId(memory),
-        number=count(number),
-        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
-        path=path,
-        size=None if size is None else count(size),
-        sha256=sha256,
-        content=content,
-        at=instant(at),
-        author=None if author is None else KeyId(author),
-        redacted_at=None if redacted_at is None else instant(redacted_at),
-        redacted_by=None if redacted_by is None else KeyId(redacted_by),
-    )
-
-
-def _past(row: Any) -> Past:
-    id_, store, entry, number, type_, title, content = row
-    return Past(
-        memory=MemoryId(id_),
-        store=StoreId(store),
-        entry=EntryId(entry),
-        number=number,
-        text=Text(type=type_, title=title, content=content),
-    )

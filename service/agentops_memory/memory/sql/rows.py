@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
-from itertools import islice
 from typing import Any, TypeVar
 
 from ...errors import DamagedRow
@@ -20,7 +19,6 @@ from ...recall.text.json_words import stored_object
 from ...recall.text.normalization import clean, fingerprint
 from ..model.memory import NO_LIFECYCLE, Lifecycle, Memory, MemoryId, SessionId, Shown, Text
 from ..model.space import NO_PROJECT, Project, Space
-from ..model.stores import Page, Slice
 from .kinds import kind_of
 
 T = TypeVar("T")
@@ -286,12 +284,3 @@ def portion(items: Iterable[T], room: int, size: Callable[[T], int]) -> list[T]:
         if room < 0:
             break
     return some
-
-
-def sliced(rows: Iterable[Any], page: Page, made: Callable[[Any], T]) -> Slice[T]:
-    """The page of the rows that follow, in its own order; one row more shows that there is more."""
-    found = list(islice(rows, page.limit + 1))
-    items = [made(row) for row in found[: page.limit]]
-    if page.before is not None:
-        items.reverse()
-    return Slice(tuple(items), len(found) > page.limit)

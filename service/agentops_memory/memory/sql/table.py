@@ -12,10 +12,8 @@ from ..model.access import Patterns
 from ..model.memory import Memory, MemoryId
 from ..model.search import Filter
 from ..model.space import GLOBAL_SCOPE, Space
-from ..model.stores import Page, Span
 from .kinds import OF_A_PROJECT
 from .liveness import Moment, superseded, superseded_in_ref
-from .rows import micros
 
 T = TypeVar("T")
 
@@ -288,29 +286,3 @@ class FilteredTable(Table):
         if self._projects.are_everything:
             return self._moment.values
         return {**self._moment.values, "patterns": json.dumps(self._projects.names)}
-
-
-def window(page: Page, column: str) -> str:
-    """The condition that the ids in a column are those of a page, with its AND, and their order."""
-    if page.before is not None:
-        return f" AND {column} > :before ORDER BY {column}"
-    after = "" if page.after is None else f" AND {column} < :after"
-    return f"{after} ORDER BY {column} DESC"
-
-
-def within(span: Span, column: str) -> str:
-    """The condition that instants in a column lie in a span, if it has ends; with its AND."""
-    first = "" if span.first is None else f" AND {column} >= :created_first"
-    last = "" if span.last is None else f" AND {column} <= :created_last"
-    return first + last
-
-
-def bounds(page: Page, span: Span) -> dict[str, object]:
-    """The values that `window` and `within` name; and `most`, for the rows that `sliced` reads."""
-    ends = {"created_first": span.first, "created_last": span.last}
-    return {
-        "after": page.after,
-        "before": page.before,
-        "most": page.limit + 1,
-        **{name: micros(at) for name, at in ends.items() if at is not None},
-    }

@@ -1,0 +1,592 @@
+"""Anthropic's dialect: memory stores as the package `anthropic` asks for them, below /anthropic."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
+from uuid import uuid4
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..errors import Invalid, InvalidFields, PathTaken, Refusal
+from ..http import paging
+from ..http.bodies import GIVEN, JSON, Bodies
+from ..http.ids import ENTRY, public_id, uid_of
+from ..http.protocol import REDACTED, Operation, Protocol
+from ..http.refusals import Refusals
+from ..memory.model.access import Caller, KeyId, Role
+from ..memory.model.memory import ANY_STATE, ChangeKind, Expected
+from ..memory.model.space import StoreId
+from ..memory.model.stores import Written
+from ..recall.text.normalization import clean
+from ..recall.text.visible import has_controls
+from ..record import Record
+from ..telemetry import annotate
+from . import store as rules
+from .api import Dialect, Read, about_any, in_path, in_query, listed, page_json
+from .entry import Entries, Entry
+from .version import Versions
+
+POLICY = rules.Policy(
+    paths_nest=False,
+    unchanged_is_change=False,
+    done_is_done=True,
+    repeats_are_refused=False,
+    archived_keeps_entries=False,
+    current_is_redacted=False,
+    redaction_takes_all=True,
+)
+BUSY = "overloaded_error"
+NOT_AGAIN = {"x-should-retry": "false"}  # the client asks three times otherwise
+REFUSALS = Refusals(
+    statuses={"too_large": 400, "archived": 400, "still_current": 400},
+    types={
+        "too_slow": "timeout_error",
+        "stale": "memory_precondition_failed_error",
+        "path_taken": "memory_path_conflict_error",
+        "db_locked": BUSY,
+        "timed_out": BUSY,
+    },
+    headers={409: NOT_AGAIN, 507: NOT_AGAIN},
+)
+REQUEST_ID = "request-id"
+
+MAX_PAGE, DEFAULT_PAGE = 100, 20  # items
+MAX_PATCH = 2 * rules.MAX_PAIRS  # as many to set as there may be, and as many to take out
+NOBODY = rules.EntryId("")  # an id of no memory
+
+VIEWS = {"basic": False, "full": True}  # whether contents are shown
+DEPTHS = {"0": False, "1": True}  # whether what lies deeper is shown as its folder
+FLAGS = {"false": False, "true": True}
+OPERATIONS = {
+    "created": ChangeKind.CREATED, "modified": ChangeKind.UPDATED, "deleted": ChangeKind.DELETED,
+}  # fmt: skip
+OPERATION_NAMES = {deed: name for name, deed in OPERATIONS.items()}
+
+_NUMBER = re.compile(r"\d{1,3}", re.ASCII)
+_INVISIBLE = ("Cf", "Zl", "Zp")  # format characters, U+2028 and U+2029
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise PydanticCustomError("nul", "String should have no NUL")
+    return text
+
+
+def _printable(name: str) -> str:
+    if not name.strip() or has_controls(name):
+        raise PydanticCustomError(
+            "printable", "String should have more than white space and no control characters"
+        )
+    return name
+
+
+def _few(most: int) -> BeforeValidator:
+    """Refuses what has too many members, before any of them is looked at."""
+
+    def few(pairs: Any) -> Any:
+        if isinstance(pairs, dict) and len(pairs) > most:
+            raise PydanticCustomError(
+                "too_many", "Object should have at most {most} members", {"most": most}
+            )
+        return pairs
+
+    return BeforeValidator(few)
+
+
+def _most(members: int) -> Any:
+    """What the description says of that limit."""
+    return Field(json_schema_extra={"maxProperties": members})
+
+
+STORABLE = AfterValidator(_storable)
+
+Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), AfterValidator(_printable)]
+Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), STORABLE]
+Path = Annotated[str, Field(pattern="^/", max_length=rules.MAX_PATH)]
+Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), STORABLE]
+PairKey = Annotated[str, Field(min_length=1, max_length=rules.MAX_PAIR_KEY), STORABLE]
+PairValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), STORABLE]
+Pairs = Annotated[dict[PairKey, PairValue], _few(rules.MAX_PAIRS), _most(rules.MAX_PAIRS)]
+Patch = Annotated[dict[PairKey, PairValue | None], _few(MAX_PATCH), _most(MAX_PATCH)]
+
+
+class AnthropicStoreBody(rules.Body):
+    """A store to create."""
+
+    name: Name
+    description: Description | None = None
+    metadata: Pairs | None = None
+
+
+class AnthropicStoreChange(rules.Body):
+    """Parts of a store to change; of the metadata, null takes a pair out."""
+
+    name: Name | None = None
+    description: Description | None = None
+    metadata: Patch | None = None
+
+
+class _AtPath(rules.Body):
+    @property
+    def parts(self) -> rules.Parts:
+        """With the path as it is stored, without its slash."""
+        parts = super().parts
+        return {**parts, "path": parts["path"][1:]} if "path" in parts else parts
+
+    @model_validator(mode="after")
+    def _has_a_plain_path(self) -> Self:
+        """Invalid for a path that this dialect refuses, beside those that no dialect takes."""
+        path: str = super().parts.get("path", "")
+        if len(path.encode()) > rules.MAX_PATH:
+            most = f"{rules.MAX_PATH:,}"
+            raise Invalid(f"path: it has at most {most} bytes, the leading '/' included.")
+        if not unicodedata.is_normalized("NFC", path):
+            raise Invalid("path: it must be in Unicode's normalization form C.")
+        if any(unicodedata.category(sign) in _INVISIBLE for sign in path):
+            raise Invalid("path: it has no format characters, U+2028 or U+2029.")
+        return self
+
+
+class AnthropicMemoryBody(_AtPath):
+    """A memory to create."""
+
+    path: Path
+    content: Content
+
+
+class AnthropicPrecondition(BaseModel):
+    """The hash that the content of a memory must have for a change."""
+
+    model_config = GIVEN
+    type: Literal["content_sha256"]
+    content_sha256: str
+
+
+class AnthropicMemoryChange(_AtPath):
+    """Parts of a memory to change; a new path renames it."""
+
+    content: Content | None = None
+    path: Path | None = None
+    precondition: AnthropicPrecondition | None = None
+
+    @property
+    def expected(self) -> Expected:
+        held = self.precondition
+        return ANY_STATE if held is None else Expected(sha256=held.content_sha256)
+
+
+def _actor(key: KeyId | None) -> object:
+    return None if key is None else AnthropicActor(api_key_id=key)
+
+
+Slashed = BeforeValidator(lambda path: path and f"/{path}")
+
+
+class Shown(Record):
+    """What this dialect shows of something, made from it; what has no value is null."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    def json_bytes(self) -> bytes:
+        return self.__pydantic_serializer__.to_json(self)
+
+
+class AnthropicStore(Shown):
+    """A memory store."""
+
+    id: rules.ShownStore
+    type: Literal["memory_store"] = "memory_store"
+    name: str
+    description: str
+    metadata: Mapping[str, str]
+    created_at: rules.Microseconds
+    updated_at: rules.Microseconds
+    archived_at: rules.Microseconds | None
+
+
+class AnthropicStoreDeleted(Shown):
+    """What is left of a store."""
+
+    id: rules.ShownStore
+    type: Literal["memory_store_deleted"] = "memory_store_deleted"
+
+
+class AnthropicMemory(Shown):
+    """A memory; its content is null where the view is basic."""
+
+    id: rules.ShownEntry
+    type: Literal["memory"] = "memory"
+    memory_store_id: rules.ShownStore = Field(validation_alias="store")
+    memory_version_id: rules.ShownVersion = Field(validation_alias="version")
+    path: Annotated[str, Slashed]
+    content: str | None
+    content_sha256: str = Field(validation_alias="sha256")
+    content_size_bytes: int = Field(validation_alias="size")
+    created_at: rules.Microseconds
+    updated_at: rules.Microseconds
+
+
+class AnthropicPrefix(Shown):
+    """A folder, in the place of the memories in it."""
+
+    type: Literal["memory_prefix"] = "memory_prefix"
+    path: Annotated[str, Slashed]
+
+
+class AnthropicMemoryDeleted(Shown):
+    """What is left of a memory; its versions stay."""
+
+    id: rules.ShownEntry
+    type: Literal["memory_deleted"] = "memory_deleted"
+
+
+class AnthropicActor(Shown):
+    """The key of whoever did it."""
+
+    type: Literal["api_actor"] = "api_actor"
+    api_key_id: str
+
+
+Actor = Annotated[AnthropicActor | None, BeforeValidator(_actor)]
+
+
+class AnthropicVersion(Shown):
+    """One change of a memory; what a deletion has not, or a redaction took, is null."""
+
+    id: rules.ShownVersion
+    type: Literal["memory_version"] = "memory_version"
+    memory_store_id: rules.ShownStore = Field(validation_alias="store")
+    memory_id: rules.ShownEntry = Field(validation_alias="entry")
+    operation: Annotated[
+        Literal["created", "modified", "deleted"], BeforeValidator(OPERATION_NAMES.get)
+    ] = Field(validation_alias="deed")
+    path: Annotated[str | None, Slashed]
+    content: str | None
+    content_sha256: str | None = Field(validation_alias="sha256")
+    content_size_bytes: int | None = Field(validation_alias="size")
+    created_at: rules.Microseconds = Field(validation_alias="at")
+    created_by: Actor = Field(validation_alias="author")
+    redacted_at: rules.Microseconds | None
+    redacted_by: Actor
+
+
+_NEXT = {"next_page": str | None}
+AnthropicStoreList = listed(
+    "AnthropicStoreList", AnthropicStore, "A page of stores, newest first.", **_NEXT
+)
+AnthropicMemoryList = listed(
+    "AnthropicMemoryList", AnthropicMemory | AnthropicPrefix,
+    "A page of memories and folders, in the order of their paths.", **_NEXT,
+)  # fmt: skip
+AnthropicVersionList = listed(
+    "AnthropicVersionList", AnthropicVersion, "A page of versions, newest first.", **_NEXT
+)
+
+
+class AnthropicError(Record):
+    """What is wrong; of a path that is taken, also by which memory."""
+
+    type: str
+    message: str
+    conflicting_memory_id: str | None = None
+    conflicting_path: str | None = None
+
+
+class AnthropicProblem(Record):
+    """Every refusal."""
+
+    type: Literal["error"] = "error"
+    error: AnthropicError
+    request_id: str
+
+
+def _shown(of: Any, *, full: bool = True) -> Shown:
+    """A store, a memory, a folder or a version as this dialect shows it."""
+    hidden = [] if full else ["content"]
+    match of:
+        case Shown():
+            return of
+        case str():
+            return AnthropicPrefix(path=of)
+        case rules.Store():
+            return AnthropicStore.model_validate(of)
+        case Entry():
+            return AnthropicMemory.model_validate(of.model_copy(update=dict.fromkeys(hidden)))
+    if of.redacted_at is not None:  # nothing is shown, also of what the other dialect keeps
+        hidden += ["path", "content", "size", "sha256"]
+    elif not of.sha256:
+        hidden += ["size", "sha256"]
+    return AnthropicVersion.model_validate(of.model_copy(update=dict.fromkeys(hidden)))
+
+
+# Of a fault's path only the names of fields are shown: a key of metadata may be a secret.
+_FIELDS = {
+    *AnthropicStoreBody.model_fields, *AnthropicMemoryChange.model_fields,
+    *AnthropicPrecondition.model_fields,
+}  # fmt: skip
+# What pydantic says in words of Python.
+_SENTENCES = dict.fromkeys(("dict_type", "model_type"), "Input should be an object")
+
+
+def _bad_fields(faults: Sequence[ErrorDetails]) -> InvalidFields:
+    """Every fault of a body, each with its path."""
+    sentences = (
+        f"{'.'.join(str(step) for step in fault['loc'] if step in _FIELDS)}: "
+        f"{_SENTENCES.get(fault['type'], fault['msg'])}"
+        for fault in faults
+    )
+    return InvalidFields("; ".join(dict.fromkeys(sentences)))
+
+
+def _given(request: Request, name: str) -> str | None:
+    """The text of a parameter; None if it is absent."""
+    values = request.query_params.getlist(name)
+    return clean(values[0]) if values else None
+
+
+def _must(said: str, parsed: Callable[[Request, str], Any], absent: object = None) -> Read:
+    """Reads a parameter; Invalid says what one must that is parsed as None."""
+
+    def read(request: Request, name: str) -> Any:
+        text = _given(request, name)
+        if text is None:
+            return absent
+        value = parsed(request, text)
+        if value is None:
+            raise Invalid(f"{name}: it must {said}.")
+        return value
+
+    return read
+
+
+def _choice(choices: Mapping[str, Any], said: str, absent: object = False) -> Read:
+    return _must(f"be {said}", lambda _, text: choices.get(text), absent)
+
+
+def _limit(_: Request, text: str) -> int | None:
+    number = int(text) if _NUMBER.fullmatch(text) else 0
+    return number if 1 <= number <= MAX_PAGE else None
+
+
+def _list_of(request: Request) -> list[object]:
+    """What makes a list another one, so that a cursor of the one is none of the other."""
+    return [request.scope["path"], [(name, _given(request, name)) for name in _FILTERS]]
+
+
+def _folder(_: Request, prefix: str) -> str | None:
+    """The beginning of stored paths that a prefix means: a folder, or the whole store."""
+    return prefix[1:] if prefix.startswith("/") and prefix.endswith("/") else None
+
+
+def _instant(*, rounds_up: bool = False) -> Read:
+    return _must(
+        "be an instant in RFC 3339", lambda _, text: paging.instant(text, rounds_up=rounds_up)
+    )
+
+
+def _memory(request: Request, name: str) -> rules.EntryId | None:
+    """The memory whose versions are listed; nobody's where another author is asked for."""
+    if any(_given(request, it.name) is not None for it in (SESSION, SERVICE_ACCOUNT)):
+        return NOBODY
+    memory = _given(request, name)
+    return None if memory is None else rules.EntryId(uid_of(ENTRY, memory) or NOBODY)
+
+
+def _expected(request: Request, name: str) -> Expected:
+    """The state that a deletion wants the memory to be in."""
+    sha256 = _given(request, name)
+    return ANY_STATE if sha256 is None else Expected(sha256=sha256)
+
+
+_VIEW = "Whether contents are shown: `full`, or `basic` without."
+_BASIC_OR_FULL = _choice(VIEWS, "'basic' or 'full'")
+VIEW = in_query("view", "full", _BASIC_OR_FULL, _VIEW, choices=tuple(VIEWS), is_of_answer=True)
+FULL_VIEW = replace(VIEW, read=_choice(VIEWS, "'basic' or 'full'", absent=True))
+VIEW_OF_LIST = in_query("view", "with_content", _BASIC_OR_FULL, _VIEW, choices=tuple(VIEWS))
+LIMIT = in_query(
+    "limit", "limit",
+    _must(f"be a whole number from 1 to {MAX_PAGE}", _limit, DEFAULT_PAGE),
+    "How many items, from 1 to 100; 20 if absent, and at most 20 with `view=full`.",
+    kind="count", most=MAX_PAGE, is_row_count=True,
+)  # fmt: skip
+PAGE = in_query(
+    "page", "after",
+    _must("be the next_page of an earlier page of the same list",
+          lambda request, given: paging.position(_list_of(request), given)),
+    "The `next_page` of the page before.",
+)  # fmt: skip
+FROM = in_query(
+    "created_at[gte]", "created_from", _instant(rounds_up=True),
+    "Created at this instant or later.", kind="instant",
+)  # fmt: skip
+TO = in_query(
+    "created_at[lte]", "created_to", _instant(), "Created at this instant or earlier.",
+    kind="instant",
+)  # fmt: skip
+ARCHIVED = in_query(
+    "include_archived", "with_archived",
+    _must("be true or false", lambda _, text: FLAGS.get(text.lower()), absent=False),
+    "`true` shows archived ones too.", kind="boolean",
+)  # fmt: skip
+PATH_PREFIX = in_query(
+    "path_prefix", "prefix", _must("begin and end with '/'", _folder, ""), "A folder: `/notes/`."
+)
+DEPTH = in_query(
+    "depth", "is_shallow", _choice(DEPTHS, "0 or 1"),
+    "`1` shows folders for what lies deeper.", choices=tuple(DEPTHS),
+)  # fmt: skip
+EXPECTED = in_query(
+    "expected_content_sha256", "expected", _expected, "The hash that its content must have."
+)
+MEMORY_ID = in_query("memory_id", "entry", _memory, "Of this memory, which may be deleted.")
+OPERATION = in_query(
+    "operation", "deed", _choice(OPERATIONS, f"one of {', '.join(OPERATIONS)}", absent=None),
+    "Of this kind.", choices=tuple(OPERATIONS),
+)  # fmt: skip
+AUTHOR = in_query("api_key_id", "author", _given, "Written with this key.")
+# Authors who write nothing here.
+SESSION = in_query("session_id", "session", _given, "Matches nothing.", is_of_answer=True)
+SERVICE_ACCOUNT = in_query(
+    "service_account_id", "account", _given, "Matches nothing.", is_of_answer=True
+)
+_FILTERS = (
+    "api_key_id", "depth", "include_archived", "memory_id", "operation", "path_prefix",
+    "service_account_id", "session_id", FROM.name, TO.name,
+)  # fmt: skip
+
+PREFIX = "/anthropic"
+STORES = f"{PREFIX}/v1/memory_stores"
+STORE_PATH = f"{STORES}/{{memory_store_id}}"
+MEMORIES = f"{STORE_PATH}/memories"
+MEMORY = f"{MEMORIES}/{{memory_id}}"
+VERSIONS = f"{STORE_PATH}/memory_versions"
+VERSION_PATH = f"{VERSIONS}/{{memory_version_id}}"
+
+
+def operations(stores: rules.Stores, entries: Entries, versions: Versions) -> Sequence[Operation]:
+    """Every operation of the protocol."""
+
+    async def delete_store(caller: Caller, store: StoreId) -> AnthropicStoreDeleted:
+        await stores.delete(caller, store)
+        return AnthropicStoreDeleted(id=store)
+
+    async def delete_memory(
+        caller: Caller, store: StoreId, entry: rules.EntryId, expected: Expected
+    ) -> AnthropicMemoryDeleted:
+        await entries.delete(caller, store, entry, expected)
+        return AnthropicMemoryDeleted(id=entry)
+
+    op, store = Dialect(bodies=BODIES, answer=_answer).op, (in_path("memory_store_id", "store"),)
+    memory = (*store, in_path("memory_id", "entry"))
+    version = (*store, in_path("memory_version_id", "version"))
+    return (
+        op("POST", STORES, "anthropic_create_store", "Create a memory store.",
+           Role.WRITER, stores.create, body=AnthropicStoreBody, answer=AnthropicStore),
+        op("GET", STORES, "anthropic_list_stores", "Memory stores, newest first.",
+           Role.READER, stores.list, (ARCHIVED, FROM, TO, LIMIT, PAGE),
+           answer=AnthropicStoreList),
+        op("GET", STORE_PATH, "anthropic_get_store", "One memory store, archived or not.",
+           Role.READER, stores.get, store, answer=AnthropicStore),
+        op("POST", STORE_PATH, "anthropic_update_store", "Change parts of a memory store.",
+           Role.WRITER, stores.amend, store, body=AnthropicStoreChange, body_required=False,
+           answer=AnthropicStore),
+        op("POST", f"{STORE_PATH}/archive", "anthropic_archive_store",
+           "Close a memory store for good; a second time changes nothing.",
+           Role.WRITER, stores.archive, store, answer=AnthropicStore),
+        op("DELETE", STORE_PATH, "anthropic_delete_store",
+           "Delete a memory store with all that is in it.",
+           Role.ADMIN, delete_store, store, answer=AnthropicStoreDeleted),
+        op("POST", MEMORIES, "anthropic_create_memory", "Create a memory at a path.",
+           Role.WRITER, entries.create, (*store, VIEW), body=AnthropicMemoryBody,
+           answer=AnthropicMemory),
+        op("GET", MEMORIES, "anthropic_list_memories", "Memories in the order of their paths.",
+           Role.READER, entries.tree, (*store, VIEW_OF_LIST, PATH_PREFIX, DEPTH, PAGE, LIMIT),
+           answer=AnthropicMemoryList),
+        op("GET", MEMORY, "anthropic_get_memory",
+           "One memory, with its content unless the view is basic.",
+           Role.READER, entries.get, (FULL_VIEW, *memory), answer=AnthropicMemory),
+        op("POST", MEMORY, "anthropic_update_memory",
+           "Change the content of a memory, or its path.",
+           Role.WRITER, entries.amend, (*memory, VIEW), body=AnthropicMemoryChange,
+           body_required=False, answer=AnthropicMemory),
+        op("DELETE", MEMORY, "anthropic_delete_memory", "Delete a memory; its versions stay.",
+           Role.WRITER, delete_memory, (*memory, EXPECTED), answer=AnthropicMemoryDeleted),
+        op("GET", VERSIONS, "anthropic_list_versions",
+           "Versions of the memories of a store, newest first.",
+           Role.READER, versions.list,
+           (*store, VIEW_OF_LIST, LIMIT, PAGE, MEMORY_ID, SESSION, SERVICE_ACCOUNT, AUTHOR,
+            OPERATION, FROM, TO),
+           answer=AnthropicVersionList),
+        op("GET", VERSION_PATH, "anthropic_get_version",
+           "One version, with its content unless the view is basic.",
+           Role.READER, versions.get, (FULL_VIEW, *version), answer=AnthropicVersion),
+        op("POST", f"{VERSION_PATH}/redact", "anthropic_redact_version",
+           "Take what a version says out for good.",
+           Role.ADMIN, versions.redact, version, answer=AnthropicVersion),
+    )  # fmt: skip
+
+
+def _answer(
+    request: Request, done: Any, status: int, *, full: bool = True, **_: object
+) -> Response:
+    redacted, value = (done.redacted, done.value) if isinstance(done, Written) else (0, done)
+    headers = {REQUEST_ID: _new_request_id()}
+    if redacted:
+        headers[REDACTED] = str(redacted)
+    if not isinstance(value, rules.Slice):
+        annotate(about_any(value))
+        return Response(_shown(value, full=full).json_bytes(), status, headers, media_type=JSON)
+    annotate({"memory.result_count": len(value.items)})
+    cursor = None
+    if value.has_more:
+        last: Any = value.items[-1]  # a folder, a memory, or what lies in the order of ids
+        after = last.path if isinstance(last, Entry) else getattr(last, "id", last)
+        cursor = paging.cursor(_list_of(request), after)
+    shown = (_shown(it).json_bytes() for it in value.items)
+    return Response(page_json(shown, next_page=cursor), status, headers, media_type=JSON)
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a refused request."""
+    request_id, taken = _new_request_id(), refusal if isinstance(refusal, PathTaken) else None
+    error = AnthropicError(
+        type=REFUSALS.type(refusal.code), message=str(refusal),
+        conflicting_memory_id=public_id(ENTRY, taken.entry) if taken else None,
+        conflicting_path=f"/{taken.path}" if taken else None,
+    )  # fmt: skip
+    problem = AnthropicProblem(error=error, request_id=request_id)
+    headers = {REQUEST_ID: request_id, **REFUSALS.headers_of(refusal)}
+    status = REFUSALS.status(refusal.code)
+    return Response(problem.json_bytes(), status, headers, media_type=JSON)
+
+
+def _new_request_id() -> str:
+    """An id that no other request has."""
+    return f"req_{uuid4().hex}"
+
+
+BODIES = Bodies(refusal=_bad_fields)
+PROTOCOL = Protocol(
+    title="Anthropic dialect",
+    summary="The same stores, as the Python package `anthropic` asks for them.",
+    prefix=PREFIX,
+    refusals=REFUSALS,
+    refused=refused,
+    problem=AnthropicProblem,
+    headers={REQUEST_ID: "An id of the answer, which the log names too."},
+    sent=(
+        # What the packages of this dialect send of their own accord.
+        "anthropic-version", "anthropic-beta", "anthropic-workspace-id",
+        "anthropic-dangerous-direct-browser-access",
+        "X-Stainless-Arch", "X-Stainless-Async", "X-Stainless-Helper", "X-Stainless-Helper-Method",
+        "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version",
+        "X-Stainless-Read-Timeout", "X-Stainless-Retry-Count", "X-Stainless-Runtime",
+        "X-Stainless-Runtime-Version", "X-Stainless-Stream-Helper", "X-Stainless-Timeout",
+    ),
+    read=(REDACTED, REQUEST_ID),
+)  # fmt: skip

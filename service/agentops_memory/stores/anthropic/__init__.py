@@ -1,1 +1,0 @@
-"""Memory stores as the `anthropic` package asks for them, below `/anthropic`."""

@@ -1,0 +1,131 @@
+"""How an operation of a dialect is declared: its handler follows from what it takes."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, create_model
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..http.bodies import WRITTEN, Bodies, written
+from ..http.endpoint import current_caller
+from ..http.ids import ENTRY, STORE, VERSION, known_uid, public_id
+from ..http.protocol import Operation, Parameter
+from ..memory.model.access import Role
+from ..memory.stores import NO_STORE
+from ..record import Record
+from ..telemetry import annotate
+from .entry import Entry
+from .store import NO_ENTRY, NO_VERSION, Body, Store
+from .version import Version
+
+Read = Callable[[Request, str], Any]
+
+# What ids in a path are of, and what is said of those that are none, by argument.
+KINDS = {
+    "store": (STORE, NO_STORE), "entry": (ENTRY, NO_ENTRY), "version": (VERSION, NO_VERSION),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param(Parameter):
+    """What an operation takes from its path or its query: how it is read, and as which argument."""
+
+    read: Read
+    into: str
+    is_in_path: bool = False
+    is_of_answer: bool = False  # whether it shapes the answer alone
+
+
+def in_path(name: str, into: str) -> Param:
+    """A stable id; NotFound for what is no such id."""
+    kind, sentence = KINDS[into]
+
+    def read(request: Request, name: str) -> str:
+        return known_uid(kind, request.path_params[name], sentence)
+
+    return Param(name=name, help="", into=into, read=read, is_in_path=True)
+
+
+def in_query(name: str, into: str, read: Read, help_: str, **more: Any) -> Param:
+    return Param(name=name, into=into, read=read, help=help_, **more)
+
+
+def listed(name: str, item: Any, docs: str, **beside: Any) -> type[Record]:
+    """The shape of a page of items, and of what is beside them."""
+    fields: dict[str, Any] = {
+        name: (of, ...) for name, of in {"data": list[item], **beside}.items()
+    }
+    return create_model(name, __base__=Record, __doc__=docs, **fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How bodies are read and answers are written."""
+
+    bodies: Bodies
+    answer: Callable[..., Response]
+    """Writes what an operation returns, for a request, with a status; and what shapes it."""
+
+    def op(  # noqa: PLR0913, PLR0917 - all that an operation is
+        self,
+        method: str,
+        path: str,
+        name: str,
+        summary: str,
+        role: Role,
+        work: Callable[..., Awaitable[object]],
+        takes: Sequence[Param] = (),
+        *,
+        body: type[Body] | None = None,
+        body_required: bool = True,
+        status: int = 200,
+        answer: type[BaseModel] | None = None,
+    ) -> Operation:
+        """An operation. `work` gets the caller, who may still do this, and what the request has.
+
+        That is, by name, what it takes, read in this order, and the `body`.
+        """
+        is_write = method != "GET"
+        ids = [it.into for it in takes if it.is_in_path]
+
+        async def handle(request: Request) -> Response:
+            values = {it.into: it.read(request, it.name) for it in takes}
+            annotate(about(**{name: values[name] for name in ids}))
+            shape = {it.into: values.pop(it.into) for it in takes if it.is_of_answer}
+            if body is not None:
+                values["body"] = await self.bodies.read(request, body, empty=not body_required)
+            caller = await self.bodies.caller(request) if is_write else current_caller(request)
+            # The gate has asked the same; a right may have been taken away since.
+            caller.require(role)
+            return self.answer(request, await work(caller, **values), status, **shape)
+
+        return Operation(
+            method=method, path=path, name=name, summary=summary, handler=handle, role=role,
+            body=body, body_required=body_required, status=status, answer=answer,
+            query=[it for it in takes if not it.is_in_path], refusals=(404,) if ids else (),
+            headers=WRITTEN if body else {}, takes_key=is_write,
+        )  # fmt: skip
+
+
+def page_json(items: Iterable[bytes], **beside: object) -> bytes:
+    return b'{"data":[%b],%b' % (b",".join(items), written(beside)[1:])
+
+
+def about(**ids: str) -> dict[str, Any]:
+    """Which store, entry and version a span is about, by the ids that a client sees."""
+    return {f"memory.{name}.id": public_id(KINDS[name][0], id_) for name, id_ in ids.items()}
+
+
+def about_any(done: object) -> dict[str, Any]:
+    """The same of what an operation returns."""
+    match done:
+        case Store():
+            return about(store=done.id)
+        case Entry():
+            ids = about(store=done.store, entry=done.id, version=done.version)
+            return ids | {"memory.entry.size": done.size}
+        case Version():
+            return about(store=done.store, entry=done.entry, version=done.id)
+    return {}

@@ -1,0 +1,480 @@
+"""Our dialect, the Memory Stores API: stores of documents at paths, below /api/v1/cloud."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints
+from pydantic_core import ErrorDetails, PydanticCustomError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from ..errors import Invalid, Refusal
+from ..http.bodies import JSON, Bodies
+from ..http.faults import fault
+from ..http.ids import ENTRY, STORE, VERSION, public_id, uid_of
+from ..http.large_answers import paced
+from ..http.paging import instant
+from ..http.protocol import REDACTED, Operation, Protocol
+from ..http.refusals import Refusals
+from ..http.request_ids import REQUEST_ID, Refused, request_id
+from ..http.requests import exact_parameter, parameter, query_of
+from ..memory.model.access import Caller, Role
+from ..memory.model.memory import Expected
+from ..memory.model.search import Hit
+from ..memory.model.space import StoreId
+from ..memory.model.stores import Written
+from ..memory.stores import NO_STORE
+from ..recall.recall import Recall, whole_memory
+from ..recall.text.normalization import clean, cut, sha256_of
+from ..record import Record
+from ..telemetry import Cut, annotate, events
+from ..telemetry.spans import Attributes
+from . import store as rules
+from .api import Dialect, Param, Read, about_any, in_path, in_query, listed, page_json
+from .entry import Entries, Entry
+from .version import Version, Versions
+
+POLICY = rules.Policy(
+    paths_nest=True,
+    unchanged_is_change=True,
+    done_is_done=False,
+    repeats_are_refused=True,
+    archived_keeps_entries=True,
+    current_is_redacted=True,
+    redaction_takes_all=False,
+    longest_name=64,
+)
+REFUSALS = Refusals(statuses={"too_large": 400})
+
+SHOWN, MOST_SHOWN = 20, 100  # items of a page
+SHOWN_QUERY = 200  # code points of a search, in a span
+SHOWN_PATH = 100  # code points of the path of a memory that was found, in a span
+SHOWN_ID = 100  # characters of an id that was not found
+SNIPPET = 300  # characters
+
+_KINDS = {"memory_store": STORE, "memory": ENTRY, "memory_version": VERSION}
+_DIGITS = re.compile(r"[0-9]+")
+_UNSTORABLE = re.compile("[\\x00\\ud800-\\udfff]")
+UNSTORABLE = "cannot contain NUL or a lone surrogate"
+
+
+class BadField(Invalid):
+    """A field of the body, or a parameter, is not what it should be."""
+
+    def __init__(self, sentence: str, field: str) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
+def _storable(text: str) -> str:
+    if _UNSTORABLE.search(text):
+        raise fault(UNSTORABLE)
+    return text
+
+
+def _written(content: str) -> str:
+    if not content.strip():
+        raise fault("cannot be blank")
+    if rules.size_of(content) > rules.MAX_CONTENT:
+        raise fault(f"must be at most {rules.MAX_CONTENT:,} bytes")
+    return content
+
+
+def _relative(path: str) -> str:
+    if path.startswith("/"):
+        raise fault("must be a relative path (cannot start with '/')")
+    if ".." in path:
+        raise fault("cannot contain '..'")
+    try:
+        rules.require_path(path)
+    except Invalid as error:
+        raise PydanticCustomError("sentence", "{said}", {"said": str(error)}) from error
+    return path
+
+
+Plain = AfterValidator(_storable)
+Name = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=POLICY.longest_name),
+    Plain,
+]
+Description = Annotated[
+    str, StringConstraints(strip_whitespace=True, max_length=rules.MAX_DESCRIPTION), Plain
+]
+PairKey = Annotated[str, Field(max_length=rules.MAX_PAIR_KEY), Plain]
+PairValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), Plain]
+Pairs = Annotated[dict[PairKey, PairValue], Field(max_length=rules.MAX_PAIRS)]
+Path = Annotated[
+    str, Plain, AfterValidator(_relative),
+    Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_PATH}),
+]  # fmt: skip
+Content = Annotated[
+    str, Plain, AfterValidator(_written),
+    Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_CONTENT}),
+]  # fmt: skip
+Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]
+
+
+class StoreBody(rules.Body):
+    """POST /memory_stores."""
+
+    name: Name
+    description: Description = ""
+    metadata: Pairs = Field(default_factory=dict)
+
+
+class EntryBody(rules.Body):
+    """POST /memory_stores/{store_id}/memories."""
+
+    path: Path
+    content: Content
+    metadata: Pairs = Field(default_factory=dict)
+
+
+class EntryChangeBody(rules.Body):
+    """PUT /memory_stores/{store_id}/memories/{entry_id}.
+
+    `version` and `content_sha256` are what the entry must have to be changed.
+    """
+
+    content: Content
+    metadata: Pairs | None = None
+    version: int | None = None
+    content_sha256: Sha256 | None = None
+
+    @property
+    def expected(self) -> Expected:
+        sha256 = self.content_sha256
+        return Expected(revision=self.version, sha256=None if sha256 is None else sha256.lower())
+
+
+class EntryHit(Entry):
+    """A memory that a search found: the beginning of its content, and its rank."""
+
+    snippet: str
+    rank: float
+
+
+class EntryHits(Record):
+    """What a search found, best first."""
+
+    data: list[EntryHit]
+
+
+_ENDS = {"first_id": str | None, "last_id": str | None, "has_more": bool}
+StoreList = listed("StoreList", rules.Store, "Memory stores, newest first.", **_ENDS)
+EntryList = listed(
+    "EntryList", Entry, "Memories of a store without their contents, newest first.", **_ENDS
+)
+VersionList = listed(
+    "VersionList", Version, "Versions of a store's memories without their contents, newest first.",
+    **_ENDS,
+)  # fmt: skip
+
+
+class StoreError(Record):
+    """What was wrong, and with which field or parameter."""
+
+    type: str
+    message: str
+    param: str | None = None
+
+
+class StoreProblem(Record):
+    """A refusal: what was wrong, and the id of the request."""
+
+    type: Literal["error"] = "error"
+    error: StoreError
+    request_id: str
+
+
+_FAULTS = {
+    "missing": "Missing required field: {name}",
+    "string_too_short": "Missing required field: {name}",
+    "string_too_long": "Field '{name}' must be at most {max_length:,} characters.",
+    "string_type": "Field '{name}' must be a string.",
+    "string_unicode": f"Field '{{name}}' {UNSTORABLE}.",
+    "string_pattern_mismatch": "Field '{name}' must be 64 hexadecimal digits.",
+    "int_type": "Field '{name}' must be an integer.",
+    "dict_type": "Field '{name}' must be an object.",
+    "fault": "Field '{name}' {said}.",
+    "sentence": "{said}",
+}
+_PAIRS = (
+    f"Field '{{name}}' must be at most {rules.MAX_PAIRS} pairs of strings, with keys of at most "
+    f"{rules.MAX_PAIR_KEY} characters, values of at most {rules.MAX_PAIR_VALUE}, and no NUL."
+)
+
+
+def _bad_field(faults: Sequence[ErrorDetails]) -> BadField:
+    """The first fault of a body as a sentence about its field."""
+    path, kind, details = faults[0]["loc"], faults[0]["type"], faults[0].get("ctx", {})
+    is_inside = len(path) > 1 or kind == "too_long"
+    sentence = _PAIRS if is_inside else _FAULTS[kind]
+    return BadField(sentence.format(name=path[0], **details), str(path[0]))
+
+
+def _text(request: Request, name: str) -> str | None:
+    """A parameter as it was meant; BadField for one that no stored text can be like."""
+    try:
+        return exact_parameter(request, name)
+    except ValueError:
+        raise BadField(f"Field '{name}' must be UTF-8 without NUL.", name) from None
+
+
+def _words(request: Request, name: str) -> str:
+    text = _text(request, name)
+    if text is None:
+        raise BadField(f"Missing required field: {name}", name)
+    return text
+
+
+def _must(said: str, parsed: Callable[[str], Any], unset: object = None) -> Read:
+    """Reads a parameter; BadField says what one must that is parsed as None."""
+
+    def read(request: Request, name: str) -> Any:
+        text = parameter(query_of(request), name)
+        if text is None:
+            return unset
+        value = parsed(text)
+        if value is None:
+            raise BadField(f"Field '{name}' must {said}.", name)
+        return value
+
+    return read
+
+
+def _limit(text: str) -> int | None:
+    """How many are asked for, at most 100."""
+    digits = text.lstrip("0")
+    return min(int(digits[:4]), MOST_SHOWN) if _DIGITS.fullmatch(text) and digits else None
+
+
+def _id(kind: str) -> Read:
+    """Reads a stable id; what has it need not exist any more."""
+    return _must(f"be an id: {kind}_ and 32 hexadecimal digits", partial(uid_of, kind))
+
+
+def _flag(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.lower())
+
+
+def _before(kind: str) -> Read:
+    def read(request: Request, name: str) -> Any:
+        before = _id(kind)(request, name)
+        if before and parameter(query_of(request), "after_id"):
+            raise BadField("Fields 'after_id' and 'before_id' exclude each other.", name)
+        return before
+
+    return read
+
+
+def _instant(*, rounds_up: bool = False) -> Read:
+    return _must("be an RFC 3339 time", partial(instant, needs_offset=True, rounds_up=rounds_up))
+
+
+LIMIT = in_query(
+    "limit", "limit", _must("be a whole number, 1 or more", _limit, SHOWN),
+    "How many, 20 unless told; at most 100, also for more.",
+    kind="count", is_row_count=True,
+)  # fmt: skip
+FROM = in_query(
+    "created_at[gte]", "created_from", _instant(rounds_up=True),
+    "Created at this RFC 3339 time or later.", kind="instant",
+)  # fmt: skip
+TO = in_query(
+    "created_at[lte]", "created_to", _instant(), "Created at this RFC 3339 time or earlier.",
+    kind="instant",
+)  # fmt: skip
+NAME = in_query("name", "name", _text, "Its beginning, whatever its case.")
+ARCHIVED = in_query(
+    "include_archived", "with_archived", _must("be true or false", _flag, unset=False),
+    "`true` lists archived ones too.", kind="boolean",
+)  # fmt: skip
+PATH_PREFIX = in_query(
+    "path_prefix", "path_prefix", _text, "How the path begins, letter by letter."
+)
+ENTRY_ID = in_query("entry_id", "entry", _id(ENTRY), "Only those of this memory.")
+WORDS = in_query("q", "text", _words, "Any text.", kind="words", required=True)
+
+
+def _page(kind: str) -> Sequence[Param]:
+    older = "Only what is older than what has this id."
+    newer = "Only what is newer than what has this id, next to it."
+    return (
+        in_query("after_id", "after", _id(kind), older),
+        in_query("before_id", "before", _before(kind), newer),
+        LIMIT,
+    )
+
+
+PREFIX = "/api/v1/cloud"
+STORES = f"{PREFIX}/memory_stores"
+STORE_PATH = f"{STORES}/{{store_id}}"
+ENTRIES, VERSIONS = f"{STORE_PATH}/memories", f"{STORE_PATH}/versions"
+ENTRY_PATH, VERSION_PATH = f"{ENTRIES}/{{entry_id}}", f"{VERSIONS}/{{version_id}}"
+
+
+def operations(
+    stores: rules.Stores, entries: Entries, versions: Versions, recall: Recall
+) -> Sequence[Operation]:
+    """Every operation of the protocol."""
+
+    async def search(caller: Caller, store: StoreId, text: str, limit: int) -> EntryHits:
+        found = await recall.search_store(caller, store, text, limit)
+        annotate({
+            "memory.search.query": Cut(text, SHOWN_QUERY),
+            "memory.search.result_count": len(found.hits),
+            "memory.search.degraded": found.is_degraded or None,
+        })  # fmt: skip
+        events("search.result", map(_hit_span, found.hits))
+        hits = paced((_hit(store, hit) for hit in found.hits), lambda hit: hit.size)
+        return EntryHits(data=[hit async for hit in hits])
+
+    op, store = Dialect(bodies=BODIES, answer=_answer).op, (in_path("store_id", "store"),)
+    entry = (*store, in_path("entry_id", "entry"))
+    version = (*store, in_path("version_id", "version"))
+    return (
+        op("POST", STORES, "create_store", "Make a memory store; names need not differ.",
+           Role.WRITER, stores.create, body=StoreBody, answer=rules.Store, status=201),
+        op("GET", STORES, "list_stores", "Memory stores, newest first.",
+           Role.READER, stores.list, (NAME, ARCHIVED, FROM, TO, *_page(STORE)), answer=StoreList),
+        op("GET", STORE_PATH, "get_store", "One memory store.",
+           Role.READER, stores.get, store, answer=rules.Store),
+        op("POST", f"{STORE_PATH}/archive", "archive_store",
+           "Close a memory store for good: it is read from then on.",
+           Role.WRITER, stores.archive, store, answer=rules.Store),
+        op("DELETE", STORE_PATH, "delete_store", "Delete a memory store with everything in it.",
+           Role.ADMIN, stores.delete, store, status=204),
+        op("GET", f"{STORE_PATH}/search", "search_store",
+           "Memories of a store by their words and paths, best first.",
+           Role.READER, search, (*store, WORDS, LIMIT), answer=EntryHits),
+        op("POST", ENTRIES, "create_entry", "Write a memory at a path that is free.",
+           Role.WRITER, entries.create, store, body=EntryBody, answer=Entry, status=201),
+        op("GET", ENTRIES, "list_entries",
+           "Memories of a store without their contents, newest first.",
+           Role.READER, entries.list, (*store, PATH_PREFIX, FROM, TO, *_page(ENTRY)),
+           answer=EntryList),
+        op("GET", ENTRY_PATH, "get_entry", "One memory, with its content.",
+           Role.READER, entries.get, entry, answer=Entry),
+        op("PUT", ENTRY_PATH, "update_entry",
+           "Replace the content of a memory, if it is in the state that is expected.",
+           Role.WRITER, entries.amend, entry, body=EntryChangeBody, answer=Entry),
+        op("DELETE", ENTRY_PATH, "delete_entry", "Delete a memory; its versions stay.",
+           Role.WRITER, entries.delete, entry, status=204),
+        op("GET", VERSIONS, "list_versions",
+           "Versions of a store's memories without their contents, newest first.",
+           Role.READER, versions.list, (*store, ENTRY_ID, *_page(VERSION)), answer=VersionList),
+        op("GET", VERSION_PATH, "get_version",
+           "One version, with its content unless it is redacted.",
+           Role.READER, versions.get, version, answer=Version),
+        op("POST", f"{VERSION_PATH}/redact", "redact_version",
+           "Take the content out of a version for good.",
+           Role.ADMIN, versions.redact, version, answer=Version),
+    )  # fmt: skip
+
+
+def _answer(request: Request, done: Any, status: int) -> Response:
+    redacted, value = (done.redacted, done.value) if isinstance(done, Written) else (0, done)
+    if value is None:
+        answer = Response(status_code=status)
+    else:
+        annotate(_span(value))
+        content = _page_json(value) if isinstance(value, rules.Slice) else value.json_bytes()
+        headers = {REDACTED: str(redacted)} if redacted else {}
+        answer = Response(content, status, headers, media_type=JSON)
+    answer.headers[REQUEST_ID] = request_id(request.headers)
+    return answer
+
+
+def _page_json(page: rules.Slice[Any]) -> bytes:
+    ends = [public_id(_KINDS[it.type], it.id) for it in (*page.items[:1], *page.items[-1:])]
+    first, last = ends or (None, None)
+    items = (it.json_bytes() for it in page.items)
+    return page_json(items, first_id=first, last_id=last, has_more=page.has_more)
+
+
+def _span(value: object) -> Attributes:
+    match value:
+        case rules.Slice():
+            return {"memory.page.result_count": len(value.items)}
+        case rules.Store():
+            more: Attributes = {"memory.store.entry_count": value.entries}
+        case Entry():
+            more = {"memory.entry.version": value.number}
+        case Version():
+            more = {"memory.version.action": value.deed.value}
+        case _:
+            more = {}
+    return {**about_any(value), **more}
+
+
+def _hit(store: StoreId, hit: Hit) -> EntryHit:
+    memory = whole_memory(hit)
+    content = memory.text.content
+    return EntryHit(
+        id=rules.EntryId(memory.uid), memory=memory.id, store=store, path=memory.key or "",
+        size=rules.size_of(content), sha256=sha256_of(content), number=memory.revision,
+        version=rules.VersionId(""), metadata=memory.extras, created_at=memory.created_at,
+        updated_at=memory.updated_at, snippet=cut(content, SNIPPET), rank=hit.rank,
+    )  # fmt: skip
+
+
+def _hit_span(hit: Hit) -> Attributes:
+    return {
+        "memory.entry.id": public_id(ENTRY, whole_memory(hit).uid),
+        "memory.entry.path": Cut(hit.memory.key or "", SHOWN_PATH),
+        "memory.injected.rank": hit.rank,
+        "memory.injected.method": hit.method.value,
+    }
+
+
+# The contract's sentences, by the code of a refusal or by our own sentence.
+_BY_CODE = dict.fromkeys(("stale", "path_taken"), "Version or state conflict.")
+_NOT_FOUND = {
+    NO_STORE: ("MemoryStore", "store_id"),
+    rules.NO_ENTRY: ("Memory", "entry_id"),
+    rules.NO_VERSION: ("MemoryVersion", "version_id"),
+}
+
+
+def _sentence(refusal: Refusal, ids: Mapping[str, str]) -> str:
+    """What is said; what was not found is named by its id in the path."""
+    said = _BY_CODE.get(refusal.code, str(refusal))
+    kind, name = _NOT_FOUND.get(said, ("", ""))
+    if name not in ids:  # or what is answered again is gone, and the path never named it
+        return said
+    return f"{kind} '{cut(clean(ids[name]), SHOWN_ID)}' was not found."
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a refused request, which names the ids in its path."""
+
+    def content(scope: Scope, id_: str) -> bytes:
+        error = StoreError(
+            type=REFUSALS.type(refusal.code),
+            message=_sentence(refusal, scope.get("path_params", {})),
+            param=refusal.field if isinstance(refusal, BadField) else None,
+        )
+        return StoreProblem(error=error, request_id=id_).json_bytes()
+
+    return Refused(refusal, REFUSALS, content)
+
+
+BODIES = Bodies(refusal=_bad_field)
+PROTOCOL = Protocol(
+    title="Memory Stores",
+    summary="Documents at paths, with immutable versions.",
+    prefix=PREFIX,
+    refusals=REFUSALS,
+    refused=refused,
+    problem=StoreProblem,
+    headers={REQUEST_ID: "The id that the client gave the request, or a new one."},
+    sent=(REQUEST_ID,),
+    read=(REDACTED, REQUEST_ID),
+    is_authorization_only=True,
+    require=lambda _, caller: caller.require_stores(),
+)

@@ -1,0 +1,366 @@
+"""An entry: a live memory of a store at a path; created, read, listed, changed, deleted.
+
+Each write is one transaction with its version.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ..engine.engine import Transaction
+from ..errors import Conflict, NotFound, PathTaken
+from ..memory.idempotency import once
+from ..memory.limits import require_room
+from ..memory.model.access import Caller
+from ..memory.model.memory import ANY_STATE, ChangeKind, Expected, Memory, MemoryId, Text
+from ..memory.model.space import Space, StoreId
+from ..memory.model.stores import Written
+from ..memory.redactor import Redactor
+from ..memory.sql.kinds import in_no_session
+from ..memory.sql.liveness import live
+from ..memory.sql.memories import MemoryTable
+from ..memory.sql.rows import count, instant, map_of, micros
+from ..memory.sql.table import Sql
+from ..memory.writes import changed_at, created, revised
+from ..recall.text.ids import uid_after
+from ..recall.text.normalization import sha256_of
+from ..record import Record
+from . import store as rules
+from .store import EntryId
+from .version import MOST_WITH_CONTENT, add_version, erased, is_redacted
+
+ENTRY_TYPE = "memory"  # of each memory in a store
+AFTER_SLASH = chr(ord("/") + 1)
+LAST = "\U0010ffff" * 257  # after every path: none has as many signs of so many bytes
+
+
+class Entry(Record):
+    """A memory of a store at its path; its content is absent where it was not read."""
+
+    id: rules.ShownEntry
+    type: Literal["memory"] = "memory"
+    memory: MemoryId = Field(exclude=True)
+    store: rules.ShownStore = Field(serialization_alias="store_id")
+    path: str
+    size: int  # bytes of the content in UTF-8
+    sha256: str = Field(serialization_alias="content_sha256")  # their hash in hexadecimal
+    number: int = Field(serialization_alias="version")  # of its versions, from 1
+    version: rules.VersionId = Field(exclude=True)  # the newest
+    metadata: Mapping[str, str]
+    content: str | None = None
+    created_at: rules.Microseconds
+    updated_at: rules.Microseconds
+
+
+class Stale(Conflict):
+    """A precondition was not met by the memory as it is now."""
+
+    code = "stale"
+
+    def __init__(self, current: Memory) -> None:
+        super().__init__("The memory has changed: it is not in the expected state.")
+        self.current = current
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries(rules.Serving):
+    """Entries of one service, under a dialect's policy."""
+
+    async def create(self, caller: Caller, store: StoreId, body: rules.Body) -> Written[Entry]:
+        """Write a new entry; PathTaken, Archived."""
+        redactor = Redactor(self.rules(caller))
+        parts = await asyncio.to_thread(rules.clean, redactor, body.parts)
+        work = once(create_entry, check=rules.known_store, about=lambda it: [it.memory])
+        entry = await self.engine.write(caller, work, store, parts, self.policy)
+        return Written(value=entry, redacted=redactor.count)
+
+    async def get(self, caller: Caller, store: StoreId, entry: EntryId) -> Entry:
+        """The entry, with its content."""
+        return await self.engine.read(caller, known_entry, store, entry)
+
+    async def list(
+        self, caller: Caller, store: StoreId, *, path_prefix: str | None = None, **page: Any
+    ) -> rules.Slice[Entry]:
+        """A page of entries without content, newest first."""
+        return await self.engine.read(
+            caller, list_entries, store, rules.Page(**page), path_prefix or ""
+        )
+
+    async def tree(
+        self, caller: Caller, store: StoreId, *, limit: int, with_content: bool = False, **of: Any
+    ) -> rules.Slice[Entry | str]:
+        """Entries in order of path; a text stands for the folder of those that lie deeper."""
+        most = min(limit, MOST_WITH_CONTENT) if with_content else limit
+        return await self.engine.read(
+            caller, tree, store, limit=most, with_content=with_content, **of
+        )
+
+    async def amend(
+        self, caller: Caller, store: StoreId, entry: EntryId, body: rules.Body
+    ) -> Written[Entry]:
+        """Change an entry that is in the expected state; Stale, PathTaken, Archived."""
+        redactor = Redactor(self.rules(caller))
+        parts = await asyncio.to_thread(rules.clean, redactor, body.parts)
+        work = once(amend_entry, check=rules.known_store, about=lambda it: [it[0].memory])
+        amended, has_erased = await self.engine.write(
+            caller, work, store, entry, parts, body.expected, self.policy
+        )
+        if has_erased:
+            self.on_erased(caller)
+        return Written(value=amended, redacted=redactor.count)
+
+    async def delete(
+        self, caller: Caller, store: StoreId, entry: EntryId, expected: Expected = ANY_STATE
+    ) -> None:
+        """Delete an entry that is in the expected state; its versions stay. Stale, Archived."""
+        work = once(delete_entry, check=rules.require_stores)
+        if await self.engine.write(caller, work, store, entry, expected, self.policy):
+            self.on_erased(caller)
+
+
+def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
+    """The entry, with its content."""
+    rules.known_store(tx, store)
+    found = _with_content(tx, store, entry)
+    if found is None:
+        raise NotFound(rules.NO_ENTRY)
+    return found
+
+
+def list_entries(
+    tx: Transaction, store: StoreId, page: rules.Page, prefix: str
+) -> rules.Slice[Entry]:
+    rules.known_store(tx, store)
+    begins = "substr(m.key, 1, CAST(:length AS INTEGER)) = :prefix" if prefix else "TRUE"
+    rows = _rows(
+        tx, f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most", "NULL",
+        store=store, prefix=prefix, length=len(prefix), **page.values,
+    )  # fmt: skip
+    return page.sliced(rows, _entry)
+
+
+def tree(
+    tx: Transaction,
+    store: StoreId,
+    *,
+    prefix: str = "",
+    is_shallow: bool = False,
+    after: str | None = None,
+    limit: int,
+    with_content: bool = False,
+) -> rules.Slice[Entry | str]:
+    """What lies below a prefix, which is empty or ends with a slash, after an item.
+
+    Where it is shallow, folders, which end with a slash, stand for what lies deeper.
+    """
+    rules.known_store(tx, store)
+    first = prefix if after is None else _next(after)
+    items: list[Entry | str] = []
+    while (wanted := limit + 1 - len(items)) > 0:
+        entries = _from_path(tx, store, first, prefix, wanted)
+        some = list(_until_a_folder(entries, prefix) if is_shallow else entries)
+        items += some
+        if not some or (len(some) < wanted and isinstance(some[-1], Entry)):
+            break
+        first = _next(some[-1])
+    shown = items[:limit]
+    if with_content:
+        shown = [
+            it if isinstance(it, str) else _with_content(tx, store, it.id) or it for it in shown
+        ]
+    return rules.Slice(shown, len(items) > limit)
+
+
+def _until_a_folder(entries: Iterable[Entry], prefix: str) -> Iterator[Entry | str]:
+    """The entries up to the first that a folder stands for, then this folder."""
+    for entry in entries:
+        segment, slash, _ = entry.path.removeprefix(prefix).partition("/")
+        if slash:
+            yield prefix + segment + slash
+            return
+        yield entry
+
+
+def _next(item: Entry | str) -> str:
+    """The lowest path after an item, and after everything in it if it is a folder."""
+    path = item if isinstance(item, str) else item.path
+    return path[:-1] + AFTER_SLASH if path.endswith("/") else path + "\x01"
+
+
+def create_entry(
+    tx: Transaction, store: StoreId, parts: rules.Parts, policy: rules.Policy
+) -> Entry:
+    rules.open_store(tx, store)
+    require_room(tx)
+    path, content = parts["path"], parts["content"]
+    _require_free(tx, store, path, policy)
+    new = Memory(
+        uid=tx.new_uid(tx.now), session=None, space=Space.of_store(store), key=path,
+        text=_text(path, content), last_seen_at=tx.now, created_at=tx.now, updated_at=tx.now,
+        extras=parts.get("metadata", {}),
+    )  # fmt: skip
+    _add_version(tx, store, created(tx, new), ChangeKind.CREATED)
+    rules.grow(tx, store, 1, rules.size_of(content))
+    return known_entry(tx, store, EntryId(new.uid))
+
+
+def amend_entry(
+    tx: Transaction,
+    store: StoreId,
+    entry: EntryId,
+    parts: rules.Parts,
+    expected: Expected,
+    policy: rules.Policy,
+) -> tuple[Entry, bool]:
+    """The entry as it is now, and whether a redacted version's bytes are to be erased."""
+    before = known_entry(tx, store, entry)
+    rules.open_store(tx, store)
+    wanted, held = before.model_copy(update=parts), _memory(tx, before)
+    if not (policy.done_is_done and wanted == before):
+        require_state(held, expected)
+    if wanted == before and not policy.unchanged_is_change:
+        return before, False
+    require_room(tx)
+    if wanted.path != before.path:
+        _require_free(tx, store, wanted.path, policy, but=entry)
+    text, at = _text(wanted.path, wanted.content or ""), changed_at(tx, held)
+    after = replace(held, key=wanted.path, text=text, extras=wanted.metadata, updated_at=at)
+    has_erased = _revise(tx, before, held, after, ChangeKind.UPDATED)
+    return known_entry(tx, store, entry), has_erased
+
+
+def delete_entry(
+    tx: Transaction, store: StoreId, entry: EntryId, expected: Expected, policy: rules.Policy
+) -> bool:
+    """Whether a redacted version's bytes are to be erased."""
+    before = known_entry(tx, store, entry)
+    if policy.archived_keeps_entries:
+        rules.open_store(tx, store)
+    held = _memory(tx, before)
+    require_state(held, expected)
+    # The row keeps nothing of what the versions keep, or have lost.
+    gone = replace(held, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
+    return _revise(tx, before, held, gone, ChangeKind.DELETED)
+
+
+def require_state(memory: Memory, expected: Expected) -> None:
+    """Raise Stale unless the memory, read in the transaction of the write, is as expected."""
+    if not expected.met_by(memory):
+        raise Stale(memory)
+
+
+def _revise(tx: Transaction, before: Entry, held: Memory, after: Memory, kind: ChangeKind) -> bool:
+    """Write the entry's next state; whether a redacted version's bytes are to be erased."""
+    after = revised(tx, held, after, kind)
+    _add_version(tx, before.store, after, kind, before)
+    is_deleted = kind is ChangeKind.DELETED
+    more = rules.size_of(after.text.content) - before.size
+    rules.grow(tx, before.store, -1 if is_deleted else 0, more)
+    is_new_text = is_deleted or after.text.content != before.content
+    if not (is_new_text and is_redacted(tx, before.memory, before.number)):
+        return False
+    erased(tx, before.memory)
+    return True
+
+
+def _add_version(
+    tx: Transaction, store: StoreId, memory: Memory, kind: ChangeKind, before: Entry | None = None
+) -> None:
+    """Add a version for the memory's newest revision, ordered after the one before.
+
+    Of a deletion it has the path alone.
+    """
+    uid, content = tx.new_uid(tx.now), memory.text.content
+    if before is not None and uid <= before.version:  # another process made that one, or the clock
+        uid = uid_after(before.version)
+    is_deleted = kind is ChangeKind.DELETED
+    add_version(
+        tx, store, memory.id, uid=uid, number=memory.revision,
+        path=before.path if is_deleted and before else memory.key,
+        size=None if is_deleted else rules.size_of(content),
+        sha256=None if is_deleted else sha256_of(content),
+    )  # fmt: skip
+
+
+def _require_free(
+    tx: Transaction, store: StoreId, path: str, policy: rules.Policy, *, but: EntryId | None = None
+) -> None:
+    """Raise PathTaken if the path is another entry's; if paths do not nest, also above and below.
+
+    Of those below, two are enough, as one may be the entry itself.
+    """
+    steps = path.split("/")
+    above = () if policy.paths_nest else range(1, len(steps))
+    paths = [path, *("/".join(steps[:count]) for count in above)]
+    others = [it for each in paths for it in _where(tx, "m.key = :path", store=store, path=each)]
+    if not policy.paths_nest:
+        others += _from_path(tx, store, "", f"{path}/", 2)
+    for other in others:
+        if other.id != but:
+            raise PathTaken("Another memory holds this path.", other.id, other.path)
+
+
+def _memory(tx: Transaction, entry: Entry) -> Memory:
+    memory = tx[MemoryTable].in_store(entry.store, entry.id)
+    assert memory is not None  # this transaction has just seen it
+    return memory
+
+
+def _text(path: str, content: str) -> Text:
+    return Text(type=ENTRY_TYPE, title=path, content=content)
+
+
+# The rows: live memories of stores, with what their newest versions say of them.
+
+ENTRY = """m.uid, m.id, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.extras,
+           m.created_at, m.updated_at"""
+
+
+def _rows(tx: Transaction, condition: str, content: str, **values: object) -> Iterable[Any]:
+    # The store leads. The newest version always has a size and a hash of its own.
+    return tx[Sql].run(
+        f"""SELECT {ENTRY}, {content}
+              FROM stores t
+             {tx[Sql].dialect.leads} memories m
+                   ON m.space_id = t.space_id AND {live("m")} AND {in_no_session("m")}
+              JOIN versions v ON v.memory_id = m.id AND v.number = m.revision
+             WHERE t.uid = :store AND t.erasure_id IS NULL AND {condition}""",
+        now=micros(tx.now), **values,
+    )  # fmt: skip
+
+
+def _where(tx: Transaction, condition: str, **values: object) -> Iterator[Entry]:
+    return map(_entry, _rows(tx, condition, "NULL", **values))
+
+
+def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | None:
+    rows = _rows(tx, "m.uid = :uid", "m.content", store=store, uid=entry)
+    return next(map(_entry, rows), None)
+
+
+def _from_path(
+    tx: Transaction, store: StoreId, first: str, prefix: str, limit: int
+) -> Iterator[Entry]:
+    """Entries below a prefix from path `first` on, in code point order.
+
+    The prefix is empty or ends with a slash.
+    """
+    return _where(
+        tx, "m.key >= :first AND m.key < :end ORDER BY m.key LIMIT :limit",
+        store=store, first=max(first, prefix), limit=limit,
+        end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
+    )  # fmt: skip
+
+
+def _entry(row: Any) -> Entry:
+    """The entry in a row of ENTRY and of its content, or of NULL in its place."""
+    (uid, id_, store, path, size, sha256, number, version, metadata, created_at, updated_at,
+     content) = row  # fmt: skip
+    return Entry(
+        id=EntryId(uid), memory=MemoryId(id_), store=StoreId(store), path=path, content=content,
+        size=count(size), sha256=sha256, number=count(number), version=rules.VersionId(version),
+        metadata=map_of(metadata), created_at=instant(created_at), updated_at=instant(updated_at),
+    )  # fmt: skip

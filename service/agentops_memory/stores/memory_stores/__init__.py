@@ -1,1 +1,0 @@
-"""The Memory Stores API: stores of documents at paths, with versions, below /api/v1/cloud."""

@@ -1,1 +1,0 @@
-"""Memory stores: spaces whose memories are entries at paths, with versions."""

@@ -1,0 +1,480 @@
+"""A memory store: created, listed, changed, archived, deleted; and what its contents share with it.
+
+A store is a space without a project, whose memories are entries at paths, with versions.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    field_serializer,
+)
+
+from ..engine.callbacks import Audit, noop
+from ..engine.engine import Engine, Transaction
+from ..errors import AlreadyDone, Archived, Invalid, NotFound
+from ..http.ids import ENTRY, STORE, VERSION, public_id
+from ..http.paging import rendered
+from ..memory.idempotency import is_due, once
+from ..memory.limits import require_room
+from ..memory.model.access import Caller
+from ..memory.model.erasure import MAX_STEP, Erasure, ErasureId
+from ..memory.model.kinds import ErasureKind
+from ..memory.model.memory import ANY_STATE, Expected, MemoryId
+from ..memory.model.space import NO_PROJECT, Space, StoreId
+from ..memory.model.stores import Written
+from ..memory.redactor import Redactor, RulesOf, default_rules
+from ..memory.sql import rows
+from ..memory.sql.idempotency_records import IdempotencyTable
+from ..memory.sql.memories import MemoryTable, SpaceTable
+from ..memory.sql.receipts import ReceiptTable
+from ..memory.sql.revisions import RevisionTable
+from ..memory.sql.rows import micros
+from ..memory.sql.table import Sql
+from ..memory.stores import NO_STORE
+from ..recall.text.normalization import REPLACEMENT
+from ..recall.text.visible import has_controls
+from ..record import Record
+
+T = TypeVar("T")
+
+EntryId = NewType("EntryId", str)
+VersionId = NewType("VersionId", str)
+
+ShownStore = Annotated[StoreId, PlainSerializer(partial(public_id, STORE), return_type=str)]
+ShownEntry = Annotated[EntryId, PlainSerializer(partial(public_id, ENTRY), return_type=str)]
+ShownVersion = Annotated[VersionId, PlainSerializer(partial(public_id, VERSION), return_type=str)]
+Microseconds = Annotated[
+    datetime,
+    PlainSerializer(rendered),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+
+MAX_NAME = 255  # characters; a policy may allow fewer
+MAX_DESCRIPTION = 1024
+MAX_PAIRS = 16
+MAX_PAIR_KEY = 64
+MAX_PAIR_VALUE = 512
+MAX_CONTENT = 102_400  # bytes of a content in UTF-8
+MAX_PATH = 1024  # bytes
+MAX_SEGMENTS = 20
+
+HISTORY = 64  # revisions of a deleted store erased in one transaction
+BATCH = 200  # memories of one; saves wait for it
+
+PARTS = "name", "description", "path", "content", "metadata"
+Parts = Mapping[str, Any]
+"""Parts of a store or of an entry that are to be set, by name; others stay as they are."""
+
+NO_ENTRY = "No such memory in this store."
+NO_VERSION = "No such version in this store."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Where the dialects differ."""
+
+    paths_nest: bool  # an entry may lie below another one
+    unchanged_is_change: bool  # an update with what is there already makes a version
+    done_is_done: bool  # an unmet expectation is forgiven when the entry is as wanted
+    repeats_are_refused: bool  # to archive or to redact a second time
+    archived_keeps_entries: bool  # an entry of an archived store cannot be deleted
+    current_is_redacted: bool  # the version that a live entry has now can be redacted
+    redaction_takes_all: bool  # also the path, size and hash
+    longest_name: int = MAX_NAME  # characters of a store's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What the operations of a dialect work with.
+
+    Every one is Denied for callers without access to every project, and NotFound for unknown
+    ids, also for an entry or a version of another store.
+    """
+
+    engine: Engine
+    policy: Policy
+    audit: Audit
+    rules: RulesOf = default_rules
+    on_erased: Callable[[Caller], None] = noop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of a list in descending order of ids, of what was created in a span of time.
+
+    It begins after an id, or ends before one, which need not exist any more. Both ends of the
+    span are included.
+    """
+
+    limit: int
+    after: str | None = None
+    before: str | None = None
+    created_from: datetime | None = None
+    created_to: datetime | None = None
+
+    def window(self, id_: str, created_at: str) -> str:
+        """The conditions on these columns, each with its AND, and the order."""
+        first = "" if self.created_from is None else f" AND {created_at} >= :created_from"
+        last = "" if self.created_to is None else f" AND {created_at} <= :created_to"
+        if self.before is not None:
+            return f"{first}{last} AND {id_} > :before ORDER BY {id_}"
+        after = "" if self.after is None else f" AND {id_} < :after"
+        return f"{first}{last}{after} ORDER BY {id_} DESC"
+
+    @property
+    def values(self) -> dict[str, object]:
+        """The values that `window` names; and `most`, for the rows that `sliced` reads."""
+        spans = {"created_from": self.created_from, "created_to": self.created_to}
+        return {
+            "after": self.after, "before": self.before, "most": self.limit + 1,
+            **{name: micros(at) for name, at in spans.items() if at is not None},
+        }  # fmt: skip
+
+    def sliced(self, rows: Iterable[Any], made: Callable[[Any], T]) -> "Slice[T]":
+        """The page of these rows, newest first; one row more says that there is more."""
+        found = list(islice(rows, self.limit + 1))
+        items = [made(row) for row in found[: self.limit]]
+        if self.before is not None:
+            items.reverse()
+        return Slice(items, len(found) > self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Generic[T]):
+    """The items of a page, and whether there are more."""
+
+    items: list[T]
+    has_more: bool
+
+
+def require_stores(tx: Transaction, *_: object) -> None:
+    tx.caller.require_stores()
+
+
+def require_path(path: str) -> None:
+    """Raise Invalid unless the path is relative, of 1 to 20 plain segments."""
+    if len(path.encode()) > MAX_PATH:
+        raise Invalid(f"path has at most {MAX_PATH:,} bytes.")
+    segments = path.split("/")
+    if len(segments) > MAX_SEGMENTS:
+        raise Invalid(f"path has at most {MAX_SEGMENTS} segments.")
+    if any(segment in ("", ".", "..") for segment in segments):
+        raise Invalid("No segment of path may be empty, '.' or '..'.")
+    if has_controls(path):
+        raise Invalid("path has no control characters.")
+
+
+def size_of(content: str) -> int:
+    """The bytes of a content in UTF-8."""
+    return len(content.encode())
+
+
+class Body(BaseModel):
+    """What a client writes: parts of a store or of an entry."""
+
+    model_config = ConfigDict(strict=True)
+
+    @property
+    def parts(self) -> Parts:
+        return {name: it for name, it in self if name in PARTS and it is not None}
+
+    @property
+    def expected(self) -> Expected:
+        """The state that an entry must be in to be changed."""
+        return ANY_STATE
+
+
+def clean(redactor: Redactor, parts: Parts, longest_name: int = MAX_NAME) -> Parts:
+    """The parts without secrets; Invalid for one that exceeds a limit."""
+
+    def cleaned(name: str, it: Any) -> object:
+        match name:
+            case "name":
+                return redactor.text(it, longest_name)
+            case "description":
+                return redactor.text(it, MAX_DESCRIPTION)
+            case "metadata":
+                return clean_pairs(redactor, it)
+            case "path":
+                require_path(it)
+                path = redactor.text(it, len(it) * MAX_PATH)
+                require_path(path)  # what stands for a secret may be longer than it
+                return path
+        if len(it) > MAX_CONTENT or size_of(it) > MAX_CONTENT:
+            raise Invalid(f"content has at most {MAX_CONTENT:,} bytes.")
+        return redactor.text_of_bytes(it, MAX_CONTENT)
+
+    return {name: cleaned(name, it) for name, it in parts.items()}
+
+
+def clean_pairs(redactor: Redactor, pairs: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata without secrets. Of keys that become the same, one with a value prevails."""
+    return {
+        redactor.text(key, MAX_PAIR_KEY): value and redactor.text(value, MAX_PAIR_VALUE)
+        for key, value in sorted(pairs.items(), key=lambda pair: pair[1] is not None)
+    }
+
+
+class Store(Record):
+    """A memory store."""
+
+    id: ShownStore
+    type: Literal["memory_store"] = "memory_store"
+    name: str
+    description: str = ""
+    status: Literal["active", "archived"] = "active"  # what it is sent as follows from its end
+    entries: int = Field(default=0, serialization_alias="entry_count")  # live ones
+    size: int = Field(default=0, serialization_alias="total_size")  # their bytes
+    metadata: Mapping[str, str] = {}
+    archived_at: Microseconds | None = None
+    created_at: Microseconds
+    updated_at: Microseconds
+
+    @field_serializer("status")
+    def _status(self, _: str) -> Literal["active", "archived"]:
+        return "active" if self.archived_at is None else "archived"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores(Serving):
+    """Memory stores of one service, under a dialect's policy."""
+
+    async def create(self, caller: Caller, body: Body) -> Written[Store]:
+        """Create a store. Names need not be unique."""
+        redactor = Redactor(self.rules(caller))
+        parts = clean(redactor, body.parts, self.policy.longest_name)
+        work = once(create_store, check=require_stores)
+        store = await self.engine.write(caller, work, parts)
+        return Written(value=store, redacted=redactor.count)
+
+    async def get(self, caller: Caller, store: StoreId) -> Store:
+        """The store, archived or not."""
+        return await self.engine.read(caller, known_store, store)
+
+    async def list(
+        self, caller: Caller, *, name: str | None = None, with_archived: bool = False, **page: Any
+    ) -> Slice[Store]:
+        """A page of stores, newest first; the name matches as a prefix, in any case."""
+        return await self.engine.read(caller, list_stores, Page(**page), name, with_archived)
+
+    async def amend(self, caller: Caller, store: StoreId, body: Body) -> Written[Store]:
+        """Change parts of a store; Archived if it is read-only."""
+        redactor = Redactor(self.rules(caller))
+        parts = clean(redactor, body.parts, self.policy.longest_name)
+        work = once(amend_store, check=known_store)
+        amended = await self.engine.write(caller, work, store, parts)
+        return Written(value=amended, redacted=redactor.count)
+
+    async def archive(self, caller: Caller, store: StoreId) -> Store:
+        """Make a store read-only for good; AlreadyDone where the policy refuses a repetition."""
+        work = once(archive_store, check=known_store)
+        return await self.engine.write(caller, work, store, self.policy)
+
+    async def delete(self, caller: Caller, store: StoreId) -> None:
+        """Delete a store with all its entries and versions, for good.
+
+        It is invisible at once; its rows and bytes are erased in the background.
+        """
+        if found := await self.engine.read(caller, store_to_delete, store):
+            about = {"tenant": caller.tenant, "store": store, "observations": found.entries}
+            await asyncio.to_thread(self.audit, caller, "store.deleted", **about)
+        work = once(delete_store, check=require_stores)
+        await self.engine.write(caller, work, store)
+        self.on_erased(caller)
+
+
+def known_store(tx: Transaction, store: StoreId, *_: object) -> Store:
+    """The store, archived or not; Denied for callers who may not read stores."""
+    tx.caller.require_stores()
+    found = tx[Sql].first(
+        _store,
+        f"SELECT {COLUMNS} FROM stores WHERE uid = :uid AND erasure_id IS NULL",
+        uid=store,
+    )
+    if found is None:
+        raise NotFound(NO_STORE)
+    return found
+
+
+def open_store(tx: Transaction, store: StoreId) -> Store:
+    """The store, if it can be written to."""
+    found = known_store(tx, store)
+    if found.archived_at is not None:
+        raise Archived("The memory store is archived; what is in it stays as it is.")
+    return found
+
+
+def create_store(tx: Transaction, parts: Parts) -> Store:
+    tx.caller.require_stores()
+    require_room(tx)
+    id_ = StoreId(tx.new_uid(tx.now))
+    store = Store(id=id_, created_at=tx.now, updated_at=tx.now, **parts)
+    # With its place in the index: a search may come before anything is written.
+    space, _ = tx[SpaceTable].placed(Space.of_store(store.id))
+    tx[Sql].insert("stores", space_id=space, created_at=micros(store.created_at), **_row(store))
+    return store
+
+
+def list_stores(tx: Transaction, page: Page, name: str | None, with_archived: bool) -> Slice[Store]:
+    tx.caller.require_stores()
+    return stores_of(tx, page, name, with_archived=with_archived)
+
+
+def stores_of(
+    tx: Transaction, page: Page, name: str | None = None, *, with_archived: bool = True
+) -> Slice[Store]:
+    archived = "" if with_archived else " AND archived_at IS NULL"
+    found = tx[Sql].stream(
+        f"""SELECT {COLUMNS}
+              FROM stores
+             WHERE erasure_id IS NULL{archived}{page.window("uid", "created_at")}""",
+        **page.values,
+    )
+    prefix = (name or "").casefold()
+    # Row by row until the page is full: SQLite folds the case of ASCII alone.
+    return page.sliced((row for row in found if row[1].casefold().startswith(prefix)), _store)
+
+
+def amend_store(tx: Transaction, store: StoreId, parts: Parts) -> Store:
+    """Of the metadata, a pair with a value is set, one with None goes, and the rest stays."""
+    found = open_store(tx, store)
+    require_room(tx)
+    patch: Mapping[str, str | None] = parts.get("metadata", {})
+    kept = {key: value for key, value in found.metadata.items() if key not in patch}
+    pairs = kept | {key: value for key, value in patch.items() if value is not None}
+    if len(pairs) > MAX_PAIRS:
+        raise Invalid(f"metadata has at most {MAX_PAIRS} pairs.")
+    amended = found.model_copy(update={**parts, "metadata": pairs})
+    return found if amended == found else replace_store(tx, amended, updated_at=tx.now)
+
+
+def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
+    found = known_store(tx, store)
+    if found.archived_at is None:
+        return replace_store(tx, found, updated_at=tx.now, archived_at=tx.now)
+    if policy.repeats_are_refused:
+        raise AlreadyDone("The memory store is archived already.")
+    return found
+
+
+def replace_store(tx: Transaction, store: Store, **instants: datetime) -> Store:
+    """Update a store's name, description, metadata and instants."""
+    after = store.model_copy(update=instants)
+    tx[Sql].run(
+        """UPDATE stores
+              SET name = :name, description = :description, metadata = :metadata,
+                  updated_at = :updated_at, archived_at = :archived_at
+            WHERE uid = :uid""",
+        **_row(after),
+    )
+    return after
+
+
+def grow(tx: Transaction, store: StoreId, entries: int, size: int) -> None:
+    """Add to the counts of live entries and their bytes; negative to subtract."""
+    tx[Sql].run(
+        "UPDATE stores SET entries = entries + :entries, size = size + :size WHERE uid = :uid",
+        uid=store, entries=entries, size=size,
+    )  # fmt: skip
+
+
+def store_to_delete(tx: Transaction, store: StoreId) -> Store | None:
+    """The store to delete, or the refusal; None if this request was executed before."""
+    tx.caller.require_stores()
+    return known_store(tx, store) if is_due(tx) else None
+
+
+def delete_store(tx: Transaction, store: StoreId) -> None:
+    """Hide the store; its rows stay until the erasure is complete."""
+    known_store(tx, store)
+    erasure = Erasure(
+        id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.STORE, project=NO_PROJECT,
+        erased_at=tx.now, goes_on=True,
+    )  # fmt: skip
+    tx[ReceiptTable].add(erasure)
+    tx[Sql].run(
+        "UPDATE stores SET erasure_id = :erasure WHERE uid = :uid", uid=store, erasure=erasure.id
+    )
+    tx[IdempotencyTable].erase_answers()
+
+
+def is_store_going(tx: Transaction) -> bool:
+    """Whether rows of a deleted store remain to be erased."""
+    return _going(tx) is not None
+
+
+def _going(tx: Transaction) -> ErasureId | None:
+    ids = tx[Sql].column(
+        "SELECT erasure_id FROM stores WHERE erasure_id IS NOT NULL ORDER BY erasure_id"
+    )
+    return next((ErasureId(id_) for id_ in ids if REPLACEMENT not in id_), None)
+
+
+def erase_some_of_store(tx: Transaction) -> None:
+    """Erase some of what remains of a deleted store: first its revisions, then its memories."""
+    sql, erasure = tx[Sql], _going(tx)
+    if erasure is None:
+        return
+    revisions = sql.run(
+        """SELECT v.memory_id, v.number
+             FROM stores t
+             JOIN versions v ON v.store_id = t.space_id
+            WHERE t.erasure_id = :erasure
+            LIMIT :limit""",
+        erasure=erasure, limit=HISTORY,
+    ).fetchall()  # fmt: skip
+    if revisions:
+        tx[ReceiptTable].extend(erasure, (), tx[RevisionTable].erase(revisions))
+        return
+    some = sql.run(
+        f"""SELECT m.id, length(m.content)
+              FROM stores t
+              JOIN memories m {sql.dialect.hint("memories_by_hash")} ON m.space_id = t.space_id
+             WHERE t.erasure_id = :erasure
+             LIMIT :limit""",
+        erasure=erasure, limit=BATCH,
+    )  # fmt: skip
+    # Fewer than the limit if they are long.
+    memories = [MemoryId(id_) for id_, _ in rows.portion(some, MAX_STEP, lambda row: int(row[1]))]
+    if memories:
+        tx[ReceiptTable].extend(erasure, memories, tx[MemoryTable].erase_some(memories))
+        return
+    space = sql.number("SELECT space_id FROM stores WHERE erasure_id = :erasure", erasure=erasure)
+    sql.run("DELETE FROM stores WHERE space_id = :space", space=space)
+    sql.run("DELETE FROM spaces WHERE id = :space", space=space)
+    tx[ReceiptTable].complete(erasure, 0)
+
+
+COLUMNS = "uid, name, description, metadata, entries, size, created_at, updated_at, archived_at"
+
+
+def _store(row: Any) -> Store:
+    """The store in a row of COLUMNS."""
+    uid, name, description, metadata, entries, size, created_at, updated_at, archived_at = row
+    return Store(
+        id=StoreId(uid), name=name, description=description, metadata=rows.map_of(metadata),
+        entries=rows.count(entries), size=rows.count(size), created_at=rows.instant(created_at),
+        updated_at=rows.instant(updated_at), archived_at=rows.optional_instant(archived_at),
+    )  # fmt: skip
+
+
+def _row(store: Store) -> dict[str, object]:
+    return {
+        "uid": store.id,
+        "name": store.name,
+        "description": store.description,
+        "metadata": rows.json_of(store.metadata),
+        "updated_at": micros(store.updated_at),
+        "archived_at": rows.optional_micros(store.archived_at),
+    }

@@ -1,0 +1,304 @@
+"""A version: one revision of an entry as a store shows it; read, listed, redacted.
+
+The versions of deleted entries stay.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field, field_serializer
+
+from ..engine.engine import Transaction
+from ..errors import AlreadyDone, NotFound, StillCurrent
+from ..memory.idempotency import is_due, once
+from ..memory.model.access import Caller, KeyId
+from ..memory.model.erasure import MAX_STEP, Erasure, ErasureId
+from ..memory.model.kinds import ErasureKind
+from ..memory.model.memory import ChangeKind, MemoryId, Text
+from ..memory.model.space import NO_PROJECT, StoreId
+from ..memory.sql.kinds import in_no_session
+from ..memory.sql.liveness import live
+from ..memory.sql.memories import MemoryTable
+from ..memory.sql.receipts import ReceiptTable
+from ..memory.sql.rows import (
+    count,
+    instant,
+    member,
+    micros,
+    optional_instant,
+    optional_micros,
+    portion,
+)
+from ..memory.sql.table import Sql
+from ..record import Record
+from . import store as rules
+from .store import EntryId, VersionId
+
+MOST_WITH_CONTENT = 20  # items of a page
+
+OrEmpty = BeforeValidator(lambda it: it or "")
+
+
+class Version(Record):
+    """One change of a memory.
+
+    A deletion has no size, hash or content. A redacted version has no content; its path, size
+    and hash are empty if they were taken out as well.
+    """
+
+    id: rules.ShownVersion
+    type: Literal["memory_version"] = "memory_version"
+    store: rules.ShownStore = Field(serialization_alias="store_id")
+    entry: rules.ShownEntry = Field(serialization_alias="entry_id")
+    memory: MemoryId = Field(exclude=True)
+    number: int = Field(exclude=True)
+    path: Annotated[str, OrEmpty] = Field(serialization_alias="entry_path")
+    size: Annotated[int, BeforeValidator(lambda size: size or 0)]
+    sha256: Annotated[str, OrEmpty] = Field(serialization_alias="content_sha256")
+    deed: ChangeKind = Field(serialization_alias="action")
+    redacted: bool = False  # what it is sent as follows from the instant
+    redacted_at: rules.Microseconds | None = None
+    content: str | None = None
+    at: rules.Microseconds = Field(serialization_alias="created_at")
+    author: KeyId | None = Field(default=None, exclude=True)
+    redacted_by: KeyId | None = Field(default=None, exclude=True)
+
+    @field_serializer("redacted")
+    def _redacted(self, _: bool) -> bool:
+        return self.redacted_at is not None
+
+
+class Past(NamedTuple):
+    """The text of an earlier version of an entry, live or deleted."""
+
+    memory: MemoryId
+    store: StoreId
+    entry: EntryId
+    number: int
+    text: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions(rules.Serving):
+    """Versions of one service, under a dialect's policy."""
+
+    async def get(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
+        """The version, with its content unless it was redacted."""
+        return await self.engine.read(caller, known_version, store, version)
+
+    async def list(
+        self, caller: Caller, store: StoreId, *, limit: int, with_content: bool = False,
+        entry: EntryId | None = None, deed: ChangeKind | None = None, author: KeyId | None = None,
+        **page: Any,
+    ) -> rules.Slice[Version]:  # fmt: skip
+        """A page of versions of all entries, newest first."""
+        most = min(limit, MOST_WITH_CONTENT) if with_content else limit
+        filters = {"entry": entry, "deed": deed, "author": author}
+        return await self.engine.read(
+            caller, list_versions, store, rules.Page(limit=most, **page), filters, with_content
+        )
+
+    async def redact(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
+        """Remove a version's content for good, in archived stores too; AlreadyDone, StillCurrent.
+
+        Its bytes are erased within seconds, unless the entry has the same text now.
+        """
+        if await self.engine.read(caller, is_to_redact, store, version, self.policy):
+            about = {"tenant": caller.tenant, "store": store, "version": version}
+            await asyncio.to_thread(self.audit, caller, "version.redacted", **about)
+        work = once(redact_version, check=rules.known_store, about=lambda it: [it.memory])
+        redacted = await self.engine.write(caller, work, store, version, self.policy)
+        self.on_erased(caller)
+        return redacted
+
+
+def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Version:
+    """The version, with its content if it has one."""
+    rules.known_store(tx, store)
+    found = tx[Sql].first(
+        _version,
+        f"SELECT {VERSION}, {CONTENT} FROM {_joined(tx, OF_STORE)} AND v.uid = :uid",
+        store=store, uid=version,
+    )  # fmt: skip
+    if found is None:
+        raise NotFound(rules.NO_VERSION)
+    return found
+
+
+def list_versions(
+    tx: Transaction,
+    store: StoreId,
+    page: rules.Page,
+    filters: Mapping[str, str | None],
+    with_content: bool,
+) -> rules.Slice[Version]:
+    rules.known_store(tx, store)
+    leading = OF_STORE if filters["entry"] is None else OF_ENTRY
+    deed = "" if filters["deed"] is None else " AND r.deed = :deed"
+    author = "" if filters["author"] is None else " AND v.author = :author"
+    rows = tx[Sql].run(
+        f"""SELECT {VERSION}, {CONTENT if with_content else "NULL"}
+              FROM {_joined(tx, leading)}{deed}{author}{page.window("v.uid", "r.at")}
+             LIMIT :most""",
+        store=store, **filters, **page.values,
+    )  # fmt: skip
+    return page.sliced(rows, _version)
+
+
+def is_to_redact(tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy) -> bool:
+    """Whether a redaction would change anything, or its refusal."""
+    return is_due(tx) and _redacted(tx, store, version, policy) is not None
+
+
+def redact_version(
+    tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy
+) -> Version:
+    redacted = _redacted(tx, store, version, policy)
+    if redacted is None:
+        return known_version(tx, store, version)
+    tx[Sql].run(
+        """UPDATE versions
+              SET path = :path, size = :size, sha256 = :sha256,
+                  redacted_at = :at, redacted_by = :by
+            WHERE uid = :uid""",
+        uid=version, path=redacted.path or None, sha256=redacted.sha256 or None,
+        size=redacted.size if redacted.sha256 else None,
+        at=optional_micros(redacted.redacted_at), by=redacted.redacted_by,
+    )  # fmt: skip
+    # An empty copy of its own: the next change gives it none.
+    tx[Sql].run(
+        """UPDATE revisions
+              SET type = '', title = '', content = '', tags = '[]'
+            WHERE memory_id = :memory AND number = :number""",
+        memory=redacted.memory, number=redacted.number,
+    )  # fmt: skip
+    erased(tx, redacted.memory)
+    return redacted
+
+
+def _redacted(
+    tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy
+) -> Version | None:
+    """The version after redaction; None if nothing would change."""
+    found = known_version(tx, store, version)
+    if found.redacted_at is not None and policy.repeats_are_refused:
+        raise AlreadyDone("The version is redacted already.")
+    if not policy.current_is_redacted and _is_current(tx, found):
+        raise StillCurrent("The version is what its memory says now; change or delete that first.")
+    changes: dict[str, object] = {"content": None}
+    if policy.redaction_takes_all:  # also of one that the other dialect has redacted
+        changes |= {"path": "", "size": 0, "sha256": ""}
+    if found.redacted_at is None:
+        changes |= {"redacted_at": tx.now, "redacted_by": tx.caller.key}
+    redacted = found.model_copy(update=changes)
+    return None if redacted == found else redacted
+
+
+def _is_current(tx: Transaction, version: Version) -> bool:
+    return tx[Sql].exists(
+        f"""SELECT 1
+              FROM memories m
+             WHERE m.id = :memory AND m.revision = :number
+                   AND {live("m")} AND {in_no_session("m")}""",
+        memory=version.memory, number=version.number, now=micros(tx.now),
+    )  # fmt: skip
+
+
+def erased(tx: Transaction, memory: MemoryId) -> None:
+    """Record that the bytes of a memory's earlier text are to be erased."""
+    tx[MemoryTable].must_scrub(memory)
+    tx[ReceiptTable].add(
+        Erasure(
+            id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.REDACTION, project=NO_PROJECT,
+            memories=(memory,), revisions=1, erased_at=tx.now,
+        )
+    )  # fmt: skip
+
+
+def add_version(tx: Transaction, store: StoreId, memory: MemoryId, **columns: object) -> None:
+    """Insert the version of the memory's newest revision."""
+    tx[Sql].run(
+        """INSERT INTO versions (uid, store_id, memory_id, number, path, size, sha256, author)
+           SELECT :uid, space_id, :memory, :number, :path, :size, :sha256, :author
+             FROM stores
+            WHERE uid = :store""",
+        store=store, memory=memory, author=tx.caller.key, **columns,
+    )  # fmt: skip
+
+
+def is_redacted(tx: Transaction, memory: MemoryId, number: int) -> bool:
+    """Whether the version was redacted."""
+    return tx[Sql].exists(
+        """SELECT 1
+             FROM versions
+            WHERE memory_id = :memory AND number = :number AND redacted_at IS NOT NULL""",
+        memory=memory, number=number,
+    )  # fmt: skip
+
+
+def past(tx: Transaction, after: tuple[MemoryId, int], limit: int) -> list[Past]:
+    """Earlier versions with own texts, of all stores, in this order; fewer if long."""
+    leads, (memory, number) = tx[Sql].dialect.leads, after
+    rows = tx[Sql].run(
+        f"""SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
+              FROM versions v
+             {leads} stores t ON t.space_id = v.store_id
+             {leads} revisions r ON r.memory_id = v.memory_id AND r.number = v.number
+             {leads} memories m ON m.id = v.memory_id
+             WHERE (v.memory_id, v.number) > (:memory, :number)
+                   AND r.type <> '' AND t.erasure_id IS NULL
+          ORDER BY v.memory_id, v.number
+             LIMIT :limit""",
+        memory=memory, number=number, limit=limit,
+    )  # fmt: skip
+    found = (
+        Past(id_, store, entry, number, Text(type=type_, title=title, content=content))
+        for id_, store, entry, number, type_, title, content in rows
+    )
+    return portion(found, MAX_STEP, lambda past: len(past.text.content))
+
+
+def measure(tx: Transaction, memory: MemoryId, number: int, size: int, sha256: str) -> None:
+    """Update the size and the hash of a version."""
+    tx[Sql].run(
+        """UPDATE versions
+              SET size = :size, sha256 = :sha256
+            WHERE memory_id = :memory AND number = :number""",
+        memory=memory, number=number, size=size, sha256=sha256,
+    )  # fmt: skip
+
+
+VERSION = """v.uid, t.uid, m.uid, v.memory_id, v.number, r.deed, v.path, v.size, v.sha256, r.at,
+             v.author, v.redacted_at, v.redacted_by"""
+# The newest revision has no text of its own: the memory's row is its text.
+CONTENT = """CASE WHEN v.redacted_at IS NOT NULL OR r.deed = 'deleted' THEN NULL
+                  WHEN r.type IS NULL THEN m.content
+                  ELSE r.content
+             END"""
+# What leads: the store's versions in the order of their ids, or those of one entry alone.
+OF_STORE = "v.store_id = t.space_id"
+OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
+              AND +v.store_id = t.space_id"""
+
+
+def _joined(tx: Transaction, leading: str) -> str:
+    leads = tx[Sql].dialect.leads
+    return f"""stores t
+               {leads} versions v ON {leading}
+               {leads} revisions r ON r.memory_id = v.memory_id AND r.number = v.number
+               {leads} memories m ON m.id = v.memory_id
+               WHERE t.uid = :store AND t.erasure_id IS NULL"""
+
+
+def _version(row: Any) -> Version:
+    """The version in a row of VERSION and of its content, or of NULL in its place."""
+    (uid, store, entry, memory, number, deed, path, size, sha256, at, author, redacted_at,
+     redacted_by, content) = row  # fmt: skip
+    return Version(
+        id=VersionId(uid), store=StoreId(store), entry=EntryId(entry), memory=MemoryId(memory),
+        number=count(number), deed=member(ChangeKind, deed, ChangeKind.UPDATED), path=path,
+        size=count(size or 0), sha256=sha256, content=content, at=instant(at),
+        author=author, redacted_at=optional_instant(redacted_at), redacted_by=redacted_by,
+    )  # fmt: skip
