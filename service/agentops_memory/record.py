@@ -38,3 +38,16 @@ Milliseconds = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 """An instant that is sent in whole milliseconds."""
+
+
+def microseconds(at: datetime) -> str:
+    """The instant in RFC 3339, in UTC, in whole microseconds."""
+    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+Microseconds = Annotated[
+    datetime,
+    PlainSerializer(microseconds),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""An instant that is sent in whole microseconds."""

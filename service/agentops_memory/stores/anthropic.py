@@ -24,7 +24,7 @@ from ..memory.model.space import StoreId
 from ..memory.model.stores import Written
 from ..recall.text.normalization import clean
 from ..recall.text.visible import has_controls
-from ..record import Record
+from ..record import Microseconds, Record
 from ..telemetry import annotate
 from . import store as rules
 from .api import Dialect, Read, about_any, in_path, in_query, listed, page_json
@@ -204,9 +204,9 @@ class AnthropicStore(Shown):
     name: str
     description: str
     metadata: Mapping[str, str]
-    created_at: rules.Microseconds
-    updated_at: rules.Microseconds
-    archived_at: rules.Microseconds | None
+    created_at: Microseconds
+    updated_at: Microseconds
+    archived_at: Microseconds | None
 
 
 class AnthropicStoreDeleted(Shown):
@@ -227,8 +227,8 @@ class AnthropicMemory(Shown):
     content: str | None
     content_sha256: str = Field(validation_alias="sha256")
     content_size_bytes: int = Field(validation_alias="size")
-    created_at: rules.Microseconds
-    updated_at: rules.Microseconds
+    created_at: Microseconds
+    updated_at: Microseconds
 
 
 class AnthropicPrefix(Shown):
@@ -269,9 +269,9 @@ class AnthropicVersion(Shown):
     content: str | None
     content_sha256: str | None = Field(validation_alias="sha256")
     content_size_bytes: int | None = Field(validation_alias="size")
-    created_at: rules.Microseconds = Field(validation_alias="at")
+    created_at: Microseconds = Field(validation_alias="at")
     created_by: Actor = Field(validation_alias="author")
-    redacted_at: rules.Microseconds | None
+    redacted_at: Microseconds | None
     redacted_by: Actor
 
 

@@ -123,7 +123,7 @@ class StoreBody(rules.Body):
 
     name: Name
     description: Description = ""
-    metadata: Pairs = Field(default_factory=dict)
+    metadata: Pairs = Field(default={})
 
 
 class EntryBody(rules.Body):
@@ -131,7 +131,7 @@ class EntryBody(rules.Body):
 
     path: Path
     content: Content
-    metadata: Pairs = Field(default_factory=dict)
+    metadata: Pairs = Field(default={})
 
 
 class EntryChangeBody(rules.Body):

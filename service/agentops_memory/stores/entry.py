@@ -27,7 +27,7 @@ from ..memory.sql.table import Sql
 from ..memory.writes import changed_at, created, revised
 from ..recall.text.ids import uid_after
 from ..recall.text.normalization import sha256_of
-from ..record import Record
+from ..record import Microseconds, Record
 from . import store as rules
 from .store import EntryId
 from .version import MOST_WITH_CONTENT, add_version, erased, is_redacted
@@ -51,8 +51,8 @@ class Entry(Record):
     version: rules.VersionId = Field(exclude=True)  # the newest
     metadata: Mapping[str, str]
     content: str | None = None
-    created_at: rules.Microseconds
-    updated_at: rules.Microseconds
+    created_at: Microseconds
+    updated_at: Microseconds
 
 
 class Stale(Conflict):

@@ -11,20 +11,12 @@ from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-    field_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_serializer
 
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AlreadyDone, Archived, Invalid, NotFound
 from ..http.ids import ENTRY, STORE, VERSION, public_id
-from ..http.paging import rendered
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_room
 from ..memory.model.access import Caller
@@ -44,7 +36,7 @@ from ..memory.sql.table import Sql
 from ..memory.stores import NO_STORE
 from ..recall.text.normalization import REPLACEMENT
 from ..recall.text.visible import has_controls
-from ..record import Record
+from ..record import Microseconds, Record
 
 T = TypeVar("T")
 
@@ -54,11 +46,6 @@ VersionId = NewType("VersionId", str)
 ShownStore = Annotated[StoreId, PlainSerializer(partial(public_id, STORE), return_type=str)]
 ShownEntry = Annotated[EntryId, PlainSerializer(partial(public_id, ENTRY), return_type=str)]
 ShownVersion = Annotated[VersionId, PlainSerializer(partial(public_id, VERSION), return_type=str)]
-Microseconds = Annotated[
-    datetime,
-    PlainSerializer(rendered),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
-]
 
 MAX_NAME = 255  # characters; a policy may allow fewer
 MAX_DESCRIPTION = 1024

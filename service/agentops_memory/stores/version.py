@@ -18,21 +18,13 @@ from ..memory.model.erasure import MAX_STEP, Erasure, ErasureId
 from ..memory.model.kinds import ErasureKind
 from ..memory.model.memory import ChangeKind, MemoryId, Text
 from ..memory.model.space import NO_PROJECT, StoreId
+from ..memory.sql import rows
 from ..memory.sql.kinds import in_no_session
 from ..memory.sql.liveness import live
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.rows import (
-    count,
-    instant,
-    member,
-    micros,
-    optional_instant,
-    optional_micros,
-    portion,
-)
 from ..memory.sql.table import Sql
-from ..record import Record
+from ..record import Microseconds, Record
 from . import store as rules
 from .store import EntryId, VersionId
 
@@ -59,9 +51,9 @@ class Version(Record):
     sha256: Annotated[str, OrEmpty] = Field(serialization_alias="content_sha256")
     deed: ChangeKind = Field(serialization_alias="action")
     redacted: bool = False  # what it is sent as follows from the instant
-    redacted_at: rules.Microseconds | None = None
+    redacted_at: Microseconds | None = None
     content: str | None = None
-    at: rules.Microseconds = Field(serialization_alias="created_at")
+    at: Microseconds = Field(serialization_alias="created_at")
     author: KeyId | None = Field(default=None, exclude=True)
     redacted_by: KeyId | None = Field(default=None, exclude=True)
 
@@ -138,13 +130,13 @@ def list_versions(
     leading = OF_STORE if filters["entry"] is None else OF_ENTRY
     deed = "" if filters["deed"] is None else " AND r.deed = :deed"
     author = "" if filters["author"] is None else " AND v.author = :author"
-    rows = tx[Sql].run(
+    found = tx[Sql].run(
         f"""SELECT {VERSION}, {CONTENT if with_content else "NULL"}
               FROM {_joined(tx, leading)}{deed}{author}{page.window("v.uid", "r.at")}
              LIMIT :most""",
         store=store, **filters, **page.values,
     )  # fmt: skip
-    return page.sliced(rows, _version)
+    return page.sliced(found, _version)
 
 
 def is_to_redact(tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy) -> bool:
@@ -165,7 +157,7 @@ def redact_version(
             WHERE uid = :uid""",
         uid=version, path=redacted.path or None, sha256=redacted.sha256 or None,
         size=redacted.size if redacted.sha256 else None,
-        at=optional_micros(redacted.redacted_at), by=redacted.redacted_by,
+        at=rows.optional_micros(redacted.redacted_at), by=redacted.redacted_by,
     )  # fmt: skip
     # An empty copy of its own: the next change gives it none.
     tx[Sql].run(
@@ -202,7 +194,7 @@ def _is_current(tx: Transaction, version: Version) -> bool:
               FROM memories m
              WHERE m.id = :memory AND m.revision = :number
                    AND {live("m")} AND {in_no_session("m")}""",
-        memory=version.memory, number=version.number, now=micros(tx.now),
+        memory=version.memory, number=version.number, now=rows.micros(tx.now),
     )  # fmt: skip
 
 
@@ -241,7 +233,7 @@ def is_redacted(tx: Transaction, memory: MemoryId, number: int) -> bool:
 def past(tx: Transaction, after: tuple[MemoryId, int], limit: int) -> list[Past]:
     """Earlier versions with own texts, of all stores, in this order; fewer if long."""
     leads, (memory, number) = tx[Sql].dialect.leads, after
-    rows = tx[Sql].run(
+    found = tx[Sql].run(
         f"""SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
               FROM versions v
              {leads} stores t ON t.space_id = v.store_id
@@ -253,11 +245,11 @@ def past(tx: Transaction, after: tuple[MemoryId, int], limit: int) -> list[Past]
              LIMIT :limit""",
         memory=memory, number=number, limit=limit,
     )  # fmt: skip
-    found = (
+    texts = (
         Past(id_, store, entry, number, Text(type=type_, title=title, content=content))
-        for id_, store, entry, number, type_, title, content in rows
+        for id_, store, entry, number, type_, title, content in found
     )
-    return portion(found, MAX_STEP, lambda past: len(past.text.content))
+    return rows.portion(texts, MAX_STEP, lambda past: len(past.text.content))
 
 
 def measure(tx: Transaction, memory: MemoryId, number: int, size: int, sha256: str) -> None:
@@ -298,7 +290,7 @@ def _version(row: Any) -> Version:
      redacted_by, content) = row  # fmt: skip
     return Version(
         id=VersionId(uid), store=StoreId(store), entry=EntryId(entry), memory=MemoryId(memory),
-        number=count(number), deed=member(ChangeKind, deed, ChangeKind.UPDATED), path=path,
-        size=count(size or 0), sha256=sha256, content=content, at=instant(at),
-        author=author, redacted_at=optional_instant(redacted_at), redacted_by=redacted_by,
+        number=rows.count(number), deed=rows.member(ChangeKind, deed, ChangeKind.UPDATED),
+        path=path, size=rows.count(size or 0), sha256=sha256, content=content, at=rows.instant(at),
+        author=author, redacted_at=rows.optional_instant(redacted_at), redacted_by=redacted_by,
     )  # fmt: skip
