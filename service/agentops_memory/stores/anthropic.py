@@ -29,7 +29,7 @@ from ..telemetry import annotate
 from . import store as rules
 from .api import Dialect, Read, about_any, in_path, in_query, listed, page_json
 from .entry import Entries, Entry
-from .version import Versions
+from .version import Version, Versions
 
 POLICY = rules.Policy(
     paths_nest=False,
@@ -307,7 +307,6 @@ class AnthropicProblem(Record):
 
 def _shown(of: Any, *, full: bool = True) -> Shown:
     """A store, a memory, a folder or a version as this dialect shows it."""
-    hidden = [] if full else ["content"]
     match of:
         case Shown():
             return of
@@ -315,13 +314,13 @@ def _shown(of: Any, *, full: bool = True) -> Shown:
             return AnthropicPrefix(path=of)
         case rules.Store():
             return AnthropicStore.model_validate(of)
-        case Entry():
-            return AnthropicMemory.model_validate(of.model_copy(update=dict.fromkeys(hidden)))
-    if of.redacted_at is not None:  # nothing is shown, also of what the other dialect keeps
-        hidden += ["path", "content", "size", "sha256"]
+    hidden = [] if full else ["content"]
+    if isinstance(of, Version) and of.redacted_at is not None:
+        hidden += ["path", "content", "size", "sha256"]  # also what the other dialect keeps
     elif not of.sha256:
         hidden += ["size", "sha256"]
-    return AnthropicVersion.model_validate(of.model_copy(update=dict.fromkeys(hidden)))
+    shown = of.model_copy(update=dict.fromkeys(hidden)) if hidden else of
+    return (AnthropicMemory if isinstance(of, Entry) else AnthropicVersion).model_validate(shown)
 
 
 # Of a fault's path only the names of fields are shown: a key of metadata may be a secret.
