@@ -17,7 +17,7 @@ from ..memory.model.space import Project
 from ..memory.sql.kinds import GLOBAL_AREA
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
 from .inverted_index.group import Group, Stem, StemPiece
-from .inverted_index.prompt_words import PromptWords
+from .inverted_index.prompt_words import Asked, PromptWords
 from .inverted_index.ranking import Ranking
 from .inverted_index.vocabulary import UNKNOWN
 from .recall import SUMMARIES
@@ -97,13 +97,10 @@ class HeldReads:
 
     def search(self, asked: Plain, render: Render) -> list[tuple[float, bytes]] | None:
         """As `recall.search` without more than these, each with its rank."""
-        query = understood(asked.text)
-        if query.path is not None or not query.sentences:
-            return None
         if not self.index.lock.acquire(blocking=False):
             return None
         try:
-            found = self._search(asked, query, render)
+            found = self._search(asked, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)
@@ -134,11 +131,9 @@ class HeldReads:
         lines = reading.rendered(matches, self.stored, render, "lines")
         return None if lines is None else HeldContext(summaries, lines, methods)
 
-    def _search(
-        self, asked: Plain, query: Query, render: Render
-    ) -> list[tuple[float, bytes]] | None:
+    def _search(self, asked: Plain, render: Render) -> list[tuple[float, bytes]] | None:
         reading = self._reading(asked)
-        ranked = reading.every_then_any(query, asked.limit) if reading else None
+        ranked = reading.every_then_any(asked.text, asked.limit) if reading else None
         if reading is None or ranked is None:
             return None
         lines = reading.rendered([id_ for _, id_ in ranked], self.stored, render, "hits")
@@ -190,53 +185,70 @@ class Reading:
         asked = self._words.asked(prompt)
         if asked is None:
             return None
-        number_of, text_of, ranking = self._words.stems, self._words.texts, self._ranking
-        sentences: list[tuple[list[Stem], float]] = [
-            ([number_of[it] for it in words], weight) for words, weight in asked.sentences
-        ]
+        sentences, _ = self._looked_up_as_corrected(asked)
+        return self._ranking.any(sentences, limit) if sentences else []
+
+    def every_then_any(self, text: str, limit: int) -> list[Scored] | None:
+        """The best in which every word is, then others; None as of `best`, and of a path."""
+        asked = self._words.asked(text) if "/" not in text else None
+        if asked is None or not asked.sentences:
+            return None
+        if asked.is_plain:
+            sentences, meant = self._looked_up_as_corrected(asked)
+            every = dict.fromkeys(chain.from_iterable([words for words, _ in asked.sentences]))
+            stem_of = self._words.stems
+            pieces: list[StemPiece] = [((stem_of[it],), meant.get(it, ())) for it in every]
+        else:
+            sentences, pieces = self._of_query(understood(text))
+        ranked = self._ranking.every(pieces, limit)
+        if len(ranked) < limit:
+            first = {id_ for _, id_ in ranked}
+            ranked += [it for it in self._ranking.any(sentences, limit) if it[1] not in first]
+        return ranked[:limit]
+
+    def _looked_up_as_corrected(
+        self, asked: Asked
+    ) -> tuple[list[tuple[list[Stem], float]], dict[int, list[Stem]]]:
+        """The stems of each sentence, those included that a word may have meant; and these."""
+        stem_of, text_of, ranking = self._words.stems, self._words.texts, self._ranking
+        sentences = [([stem_of[it] for it in words], weight) for words, weight in asked.sentences]
         for stems, _ in sentences:
             ranking.look_up(stems)
-        doubtful = [number_of[it] for it in asked.doubtful]
+        doubtful = [stem_of[it] for it in asked.doubtful]
         known = ranking.known(doubtful)
-        missing = [
-            text_of[word]
+        missing = {
+            text_of[word]: word
             for word, stem in zip(asked.doubtful, doubtful, strict=True)
             if stem not in known
-        ]
-        if missing and (corrections := self._corrections(dict.fromkeys(missing))):
-            for (words, _), (stems, _) in zip(asked.sentences, sentences, strict=True):
-                texts = [text_of[it] for it in words]
-                terms = chain.from_iterable(corrections.get(it, ()) for it in texts)
-                new = [it for it in dict.fromkeys(terms) if it not in texts]
-                stems.extend(self._looked_up(new) or ())
-        return ranking.any(sentences, limit) if sentences else []
+        }
+        corrections = self._corrections(missing) if missing else {}
+        if not corrections:
+            return sentences, {}
+        for (words, _), (stems, _) in zip(asked.sentences, sentences, strict=True):
+            texts = [text_of[it] for it in words]
+            terms = chain.from_iterable(corrections.get(it, ()) for it in texts)
+            new = [it for it in dict.fromkeys(terms) if it not in texts]
+            stems.extend(self._looked_up(new) or ())
+        return sentences, {
+            missing[it]: self._looked_up(those) or [] for it, those in corrections.items()
+        }
 
-    def every_then_any(self, query: Query, limit: int) -> list[Scored] | None:
-        terms = query.terms
-        texts = [text for text, starts in terms if not starts]
-        if len(texts) < len(terms) or (stems := self._looked_up(texts)) is None:
-            return None
+    def _of_query(self, query: Query) -> tuple[list[tuple[list[Stem], float]], list[StemPiece]]:
+        """The same of a query in which a piece has several words."""
+        texts = [it.text for it in query.terms]
+        stems = self._looked_up(texts) or []
         known = self._ranking.known(stems)
         stem_of = dict(zip(texts, stems, strict=True))
         missing = [it for it in query.doubtful if stem_of[it] not in known]
         if missing and (corrections := self._corrections(missing)):
             query = query.corrected(corrections)
             texts = [it.text for it in query.terms]
-            stems = self._looked_up(texts) or []
-        numbers = dict(zip(texts, stems, strict=True))
-        pieces: list[StemPiece] = []
-        for parts, joined in query.every:
-            if len(parts) == 1 and not joined:  # most are
-                pieces.append(((numbers[parts[0].text],), ()))
-            else:
-                of_parts = [numbers[it.text] for it in parts]
-                pieces.append((of_parts, [numbers[it.text] for it in joined]))
-        ranked = self._ranking.every(pieces, limit)
-        if len(ranked) < limit:
-            first = {id_ for _, id_ in ranked}
-            sentences = [([numbers[it.text] for it in of], by) for of, by in query.sentences]
-            ranked += [it for it in self._ranking.any(sentences, limit) if it[1] not in first]
-        return ranked[:limit]
+            stem_of = dict(zip(texts, self._looked_up(texts) or [], strict=True))
+        pieces: list[StemPiece] = [
+            ([stem_of[it.text] for it in parts], [stem_of[it.text] for it in joined])
+            for parts, joined in query.every
+        ]
+        return [([stem_of[it.text] for it in of], by) for of, by in query.sentences], pieces
 
     def newest(self, limit: int, but: Sequence[MemoryId]) -> list[MemoryId]:
         """The newest of the project, then of all that are visible, to fill up."""

@@ -114,9 +114,12 @@ class Area:
         """The stems that its memories have."""
         return {*self.stems, *self.added}
 
-    def has(self, memory: MemoryId) -> bool:
+    def place_of(self, memory: int) -> int | None:
         at = bisect_left(self.ids, memory)
-        return at < len(self.ids) and self.ids[at] == memory
+        return at if at < len(self.ids) and self.ids[at] == memory else None
+
+    def has(self, memory: MemoryId) -> bool:
+        return self.place_of(memory) is not None
 
     def hidden(self, now: int) -> frozenset[int]:
         """The places of what has expired, or is superseded, at an instant in microseconds."""
@@ -168,8 +171,8 @@ class Area:
 
     def session_of(self, memory: MemoryId) -> int | None:
         """The number of its session, if it is here and has one."""
-        at = bisect_left(self.ids, memory)
-        if at == len(self.ids) or self.ids[at] != memory or self.turns[at] == NO_TURN:
+        at = self.place_of(memory)
+        if at is None or self.turns[at] == NO_TURN:
             return None
         return self.turns[at] >> TURN_BITS
 

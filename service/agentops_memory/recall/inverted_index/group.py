@@ -18,7 +18,7 @@ from ...memory.model.memory import MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA
 from ..text.query import Piece, Term
 from .area import Area, Draft, Row, place_and_code
-from .vocabulary import Vocabulary
+from .vocabulary import UNKNOWN, Vocabulary
 
 LARGE = 500  # memories of an area, from which on it pays
 
@@ -176,9 +176,10 @@ class Weights:
         keys, where = self.area.stems, Where()
         top = len(keys)
         for stem in stems:
-            at = bisect_left(keys, stem)
-            if at != top and keys[at] == stem:
-                where[stem] = at
+            if stem != UNKNOWN:
+                at = bisect_left(keys, stem)
+                if at != top and keys[at] == stem:
+                    where[stem] = at
         return where
 
     def any(self, stems: Iterable[Stem], where: Where) -> Any:
@@ -196,7 +197,7 @@ class Weights:
                 if not known[at]:
                     self._weigh(at)
                 first, last = starts[at], starts[at + 1]
-                for place, add in zip(places[first:last], adds[first:last], strict=True):
+                for place, add in zip(places[first:last], adds[first:last]):  # noqa: B905 - slower
                     sums[place] += add
             if added and stem in added:
                 for place, add in self._added(stem):

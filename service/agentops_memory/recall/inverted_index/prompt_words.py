@@ -12,9 +12,10 @@ from ..text.query import MAX_PROMPT, MAX_TERMS, PREFIX, chunk_of, sentences, spo
 from .vocabulary import UNKNOWN, Vocabulary
 
 MOST_CHUNKS, LONGEST = 16_384, 64  # chunks that are remembered, and their characters
+NOTHING, OTHERWISE = -1, -2  # instead of a word; below them are those of several words
 
-Words = tuple[int, ...]
-"""The words of a chunk: twice the number of each, and one more if it may be misspelt."""
+Word = int
+"""Twice the number of a word, and one more where it may be misspelt."""
 
 
 class Asked(NamedTuple):
@@ -22,12 +23,14 @@ class Asked(NamedTuple):
 
     sentences: list[tuple[list[int], float]]  # the words of each, and what it weighs
     doubtful: list[int]  # words that may be misspelt, in order
+    is_plain: bool  # whether each word is a piece
 
 
-class PromptWords(dict[str, Words | None]):
-    """The words of each chunk of text between white space; None where it takes more to tell.
+class PromptWords(dict[str, Word]):
+    """The word of each chunk of text between white space.
 
-    Used under the lock of the index.
+    NOTHING for a stop word, OTHERWISE where it takes more to tell. Used under the lock of the
+    index.
     """
 
     def __init__(self, vocabulary: Vocabulary, stem_of: Mapping[str, str]) -> None:
@@ -35,18 +38,28 @@ class PromptWords(dict[str, Words | None]):
         self.texts: list[str] = []  # by word
         self.stems = array("i")  # their numbers in the vocabulary, by word
         self._words: dict[str, int] = {}
+        self._several: list[tuple[Word, ...]] = [()] * 3  # of chunks like identifiers
         self._vocabulary = vocabulary
         self._stem_of = stem_of
         self._gone = vocabulary.gone
 
-    def __missing__(self, chunk: str) -> Words | None:
-        found = chunk_of(chunk)
-        words: Words | None = None
-        if not any(it.endswith(PREFIX) or not self._stem_of[it] for it in found.terms):
-            words = tuple(2 * self._word(it) + (it in found.doubtful) for it in found.terms)
+    def __missing__(self, chunk: str) -> Word:
+        word = self._read(chunk)
         if len(chunk) <= LONGEST:
-            self[chunk] = words
-        return words
+            self[chunk] = word
+        return word
+
+    def _read(self, chunk: str) -> Word:
+        found = chunk_of(chunk)
+        if any(it.endswith(PREFIX) or not self._stem_of[it] for it in found.terms):
+            return OTHERWISE
+        if not found.terms:
+            return NOTHING
+        words = tuple(2 * self._word(it) + (it in found.doubtful) for it in found.terms)
+        if len(words) == len(found.pieces) == len(found.pieces[0].parts) == 1:
+            return words[0]
+        self._several.append(words)
+        return 1 - len(self._several)
 
     def asked(self, prompt: str) -> Asked | None:
         """A prompt by its words; None with a prefix, or a word that the index takes apart."""
@@ -55,21 +68,35 @@ class PromptWords(dict[str, Words | None]):
 
     def _of_chunks(self, prompt: str) -> Asked | None:
         """As most prompts are: plain text that there is room for."""
-        found, doubtful, room = list[tuple[list[int], float]](), list[int](), MAX_TERMS
+        found, doubtful, room = list[tuple[list[int], str]](), list[int](), MAX_TERMS
+        is_plain, several = True, self._several
         for sentence in sentences(prompt):
             chunks = [*map(self.__getitem__, dict.fromkeys(sentence.split()))]
             if not chunks:
                 continue
-            if None in chunks or not sentence.isascii():
+            chunks = [it for it in chunks if it != NOTHING]
+            if len(chunks) > room:
+                chunks = chunks[:room]
+                if (
+                    len({*chunks}) < room or min(chunks, default=0) < 0
+                ):  # there may be room for more
+                    return None
+            elif chunks and min(chunks) < 0:
+                if OTHERWISE in chunks:
+                    return None
+                is_plain = False
+                chunks = [
+                    *chain.from_iterable([several[-it] if it < 0 else (it,) for it in chunks])
+                ]
+            if not 0 < len(chunks) <= room or not sentence.isascii():  # all are stop words
                 return None
-            marked = [*chain.from_iterable(chunks)]  # type: ignore[arg-type]
-            if not 0 < len(marked) <= room:  # all are stop words, or some are left out
-                return None
-            words = [*dict.fromkeys([it >> 1 for it in marked])]
+            words = [*dict.fromkeys([it >> 1 for it in chunks])]
             room -= len(words)
-            found.append((words, weight(sentence, len(words))))
-            doubtful += [it >> 1 for it in marked if it & 1]
-        return Asked([(found[0][0], 1.0)] if len(found) == 1 else found, doubtful)
+            found.append((words, sentence))
+            doubtful += [it >> 1 for it in chunks if it & 1]
+        weights = [weight(said, len(words)) for words, said in found] if found[1:] else [1.0]
+        weighed = [(words, by) for (words, _), by in zip(found, weights, strict=False)]
+        return Asked(weighed, doubtful, is_plain)
 
     def _of_terms(self, prompt: str) -> Asked | None:
         said = spoken(prompt)
@@ -78,7 +105,7 @@ class PromptWords(dict[str, Words | None]):
         ):
             return None
         found = [([self._word(it) for it in texts], by) for texts, by in said.sentences]
-        return Asked(found, [self._word(it) for it in said.doubtful])
+        return Asked(found, [self._word(it) for it in said.doubtful], is_plain=False)
 
     def _word(self, text: str) -> int:
         word = self._words.get(text)
@@ -98,6 +125,7 @@ class PromptWords(dict[str, Words | None]):
         if len(self) > MOST_CHUNKS or self._gone != vocabulary.gone:
             self.clear()
             self.texts, self.stems, self._words = [], array("i"), {}
+            self._several = [()] * 3
             vocabulary.unknown, vocabulary.came = {}, []
             self._gone = vocabulary.gone
         for word, number in vocabulary.came:
