@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -155,25 +154,22 @@ class Play:
 
 
 @contextmanager
-def large_areas(*, have_numpy: bool = True) -> Iterator[None]:
-    """Inside, every project in memory is one for which numpy pays, if it is there."""
+def large_areas(*, dense: int = group.DENSE) -> Iterator[None]:
+    """Inside, every project in memory is one of which the likely memories are told first."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(group, "LARGE", 1)
+        patched.setattr(group, "DENSE", dense)
         patched.setattr(area, "LEAST_ADDED", 1)
-        if not have_numpy:
-            patched.setitem(sys.modules, "numpy", None)
-        group.numpy_or_none.cache_clear()
         yield
-    group.numpy_or_none.cache_clear()
 
 
 @pytest.mark.parametrize(
     ("seed", "areas"),
     [
         (0, nullcontext),
-        pytest.param(1, large_areas, marks=pytest.mark.heavy),
-        (2, partial(large_areas, have_numpy=False)),
-        pytest.param(3, large_areas, marks=pytest.mark.heavy),
+        pytest.param(1, partial(large_areas, dense=1), marks=pytest.mark.heavy),
+        (2, large_areas),
+        pytest.param(3, partial(large_areas, dense=4), marks=pytest.mark.heavy),
     ],
 )
 def test_memory_follows_whatever_the_service_does(

@@ -6,30 +6,21 @@ Scores equal FTS5's to the last bit: the same operations in the same order.
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from importlib import import_module
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
 from itertools import chain
-from typing import Any
 
 from ...memory.model.bm25 import MOST, Sums, Totals, of_pieces
 from ...memory.model.kinds import IndexGroup, group_of
 from ...memory.model.memory import MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA
 from ..text.query import Piece, Term
+from . import lanes
 from .area import Area, Draft, Row, place_and_code
 from .vocabulary import UNKNOWN, Vocabulary
 
-LARGE = 500  # memories of an area, from which on it pays
-
-
-@cache
-def numpy_or_none() -> Any | None:
-    """The module, or None; imported when it is first asked for."""
-    try:
-        return import_module("numpy")
-    except ImportError:
-        return None
+LARGE = 500  # memories of an area, of which the likely ones are told first
+DENSE = 32  # of so many memories one has a stem, for which lanes are remembered
 
 
 Stem = int
@@ -170,6 +161,7 @@ class Weights:
         self._group = group
         self._adds = array("d", bytes(8 * len(area.places)))
         self._is_known = bytearray(len(area.stems))
+        self._lanes: dict[int, lanes.Lanes] = {}  # of stems that many have, by place among them
 
     def where(self, stems: Iterable[Stem]) -> Where:
         """Where those of the stems are that the area has among its flat postings."""
@@ -182,11 +174,9 @@ class Weights:
                     where[stem] = at
         return where
 
-    def any(self, stems: Iterable[Stem], where: Where) -> Any:
+    def any(self, stems: Iterable[Stem], where: Where) -> list[float]:
         """What the stems add to each memory, by place, added up in their order."""
         area = self.area
-        if len(area.ids) >= LARGE and (numpy := numpy_or_none()):
-            return self._any_of_many(numpy, stems, where)
         sums = [0.0] * len(area.ids)
         starts, places, adds, known, added = (
             area.starts, area.places, self._adds, self._is_known, area.added,
@@ -204,31 +194,72 @@ class Weights:
                     sums[place] += add
         return sums
 
-    def _any_of_many(self, numpy: Any, stems: Iterable[Stem], where: Where) -> Any:
-        area = self.area
-        places, adds = (
-            numpy.frombuffer(area.places, area.places.typecode),
-            numpy.frombuffer(self._adds),
-        )
-        starts, known, added = area.starts, self._is_known, area.added
-        at_places, of_stems = [], []
+    def best(
+        self, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
+    ) -> list[tuple[float, int]]:
+        """What the stems add to the `depth` best memories, and to some others; and their places."""
+        size = len(self.area.ids)
+        if size >= LARGE and (likely := self._likely(stems, where, depth, hidden)) is not None:
+            some = self._any_of(likely, stems, where)
+            return [(it, place) for place, it in some.items()]
+
+        sums, every = self.any(stems, where), range(size)
+        for place in hidden:
+            sums[place] = 0.0
+        if size < LARGE:
+            first = sorted(every, key=sums.__getitem__, reverse=True)[:depth]
+        else:
+            first = nlargest(depth, every, key=sums.__getitem__)
+        return [(sums[place], place) for place in first if sums[place]]
+
+    def _likely(
+        self, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
+    ) -> list[int] | None:
+        """The places, ascending, where the best may be; None where bounds would be too large."""
+        area, size = self.area, len(self.area.ids)
+        there = [it for it in stems if it in where or it in area.added]
+        most = MOST * sum([self._group.idf(it, own=False) for it in there])
+        if most * lanes.UNIT + len(there) > lanes.MOST:
+            return None
+        total, few = 0, list[Iterable[tuple[int, float]]]()
+        for stem in there:
+            few.append(self._added(stem))
+            at = where.get(stem)
+            if at is None:
+                continue
+            if not self._is_known[at]:
+                self._weigh(at)
+            first, last = area.starts[at], area.starts[at + 1]
+            if at not in self._lanes:
+                postings = zip(area.places[first:last], self._adds[first:last], strict=True)
+                if last - first <= size // DENSE:
+                    few.append(postings)
+                    continue
+                self._lanes[at] = lanes.bounds(size, postings)
+            total += self._lanes[at]
+        total += lanes.bounds(size, chain.from_iterable(few))
+        return lanes.likely(total, size, depth, len(there), hidden)
+
+    def _any_of(
+        self, likely: Sequence[int], stems: Iterable[Stem], where: Where
+    ) -> dict[int, float]:
+        """As `any`, of some places alone, which ascend."""
+        area, adds, sums = self.area, self._adds, dict.fromkeys(likely, 0.0)
+        places = area.places
         for stem in stems:
             if stem in where:
-                at = where[stem]
-                if not known[at]:
-                    self._weigh(at)
-                first, last = starts[at], starts[at + 1]
-                at_places.append(places[first:last])
-                of_stems.append(adds[first:last])
-            if added and stem in added:
-                those = list(self._added(stem))
-                at_places.append(numpy.array([place for place, _ in those], numpy.uintc))
-                of_stems.append(numpy.array([add for _, add in those]))
-        if not of_stems:
-            return numpy.zeros(len(area.ids))
-        # It adds up in the order of the stems, as the scores are those of FTS5 to the last bit.
-        at_places, of_stems = numpy.concatenate(at_places), numpy.concatenate(of_stems)
-        return numpy.bincount(at_places, of_stems, len(area.ids))
+                first, last = area.starts[where[stem]], area.starts[where[stem] + 1]
+                for place in likely:
+                    first = bisect_left(places, place, first, last)
+                    if first == last:
+                        break
+                    if places[first] == place:
+                        sums[place] += adds[first]
+            if stem in area.added:
+                for place, add in self._added(stem):
+                    if place in sums:
+                        sums[place] += add
+        return sums
 
     def every(self, pieces: Sequence[StemPiece]) -> dict[int, float]:
         """What the pieces add to each memory in whose own words every one is, by place.
@@ -354,11 +385,7 @@ class Lookup:
                 for place, add in added.items():
                     sums[place] = sums.get(place, 0.0) + add
             return sums
-        added = part.any(stems, part.where(stems))
-        if isinstance(added, list):
-            return {place: it for place, it in enumerate(added) if it}
-        at = added.nonzero()[0]
-        return dict(zip(at.tolist(), added[at].tolist(), strict=True))
+        return {place: it for place, it in enumerate(part.any(stems, part.where(stems))) if it}
 
 
 def _length(span: tuple[float, int, int]) -> int:

@@ -1,7 +1,6 @@
 """The best memories for a query among areas in memory."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from heapq import nlargest
 from itertools import islice
 from typing import Any
 
@@ -15,8 +14,6 @@ from ...memory.model.ranking import (
 from ..text.spelling import MOST_TERMS, MOST_WORDS
 from .group import Stem, StemPiece, Weights, Where
 from .vocabulary import Vocabulary
-
-FEW = 1_000  # that are sorted sooner than the largest of them are looked for
 
 Hidden = Sequence[Collection[int]]
 """Of each area the places of memories that are left out."""
@@ -115,20 +112,9 @@ class Ranking:
         """
         found: list[Scored] = []
         for part, where, hidden in zip(self._parts, self._where, self._hidden, strict=True):
-            sums, every = part.any(stems, where), range(len(part.area.ids))
-            ids: Sequence[Any] = every if self._lone else part.area.ids
-            for place in hidden:
-                sums[place] = 0.0
-            if not isinstance(sums, list):
-                at = _largest(sums, depth)
-                of_part = zip(at.tolist(), sums[at].tolist(), strict=True)
-                found += [(-1.0 * it, ids[place]) for place, it in of_part]
-                continue
-            if len(ids) < FEW:
-                first = sorted(every, key=sums.__getitem__, reverse=True)[:depth]
-            else:
-                first = nlargest(depth, every, key=sums.__getitem__)  # the same
-            found += [(-1.0 * sums[place], ids[place]) for place in first if sums[place]]
+            names: Sequence[Any] = range(len(part.area.ids)) if self._lone else part.area.ids
+            best = part.best(stems, where, depth, hidden)
+            found += [(-1.0 * it, names[place]) for it, place in best]
         found.sort()
         return found[:depth]
 
@@ -150,13 +136,3 @@ class Ranking:
         if not gains:
             return list(best)
         return sorted([(score + gains.get(id_, 0.0), id_) for score, id_ in best])
-
-
-def _largest(sums: Any, depth: int) -> Any:
-    """The places of the largest sums, and of those that equal the last of them."""
-    least = 0.0
-    if len(sums) > depth:
-        ordered = sums.copy()
-        ordered.partition(len(sums) - depth)
-        least = ordered[-depth]
-    return ((sums >= least) & (sums != 0.0)).nonzero()[0]
