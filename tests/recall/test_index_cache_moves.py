@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -154,13 +155,17 @@ class Play:
 
 
 @contextmanager
-def large_areas(*, dense: int = group.DENSE) -> Iterator[None]:
+def large_areas(*, dense: int = group.DENSE, have_numpy: bool = False) -> Iterator[None]:
     """Inside, every project in memory is one of which the likely memories are told first."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(group, "LARGE", 1)
         patched.setattr(group, "DENSE", dense)
         patched.setattr(area, "LEAST_ADDED", 1)
+        if not have_numpy:
+            patched.setitem(sys.modules, "numpy", None)
+        group.numpy_or_none.cache_clear()
         yield
+    group.numpy_or_none.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +174,7 @@ def large_areas(*, dense: int = group.DENSE) -> Iterator[None]:
         (0, nullcontext),
         pytest.param(1, partial(large_areas, dense=1), marks=pytest.mark.heavy),
         (2, large_areas),
-        pytest.param(3, partial(large_areas, dense=4), marks=pytest.mark.heavy),
+        (3, partial(large_areas, have_numpy=True)),
     ],
 )
 def test_memory_follows_whatever_the_service_does(

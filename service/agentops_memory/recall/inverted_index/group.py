@@ -7,8 +7,11 @@ from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from heapq import nlargest
+from importlib import import_module
 from itertools import chain
+from typing import Any
 
 from ...memory.model.bm25 import MOST, Sums, Totals, of_pieces
 from ...memory.model.kinds import IndexGroup, group_of
@@ -20,7 +23,16 @@ from .area import Area, Draft, Row, place_and_code
 from .vocabulary import UNKNOWN, Vocabulary
 
 LARGE = 500  # memories of an area, of which the likely ones are told first
-DENSE = 32  # of so many memories one has a stem, for which lanes are remembered
+DENSE = 64  # of so many memories one has a stem, for which lanes are remembered
+
+
+@cache
+def numpy_or_none() -> Any | None:
+    """The module, or None; imported when it is first asked for."""
+    try:
+        return import_module("numpy")
+    except ImportError:
+        return None
 
 
 Stem = int
@@ -161,6 +173,7 @@ class Weights:
         self._group = group
         self._adds = array("d", bytes(8 * len(area.places)))
         self._is_known = bytearray(len(area.stems))
+        self._bounds = array("H", bytes(2 * len(area.places)) if len(area.ids) >= LARGE else b"")
         self._lanes: dict[int, lanes.Lanes] = {}  # of stems that many have, by place among them
 
     def where(self, stems: Iterable[Stem]) -> Where:
@@ -199,6 +212,8 @@ class Weights:
     ) -> list[tuple[float, int]]:
         """What the stems add to the `depth` best memories, and to some others; and their places."""
         size = len(self.area.ids)
+        if size >= LARGE and (numpy := numpy_or_none()):
+            return self._best_by_numpy(numpy, stems, where, depth, hidden)
         if size >= LARGE and (likely := self._likely(stems, where, depth, hidden)) is not None:
             some = self._any_of(likely, stems, where)
             return [(it, place) for place, it in some.items()]
@@ -212,6 +227,32 @@ class Weights:
             first = nlargest(depth, every, key=sums.__getitem__)
         return [(sums[place], place) for place in first if sums[place]]
 
+    def _best_by_numpy(
+        self, numpy: Any, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
+    ) -> list[tuple[float, int]]:
+        area, codes = self.area, self.area.places.typecode
+        places, adds = numpy.frombuffer(area.places, codes), numpy.frombuffer(self._adds)
+        at_places, of_stems = [numpy.array([], codes)], [numpy.array([])]
+        for stem in stems:
+            if stem in where:
+                at = where[stem]
+                if not self._is_known[at]:
+                    self._weigh(at)
+                first, last = area.starts[at], area.starts[at + 1]
+                at_places.append(places[first:last])
+                of_stems.append(adds[first:last])
+            if stem in area.added:
+                those = list(self._added(stem))
+                at_places.append(numpy.array([place for place, _ in those], numpy.uintc))
+                of_stems.append(numpy.array([add for _, add in those]))
+        # It adds up in the order of the stems, as the scores are those of FTS5 to the last bit.
+        every = numpy.concatenate(at_places), numpy.concatenate(of_stems)
+        sums = numpy.bincount(*every, len(area.ids))
+        sums[list(hidden)] = 0.0
+        least = numpy.partition(sums, -depth)[-depth] if len(sums) > depth else 0.0
+        best = ((sums >= least) & (sums != 0.0)).nonzero()[0]
+        return list(zip(sums[best].tolist(), best.tolist(), strict=True))
+
     def _likely(
         self, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
     ) -> list[int] | None:
@@ -221,9 +262,10 @@ class Weights:
         most = MOST * sum([self._group.idf(it, own=False) for it in there])
         if most * lanes.UNIT + len(there) > lanes.MOST:
             return None
-        total, few = 0, list[Iterable[tuple[int, float]]]()
+        total, few = 0, list[Iterable[tuple[int, int]]]()
         for stem in there:
-            few.append(self._added(stem))
+            if stem in area.added:
+                few.append([(place, lanes.bound(add)) for place, add in self._added(stem)])
             at = where.get(stem)
             if at is None:
                 continue
@@ -231,13 +273,13 @@ class Weights:
                 self._weigh(at)
             first, last = area.starts[at], area.starts[at + 1]
             if at not in self._lanes:
-                postings = zip(area.places[first:last], self._adds[first:last], strict=True)
+                bounds = zip(area.places[first:last], self._bounds[first:last], strict=True)
                 if last - first <= size // DENSE:
-                    few.append(postings)
+                    few.append(bounds)
                     continue
-                self._lanes[at] = lanes.bounds(size, postings)
+                self._lanes[at] = lanes.added(size, bounds)
             total += self._lanes[at]
-        total += lanes.bounds(size, chain.from_iterable(few))
+        total += lanes.added(size, chain.from_iterable(few))
         return lanes.likely(total, size, depth, len(there), hidden)
 
     def _any_of(
@@ -328,6 +370,8 @@ class Weights:
         self._adds[first:last] = array(
             "d", [idf * (((it := often[code]) * MOST) / (it + norms[to])) for to, code in postings]
         )
+        if self._bounds:
+            self._bounds[first:last] = array("H", map(lanes.bound, self._adds[first:last]))
         self._is_known[at] = True
 
     def _added(self, stem: Stem) -> Iterator[tuple[int, float]]:

@@ -22,11 +22,16 @@ _BYTES = bytes(range(256))
 _AT_LEAST = [re.compile(b"[" + re.escape(_BYTES[it : it + 1]) + b"-\xff]") for it in range(256)]
 
 
-def bounds(size: int, scores: Iterable[tuple[int, float]]) -> Lanes:
-    """Lanes for so many places, with bounds of the scores at some of them, added up."""
+def bound(score: float) -> int:
+    """What is above a score, in units."""
+    return int(score * UNIT) + 1
+
+
+def added(size: int, bounds: Iterable[tuple[int, int]]) -> Lanes:
+    """Lanes for so many places, with the bounds at some of them added up."""
     lanes = array("H", bytes(2 * size))
-    for place, score in scores:
-        lanes[place] += int(score * UNIT) + 1
+    for place, it in bounds:
+        lanes[place] += it
     return int.from_bytes(lanes.tobytes(), sys.byteorder)
 
 
