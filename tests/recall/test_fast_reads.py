@@ -117,6 +117,33 @@ def test_a_held_project_takes_few_calls(
             assert counted.statements == [STATEMENTS] * len(asked)
 
 
+def test_new_prompts_of_a_project_with_pins_and_globals_take_few_calls_too(
+    tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of prompts that never came before, in words that all have come."""
+    caplog.set_level(logging.WARNING)
+    chance = random.Random(SEED)  # noqa: S311
+    words = [f"w{chr(97 + it % 26)}{chr(97 + it // 26)}x" for it in range(60)]
+    with serving(tmp_path / "memory.db") as service:
+        for number in range(100):
+            service.save(
+                " ".join(chance.choices(words, k=30)), title=f"t{number}", project="heron",
+                scope="global" if number % 20 == 0 else "project", pinned=number % 40 == 1,
+            )  # fmt: skip
+        for path, name, length in (("/context", "query", 45), ("/search", "q", 3)):
+            asked = f"{path}?project=heron&{name}="
+            held(service, counted, f"{asked}{'+'.join(words[:40])}")
+            for _ in range(160):  # until each line was rendered once
+                service.http.get(f"{asked}{'+'.join(chance.sample(words, length))}&limit=20")
+            counted.functions.clear()
+            counted.statements.clear()
+            for _ in range(20):
+                service.http.get(f"{asked}{'+'.join(chance.sample(words, length))}")
+            assert len(counted.functions) == 20
+            assert max(counted.functions) <= CALLS
+            assert max(counted.statements) == STATEMENTS
+
+
 def test_a_key_of_some_projects_is_answered_for_those(tmp_path: Path, counted: Counted) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
