@@ -1,4 +1,7 @@
-"""Whole answers of random histories: memory, the long way and the stored index give the same."""
+"""Whole answers of random histories: memory, the long way and the stored index give the same.
+
+Nothing is swept meanwhile: that takes what has expired out of what is weighed.
+"""
 
 from pathlib import Path
 
@@ -16,7 +19,6 @@ from ..support.service import Clock, Service, serving
 __all__ = ["counted"]
 
 SLOW = pytest.mark.slow
-NO_SWEEP = {"MEMORY_SWEEP_EVERY": "0"}  # which takes what has expired out of what is weighed
 WITHOUT = [
     *["", "typos", "prior"],
     *(pytest.param(it.value, marks=SLOW) for it in Feature if it.value not in ("typos", "prior")),
@@ -40,17 +42,19 @@ def test_whole_answers_of_a_history_are_those_of_the_long_way_and_of_the_stored_
     keys = {name: made_key(path, *of) for name, of in KEYS.items()}
     history = History((), keys, seed)
     for _ in range(phases):
-        with serving(path, clock=clock, **NO_SWEEP) as service:
+        with serving(path, clock=clock, MEMORY_SWEEP_EVERY="0") as service:
             history.services = [service]
             compared += played(history, service, steps)
             questions = [history.question() for _ in range(steps)]
             answers = [asked(service, history, it) for it in questions]
-        with serving(path, clock=clock, MEMORY_INDEX_CACHE="0", **NO_SWEEP) as service:
+        with serving(path, clock=clock, MEMORY_INDEX_CACHE="0", MEMORY_SWEEP_EVERY="0") as service:
             assert_same(questions, answers, service, history)
         with http_collector() as collector:
             telemetry = Telemetry.started(collector.endpoint, "http/protobuf")
             try:
-                with serving(path, clock=clock, **NO_SWEEP, telemetry=telemetry) as service:
+                with serving(
+                    path, clock=clock, MEMORY_SWEEP_EVERY="0", telemetry=telemetry
+                ) as service:
                     for _ in range(2):  # before memory holds anything, and afterwards
                         assert_same(questions, answers, service, history)
             finally:
@@ -68,13 +72,15 @@ def test_whole_answers_are_those_of_the_stored_index_whatever_recall_does_withou
     path, clock, steps = tmp_path / "memory.db", Clock(), 10
     keys = {name: made_key(path, *of) for name, of in KEYS.items()}
     history = History((), keys, seed=len(without))
-    with serving(path, clock=clock, MEMORY_RECALL_WITHOUT=without, **NO_SWEEP) as service:
+    with serving(
+        path, clock=clock, MEMORY_RECALL_WITHOUT=without, MEMORY_SWEEP_EVERY="0"
+    ) as service:
         history.services = [service]
         played(history, service, steps)
         questions = [history.question() for _ in range(4 * steps)]
         answers = [asked(service, history, it) for it in questions]
     variables = {"MEMORY_RECALL_WITHOUT": without, "MEMORY_INDEX_CACHE": "0"}
-    with serving(path, clock=clock, **variables, **NO_SWEEP) as service:
+    with serving(path, clock=clock, telemetry=None, MEMORY_SWEEP_EVERY="0", **variables) as service:
         assert_same(questions, answers, service, history)
 
 
