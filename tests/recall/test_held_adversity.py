@@ -124,7 +124,6 @@ def assert_nothing_wrong(asked: list[httpx.Response], *said: str) -> None:
 OWN = ("rollback worker", "rollback 東京都", "retry 👩‍👩‍👧")
 
 
-@pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     "table",
     [
@@ -141,7 +140,6 @@ def test_a_damaged_page_is_no_error_and_nothing_wrong_is_told(service: Service, 
         assert_nothing_wrong(answers(service, "rollback", "retry", "rolback", "東京都"), *OWN)
 
 
-@pytest.mark.sqlite_files
 def test_a_database_in_the_place_of_another_is_never_mixed_with_it(
     service: Service, tmp_path: Path
 ) -> None:
@@ -155,7 +153,6 @@ def test_a_database_in_the_place_of_another_is_never_mixed_with_it(
     assert_nothing_wrong(answers(service, "rollback", "queue"), *OWN)
 
 
-@pytest.mark.sqlite_files
 def test_what_another_log_holds_is_never_mixed_with_what_is_in_memory(service: Service) -> None:
     path = service.path
     for kind in ("-wal", "-shm"):
@@ -166,7 +163,6 @@ def test_what_another_log_holds_is_never_mixed_with_what_is_in_memory(service: S
     assert_nothing_wrong(asked)
 
 
-@pytest.mark.sqlite_files
 def test_a_transaction_of_another_process_holds_up_no_read(
     service: Service, counted: Counted
 ) -> None:
@@ -179,7 +175,6 @@ def test_a_transaction_of_another_process_holds_up_no_read(
 
 
 @pytest.mark.slow
-@pytest.mark.sqlite_files
 def test_a_database_that_another_process_locks_is_refused_and_read_again_afterwards(
     service: Service,
 ) -> None:
@@ -190,7 +185,6 @@ def test_a_database_that_another_process_locks_is_refused_and_read_again_afterwa
     assert_nothing_wrong(asked, *OWN)
 
 
-@pytest.mark.sqlite_files
 def test_a_full_disk_leaves_what_is_in_memory_as_it_was(tmp_path: Path) -> None:
     large = "rollback " + "what fills a disk " * 2_000
     with served(tmp_path / "memory.db") as (program, http):

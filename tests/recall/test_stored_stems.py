@@ -14,8 +14,6 @@ from ..support.service import serving
 
 __all__ = ["counted"]
 
-pytestmark = pytest.mark.sqlite_files
-
 SEARCH, CONTEXT = "/search?project=heron&q=rollback", "/context?project=heron&query=rollback"
 TAMPERED = {
     "of another text": "UPDATE memory_stems SET stems = '1 stork' WHERE memory_id = 1",
