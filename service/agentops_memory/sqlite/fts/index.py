@@ -135,10 +135,9 @@ class Index(SqliteTable):
             found = {id_: Entry.loaded(it.decode()) for id_, it in stored.items()}
         except ValueError:
             return False
-        return found.keys() == entries.keys() and all(
-            (it.length, it.counts) == (entries[id_].length, entries[id_].counts)
-            for id_, it in found.items()
-        )
+        return [(id_, it.length, it.counts) for id_, it in sorted(found.items())] == [
+            (id_, it.length, it.counts) for id_, it in sorted(entries.items())
+        ]
 
     def rebuild(self, partition: int) -> None:
         self._pending.require_own_rules()
