@@ -132,10 +132,12 @@ class Index(SqliteTable):
         )
         entries = entries_of(known_stems(self._connection), self._documents.of(stored))
         try:
-            found = {id_: Entry.loaded(it.decode()).counts for id_, it in stored.items()}
+            found = {id_: Entry.loaded(it.decode()) for id_, it in stored.items()}
         except ValueError:
             return False
-        return found == {id_: it.counts for id_, it in entries.items()}
+        return [(id_, it.length, it.counts) for id_, it in sorted(found.items())] == [
+            (id_, it.length, it.counts) for id_, it in sorted(entries.items())
+        ]
 
     def rebuild(self, partition: int) -> None:
         self._pending.require_own_rules()
