@@ -5,11 +5,11 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from benchmarks.corpus import prompts
+from benchmarks.seeding import Size, seeded
 
 from agentops_memory.recall.inverted_index import cache
 from agentops_memory.recall.inverted_index.cache import DatabaseIndex
-from benchmarks.corpus import prompts
-from benchmarks.seeding import Size, seeded
 
 from ..support.process import until
 from ..support.service import Service, serving
@@ -59,5 +59,5 @@ def held(_: bool) -> list[DatabaseIndex]:
 
 
 def memories(index: DatabaseIndex) -> int:
-    groups = index._groups.values()
-    return sum(len(area.ids) for group in groups for area in group.areas.values())
+    groups = [group for number in index.used_at() if (group := index.group(number))]
+    return sum(group.memories_of(area) for group in groups for area in group.areas)

@@ -18,7 +18,7 @@ TURN_BITS = 32
 NO_TURN = (1 << 64) - 1
 AT_ONCE = 65_536  # postings that are numbers of Python meanwhile
 
-# Bytes of memory, about.
+# Bytes of memory, about, with the share of the allocator.
 MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, LINE_BYTES = 280, 12, 60, 140
 
 Session = tuple[int, str]
