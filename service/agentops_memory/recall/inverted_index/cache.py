@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -458,18 +458,19 @@ class DatabaseIndex(InMemory):
             return Wanted(number, areas, has_globals and self._globals is None)
 
     def install(
-        self, token: Token, wanted: Wanted, drafts: Sequence[Draft], totals: Totals
+        self, token: Token, wanted: Wanted, drafts: Iterable[Draft], totals: Totals
     ) -> bool:
         """Hold what was read as of a token, unless it has changed since.
 
-        False if the stored index has other totals then.
+        False if the stored index has other totals then. One draft after the other is taken and
+        let go, as each takes several times what its area does.
         """
         areas: list[Area] = []
         try:
             for draft in drafts:
                 with self.lock:
                     numbers = self.vocabulary.add(draft.postings, draft.terms)
-                areas.append(Area(draft, numbers))
+                areas.append(draft.numbered(numbers))
             with self.lock:
                 self._catch_up()
                 since = self._changes_since(token, wanted, areas)

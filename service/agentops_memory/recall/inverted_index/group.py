@@ -19,7 +19,7 @@ from ...memory.model.memory import MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA
 from ..text.query import Piece, Term
 from . import lanes
-from .area import Area, Draft, Row, place_and_code
+from .area import Area, Row, place_and_code
 from .vocabulary import UNKNOWN, Vocabulary
 
 LARGE = 500  # memories of an area, of which the likely ones are told first
@@ -101,7 +101,7 @@ class Group(Worth):
         """Put a new memory into an area, which it may be the first of."""
         vocabulary, area = self.vocabulary, self.areas.get(number)
         if area is None:
-            area = self.areas[number] = Area(Draft(number, (), vocabulary), ())
+            area = self.areas[number] = Area(number)
         entry = row.entry
         vocabulary.add(it for it in entry.all_stems() if not area.has_stem(vocabulary, it))
         pairs = vocabulary.pairs(entry)

@@ -33,6 +33,9 @@ CHECKPOINT = 4000  # pages (16 MiB) of WAL that are copied into the file togethe
 READ_LIMIT = timedelta(seconds=5)
 PROGRESS = 10_000  # virtual machine steps between two looks at the clock
 CACHED_STATEMENTS = 256
+# KiB of pages that a reader keeps. With the 2,000 of SQLite a prompt takes as much processor time
+# (3,000 in 1,000 projects, none in memory), as pages that leave are in the system's cache.
+READ_CACHE = 512
 CHANGING = "mode=rw"  # it must be there
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -153,6 +156,7 @@ def taken_damage(database: sqlite3.Connection) -> list[DamagedRow]:
 
 def read_only(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA query_only = ON")
+    database.execute(f"PRAGMA cache_size = -{READ_CACHE}")
 
 
 @contextmanager
