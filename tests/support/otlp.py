@@ -53,6 +53,8 @@ class ReceivedSpan:
     id: str
     parent: str
     is_server: bool
+    began: int  # nanoseconds since 1970, as is its end
+    ended: int
     failed: bool
     status: str
     attributes: Attributes
@@ -224,6 +226,8 @@ def _span(span: Span, resource: Attributes) -> ReceivedSpan:
         id=span.span_id.hex(),
         parent=span.parent_span_id.hex(),
         is_server=span.kind == Span.SPAN_KIND_SERVER,
+        began=span.start_time_unix_nano,
+        ended=span.end_time_unix_nano,
         failed=span.status.code == span.status.STATUS_CODE_ERROR,
         status=span.status.message,
         attributes=_attributes(span.attributes),

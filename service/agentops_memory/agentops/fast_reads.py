@@ -4,37 +4,48 @@ What it does not know it declines; the long way answers it with the same bytes.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from urllib.parse import unquote_plus, unquote_to_bytes
 
-from pydantic_core import to_json
+from opentelemetry.trace import INVALID_SPAN, Span
+from pydantic_core import from_json, to_json
 
 from agentops_memory_client.contract import models as c
 
+from ..engine.steps import TRACING
 from ..errors import Refusal
 from ..http.endpoint import Gate
 from ..http.large_answers import PIECE
-from ..memory.model.access import Role, TenantId
-from ..memory.model.memory import Shown
-from ..memory.model.search import SHOWN, Method
+from ..memory.model.access import Caller, Role, TenantId
+from ..memory.model.memory import MemoryId, Shown, Text
+from ..memory.model.search import SHOWN, Context, Filter, Found, Hit, Method
 from ..memory.model.space import Project, project_name
 from ..memory.sql.rows import micros
-from ..recall.held_reads import HeldReads, Plain
+from ..recall.held_reads import HeldContext, HeldReads, Plain
 from ..recall.text.normalization import clean, cut
-from ..telemetry import Metrics, log_answered
+from ..recall.text.query import Query
+from ..telemetry import Telemetry, hide_by, log_answered
 from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
+from ..telemetry.spans import Told
+from ..telemetry.step_spans import PastSteps
+from .recall import context_span, injected, outcome, search_span
 from .wire import JSON, SummaryLine, json_bytes
 
 CONTEXT, SEARCH, HEALTH = b"/context", b"/search", b"/health"
 DEFAULT_LIMITS = {CONTEXT: 5, SEARCH: 10}
+SPANS = {CONTEXT: ("fetch_context", "store.fetch_context"), SEARCH: ("search", "store.search")}
+TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})  # which no two requests share
 MOST_HEADERS = 1_000  # heads of requests that are remembered
 LONGEST_HEAD, LONGEST_NAME = 4_096, 512  # bytes of a head, and of a project, as they are sent
 MARK, RANK = b'"rank":7.25', 7.25  # what a rendered hit has in the place of its rank
 
 Headers = Sequence[tuple[bytes, bytes]]
+Asked = tuple[Project, str, int]  # a text, and a limit: 0 if unset
+Answer = tuple[Caller, bytes, HeldContext | None]  # who asks, and the body; a search has no context
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
 _LONG_WAY = frozenset(
@@ -53,7 +64,7 @@ class FastReads:
     always: Headers  # of every answer
     health: bytes  # the answer to /health
     clock: Callable[[], datetime]
-    metrics: Metrics
+    telemetry: Telemetry
     _tail: bytes = field(init=False)
     _known: dict[tuple[tuple[bytes, bytes], ...], Mapping[str, str] | None] = field(
         default_factory=dict
@@ -67,28 +78,52 @@ class FastReads:
         """The whole answer to a GET; None if it is for the long way."""
         path, _, query = url.partition(b"?")
         if url == HEALTH and self._headers(headers) is not None:
-            log_answered("/health", 0.0, self.metrics)
+            log_answered("/health", 0.0, self.telemetry.metrics)
             return self._whole(self.health, date)
         if path not in DEFAULT_LIMITS:
             return None
         began = time.perf_counter()
         asked = _parameters(query, b"query" if path == CONTEXT else b"q")
-        admitted = self._headers(headers) if asked is not None else None
-        if asked is None or admitted is None:
+        if asked is None:
             return None
         try:
-            body = self._body(path, asked, admitted)
+            if self.telemetry.is_sent:
+                answer, span = copy_context().run(self._traced, path, asked, headers)
+            else:
+                answer, span = self._answer(path, asked, headers), INVALID_SPAN
         except Refusal:
             return None
-        if body is None:
+        if answer is None:
             return None
-        log_answered(path.decode(), time.perf_counter() - began, self.metrics)
+        _, body, context = answer
+        metrics = self.telemetry.metrics
+        if context is not None:
+            methods = context.methods
+            for method in set(methods):
+                metrics.tally(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
+            metrics.tally(CONTEXT_ANSWERS, outcome(methods), span=span)
+        log_answered(path.decode(), time.perf_counter() - began, metrics, span)
         return self._whole(body, date)
 
-    def _body(
-        self, path: bytes, asked: tuple[Project, str, int], headers: Mapping[str, str]
-    ) -> bytes | None:
+    def _traced(self, path: bytes, asked: Asked, headers: Headers) -> tuple[Answer | None, Span]:
+        """The same with the spans of the long way, once it is sure that this one answers."""
+        steps, (name, work) = PastSteps(), SPANS[path]
+        TRACING.set(steps.step)
+        with steps.step(work):
+            others = [it for it in headers if it[0] not in TRACE_HEADERS]
+            answer = self._answer(path, asked, others)
+        if answer is None:
+            return None, INVALID_SPAN
+        hide_by(partial(self.gate.rules, answer[0]))
+        sent = {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS}
+        told = _told(asked, *answer[1:])
+        return answer, self.telemetry.past_operation(name, sent, steps, told)
+
+    def _answer(self, path: bytes, asked: Asked, sent: Headers) -> Answer | None:
         project, text, limit = asked
+        headers = self._headers(sent)
+        if headers is None:
+            return None
         caller = self.gate.identify(headers)
         caller.require(Role.READER)
         held = self.held(caller.tenant)
@@ -96,36 +131,18 @@ class FastReads:
             return None
         now = micros(self.clock())
         plain = Plain(caller.projects, project, text, limit or DEFAULT_LIMITS[path], now)
-        body = (self._context if path == CONTEXT else self._search)(held, plain)
-        if body is None or len(body) > PIECE:
+        context = held.context(plain, _line) if path == CONTEXT else None
+        hits = held.search(plain, _hit) if path == SEARCH else None
+        if context is None and hits is None:
+            return None
+        body = _search_body(hits) if context is None else _context_body(context)
+        if len(body) > PIECE:
             return None
         self.gate.require_rate(caller.key)
-        return body
+        return caller, body, context
 
     def _whole(self, body: bytes, date: bytes) -> bytes:
         return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), self._tail, body)
-
-    def _context(self, held: HeldReads, asked: Plain) -> bytes | None:
-        found = held.context(asked, _line)
-        if found is None:
-            return None
-        methods = found.methods
-        for method in set(methods):
-            self.metrics.tally(CONTEXT_METHOD, method.value, by=methods.count(method))
-        newest = methods.count(Method.RECENCY)
-        outcome = "found" if newest < len(methods) else "recency" if methods else "empty"
-        self.metrics.tally(CONTEXT_ANSWERS, outcome)
-        summaries = json_bytes(list(map(SummaryLine, found.summaries)))
-        return b'{"recent_sessions":%b,"recent_observations":[%b]}' % (
-            summaries, b",".join(found.lines),
-        )  # fmt: skip
-
-    def _search(self, held: HeldReads, asked: Plain) -> bytes | None:
-        found = held.search(asked, _hit)
-        if found is None:
-            return None
-        hits = [line.replace(MARK, b'"rank":' + to_json(rank), 1) for rank, line in found]
-        return b"[%b]" % b",".join(hits)
 
     def _headers(self, headers: Headers) -> Mapping[str, str] | None:
         """The headers by name; None where they make the request another than a plain one."""
@@ -145,7 +162,37 @@ class FastReads:
         return self._known[key]
 
 
-def _parameters(query: bytes, text_name: bytes) -> tuple[Project, str, int] | None:
+def _context_body(found: HeldContext) -> bytes:
+    summaries = json_bytes(list(map(SummaryLine, found.summaries)))
+    lines = b",".join(found.lines)
+    return b'{"recent_sessions":%b,"recent_observations":[%b]}' % (summaries, lines)
+
+
+def _search_body(found: Iterable[tuple[float, bytes]] | None) -> bytes:
+    hits = [line.replace(MARK, b'"rank":' + to_json(rank), 1) for rank, line in found or ()]
+    return b"[%b]" % b",".join(hits)
+
+
+def _told(asked: Asked, body: bytes, context: HeldContext | None) -> Told:
+    """What the span of the long way tells of an answer."""
+    text, rows, filter_ = asked[1], from_json(body), Filter(project=asked[0])
+    if context is None:
+        hits = [_found(it["id"], it, it["rank"], Method.FULL_TEXT) for it in rows]
+        told = search_span(text, filter_, Found(hits=tuple(hits)))
+        return told, "search.result", map(injected, hits)
+    ranks = {(id_, Method.FULL_TEXT): rank for rank, id_ in context.matches}
+    found = zip(context.ids, rows["recent_observations"], context.methods, strict=True)
+    hits = [_found(id_, row, ranks.get((id_, by), 0.0), by) for id_, row, by in found]
+    shown = Context(found=Found(hits=tuple(hits), query=Query(corrections=context.corrections)))
+    return context_span(text, filter_, shown), "context.injected", map(injected, hits)
+
+
+def _found(id_: MemoryId, row: Mapping[str, str], rank: float, method: Method) -> Hit:
+    text = Text(type=row["type"], title=row["title"], content="")
+    return Hit(memory=Shown(id=id_, key=None, text=text), rank=rank, method=method)
+
+
+def _parameters(query: bytes, text_name: bytes) -> Asked | None:
     """The project, the text and the limit (0 if unset); None for anything else."""
     found: dict[bytes, bytes] = {}
     for pair in query.split(b"&"):

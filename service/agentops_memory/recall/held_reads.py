@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from ..engine.shared.stems import Stems
+from ..engine.steps import TRACING, step
 from ..memory.model.access import Patterns
 from ..memory.model.memory import MemoryId, Shown
 from ..memory.model.ranking import Scored
@@ -21,6 +22,7 @@ from .inverted_index.prompt_words import PromptWords
 from .inverted_index.ranking import Ranking
 from .inverted_index.vocabulary import UNKNOWN
 from .recall import SUMMARIES
+from .search.search import found_step
 from .text.query import Corrections, Query, understood
 
 LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
@@ -66,7 +68,10 @@ Render = Callable[[Shown], bytes]
 class HeldContext(NamedTuple):
     summaries: list[str]
     lines: list[bytes]
+    ids: list[MemoryId]
     methods: list[Method]
+    matches: list[Scored]
+    corrections: Corrections
 
 
 @dataclass(slots=True)
@@ -132,7 +137,9 @@ class HeldReads:
             matches = [*pins, *(id_ for id_, _ in others)]
             methods = [Method.PINNED] * len(pins) + [method for _, method in others]
         lines = reading.rendered(matches, self.stored, render, "lines")
-        return None if lines is None else HeldContext(summaries, lines, methods)
+        if lines is None:
+            return None
+        return HeldContext(summaries, lines, matches, methods, best, reading.corrections)
 
     def _search(
         self, asked: Plain, query: Query, render: Render
@@ -168,11 +175,14 @@ class HeldReads:
             return None
         if group.memories_of(place.area) > MOST_ON_LOOP:
             return None
-        return Reading(group, place, self._words, self.stems, asked.now)
+        reading = Reading if TRACING.get() is None else TracedReading
+        return reading(group, place, self._words, self.stems, asked.now)
 
 
 class Reading:
     """One request to the areas of a project."""
+
+    ranking = Ranking
 
     def __init__(
         self, group: Group, place: Place, words: PromptWords, stems: Stems, now: int
@@ -183,7 +193,8 @@ class Reading:
         self._stems = stems
         self._parts = group.weights_of((place.area, GLOBAL_AREA))
         self._hidden = [it.area.hidden(now) for it in self._parts]
-        self._ranking = Ranking(self._parts, group.vocabulary, self._hidden)
+        self.corrections: Corrections = {}
+        self._ranking = self.ranking(self._parts, group.vocabulary, self._hidden)
 
     def best(self, prompt: str, limit: int) -> list[Scored] | None:
         """The best of each sentence; None for what has to be looked for in another way."""
@@ -204,6 +215,7 @@ class Reading:
             if stem not in known
         ]
         if missing and (corrections := self._corrections(dict.fromkeys(missing))):
+            self.corrections = corrections
             for (words, _), (stems, _) in zip(asked.sentences, sentences, strict=True):
                 texts = [text_of[it] for it in words]
                 terms = chain.from_iterable(corrections.get(it, ()) for it in texts)
@@ -243,13 +255,13 @@ class Reading:
         found: list[MemoryId] = []
         for spaces in (self._place.global_spaces, None):
             if len(but) + len(found) < limit:
-                room, known = limit - len(but) - len(found), {*but, *found}
-                newest = self._newest(limit, spaces)
-                found += [it for it in newest if it not in known][:room]
+                found += self.backfill(limit, {*but, *found}, spaces)
         return found
 
-    def _newest(self, most: int, spaces: Collection[int] | None) -> list[MemoryId]:
-        """Of the project's own and of the global memories in some spaces, or in all."""
+    def backfill(
+        self, limit: int, but: Collection[MemoryId], spaces: Collection[int] | None
+    ) -> list[MemoryId]:
+        """The newest of the project's own and of the global memories in some spaces, or in all."""
         found: list[tuple[int, MemoryId]] = []
         for part, hidden in zip(self._parts, self._hidden, strict=True):
             area = part.area
@@ -259,9 +271,10 @@ class Reading:
                 for it in area.newest_first()
                 if it not in hidden and (among is None or area.spaces[it] in among)
             )
-            found += [(area.created_at[it], area.ids[it]) for it in islice(places, most)]
+            found += [(area.created_at[it], area.ids[it]) for it in islice(places, limit)]
         found.sort(reverse=True)
-        return [id_ for _, id_ in found[:most]]
+        others = (id_ for _, id_ in found[:limit] if id_ not in but)
+        return list(islice(others, limit - len(but)))
 
     def pinned(self, most: int) -> list[MemoryId]:
         """The pinned ones, those first that were pinned first."""
@@ -307,3 +320,14 @@ class Reading:
         """What words may have meant that no memory has."""
         forms = self._stems.compared
         return self._ranking.corrections([(it, forms[it]) for it in missing if forms[it]])
+
+
+class TracedRanking(Ranking):
+    any = step("store.fts", found_step("best"))(Ranking.any)
+    every = step("store.fts", found_step("every"))(Ranking.every)
+
+
+class TracedReading(Reading):
+    ranking = TracedRanking
+    backfill = step("store.backfill", found_step())(Reading.backfill)
+    pinned = step("store.pins", found_step())(Reading.pinned)

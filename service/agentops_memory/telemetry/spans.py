@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from opentelemetry.trace import (
     StatusCode,
     Tracer,
     get_current_span,
+    set_span_in_context,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AnyValue
@@ -45,6 +46,9 @@ class Cut(NamedTuple):
 
 
 Attributes = Mapping[str, AnyValue | Cut]
+Told = tuple[Attributes, str, Iterable[Attributes]]  # of a span, and of its events of one name
+PastStep = tuple[str, int, int, Attributes]
+"""The name, the nanoseconds of begin and end, and the attributes of what may become a span."""
 
 UNKNOWN_ERROR = "error"
 ERROR_TYPES = frozenset(
@@ -102,10 +106,35 @@ class Telemetry:
         CURRENT.set(self.metrics)
         return self._operation(name, headers) if self._shut_down else _NOTHING
 
+    def past_operation(
+        self, name: str, headers: Mapping[str, str], steps: Sequence[PastStep], told: Told
+    ) -> Span:
+        """Leave the spans of an operation; its transaction, the last of the steps, had the others.
+
+        For a service that sends spans.
+        """
+        *inner, (work, began, ended, _) = steps
+        attributes, event, of_events = told
+        start, caller = self.tracer.start_span, _CALLER.extract(headers)
+        current = start(f"memory.{name}", caller, SpanKind.SERVER, start_time=began)
+        if current.is_recording():
+            current.set_attributes(_sendable({"memory.operation": OwnText(name), **attributes}))
+            transaction = start(work, set_span_in_context(current), start_time=began)
+            within = set_span_in_context(transaction)
+            for step, since, until, decided in inner:
+                sent = _sendable(decided)
+                start(step, within, attributes=sent, start_time=since).end(until)
+            transaction.end(ended)
+            for it in of_events:
+                current.add_event(event, _sendable(it))
+        current.end()
+        return current
+
     def stop(self) -> None:
         """Send what is left, for at most two seconds; what is unsent by then is lost."""
         if self._shut_down is None:
             return
+        self.metrics.settle()
         # A thread of its own, and a daemon, may be left behind: the exporter
         # does not return before its own time-out.
         last = threading.Thread(target=self._shut_down, name="telemetry-stop", daemon=True)
