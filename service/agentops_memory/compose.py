@@ -417,10 +417,10 @@ class _Wiring(Wiring):
 
     def _early(self, storage: Storage, gate: Gate) -> Callable[..., bytes | None]:
         """What answers plain reads from memory; of files alone."""
-        settings = self.settings
+        settings, is_fast = self.settings, self.telemetry.past or not self.telemetry.is_sent
 
         def held(tenant: TenantId) -> HeldReads | None:
-            return storage.held(tenant) if isinstance(storage, TenantsEngine) else None
+            return storage.held(tenant) if isinstance(storage, TenantsEngine) and is_fast else None
 
         names = local_names(settings.listen.host)
         return FastReads(

@@ -3,27 +3,31 @@
 What is not in memory, or is not as of now, is left to a transaction, which answers the same.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import NamedTuple
+from time import time_ns
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from ..engine.shared.stems import Stems
-from ..engine.steps import TRACING, step
+from ..engine.steps import PastStep
 from ..memory.model.access import Patterns
 from ..memory.model.memory import MemoryId, Shown
 from ..memory.model.ranking import Scored
 from ..memory.model.search import Method
 from ..memory.model.space import Project
 from ..memory.sql.kinds import GLOBAL_AREA
+from ..secrets.redaction import Rules
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
 from .inverted_index.group import Group, Stem, StemPiece
 from .inverted_index.prompt_words import PromptWords
 from .inverted_index.ranking import Ranking
 from .inverted_index.vocabulary import UNKNOWN
 from .recall import SUMMARIES
-from .search.search import found_step
 from .text.query import Corrections, Query, understood
+
+P = ParamSpec("P")
+Found = TypeVar("Found", bound=Sized)
 
 LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
 # Memories of a project that are ranked on the event loop's thread, which serves nobody meanwhile:
@@ -60,18 +64,20 @@ class Plain(NamedTuple):
     text: str
     limit: int
     now: int  # microseconds since 1970
+    rules: Rules | None = None  # of redaction, if what is rendered depends on them
 
 
 Render = Callable[[Shown], bytes]
 
 
-class HeldContext(NamedTuple):
-    summaries: list[str]
+class HeldRead(NamedTuple):
+    """What memory answers, best first: each memory with its rank and why it is there, its line."""
+
+    hits: list[tuple[MemoryId, float, Method]]
     lines: list[bytes]
-    ids: list[MemoryId]
-    methods: list[Method]
-    matches: list[Scored]
+    steps: list[PastStep]
     corrections: Corrections
+    summaries: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -86,7 +92,7 @@ class HeldReads:
     def __post_init__(self) -> None:
         self._words = PromptWords(self.index.vocabulary, self.stems.known)
 
-    def context(self, asked: Plain, render: Render) -> HeldContext | None:
+    def context(self, asked: Plain, render: Render) -> HeldRead | None:
         """As `recall.context` without more than these; None where memory cannot tell.
 
         What is rendered is remembered with the memory.
@@ -100,8 +106,8 @@ class HeldReads:
         self.index.grew(READ_BYTES)
         return found
 
-    def search(self, asked: Plain, render: Render) -> list[tuple[float, bytes]] | None:
-        """As `recall.search` without more than these, each with its rank."""
+    def search(self, asked: Plain, render: Render) -> HeldRead | None:
+        """As `recall.search` without more than these."""
         query = understood(asked.text)
         if query.path is not None or not query.sentences:
             return None
@@ -114,7 +120,7 @@ class HeldReads:
         self.index.grew(READ_BYTES)
         return found
 
-    def _context(self, asked: Plain, render: Render) -> HeldContext | None:
+    def _context(self, asked: Plain, render: Render) -> HeldRead | None:
         project, limit = asked.project, asked.limit
         reading = self._reading(asked)
         best = reading.best(asked.text, limit) if reading else None
@@ -124,26 +130,19 @@ class HeldReads:
         if summaries is None:
             summaries = self.stored.summaries(project, SUMMARIES)
             self.index.summaries[project] = summaries
-        matches = [id_ for _, id_ in best]
-        methods = [Method.FULL_TEXT] * len(matches)
-        if len(matches) < limit:
-            newest = reading.newest(limit, matches)
-            matches += newest
-            methods += [Method.RECENCY] * len(newest)
-        pins = reading.pinned((limit + 1) // 2)
-        if pins:
-            others = [it for it in zip(matches, methods, strict=True) if it[0] not in pins]
-            others = others[: limit - len(pins)]
-            matches = [*pins, *(id_ for id_, _ in others)]
-            methods = [Method.PINNED] * len(pins) + [method for _, method in others]
-        lines = reading.rendered(matches, self.stored, render, "lines")
+        hits = [(id_, rank, Method.FULL_TEXT) for rank, id_ in best]
+        if len(hits) < limit:
+            newest = reading.newest(limit, [id_ for _, id_ in best])
+            hits += [(id_, 0.0, Method.RECENCY) for id_ in newest]
+        if pins := reading.step("store.pins", None, reading.pinned, (limit + 1) // 2):
+            others = [it for it in hits if it[0] not in pins][: limit - len(pins)]
+            hits = [*((id_, 0.0, Method.PINNED) for id_ in pins), *others]
+        lines = reading.rendered([it[0] for it in hits], self.stored, render, "lines")
         if lines is None:
             return None
-        return HeldContext(summaries, lines, matches, methods, best, reading.corrections)
+        return HeldRead(hits, lines, reading.steps, reading.corrections, summaries)
 
-    def _search(
-        self, asked: Plain, query: Query, render: Render
-    ) -> list[tuple[float, bytes]] | None:
+    def _search(self, asked: Plain, query: Query, render: Render) -> HeldRead | None:
         reading = self._reading(asked)
         ranked = reading.every_then_any(query, asked.limit) if reading else None
         if reading is None or ranked is None:
@@ -152,10 +151,10 @@ class HeldReads:
         if lines is None:
             return None
         hits, floor = [], float("-inf")
-        for (score, _), line in zip(ranked, lines, strict=True):
+        for score, id_ in ranked:
             floor = max(floor, score)
-            hits.append((floor, line))
-        return hits
+            hits.append((id_, floor, Method.FULL_TEXT))
+        return HeldRead(hits, lines, reading.steps, reading.corrections)
 
     def _reading(self, asked: Plain) -> "Reading | None":
         index, project = self.index, asked.project
@@ -164,6 +163,8 @@ class HeldReads:
         token = self.stored.token()
         if token is None or not index.is_at(token):
             return None
+        if asked.rules is not None:
+            index.render_by(asked.rules)
         place = index.places.get(project)
         if place is None:
             place = self.stored.place(project)
@@ -175,14 +176,11 @@ class HeldReads:
             return None
         if group.memories_of(place.area) > MOST_ON_LOOP:
             return None
-        reading = Reading if TRACING.get() is None else TracedReading
-        return reading(group, place, self._words, self.stems, asked.now)
+        return Reading(group, place, self._words, self.stems, asked.now)
 
 
 class Reading:
     """One request to the areas of a project."""
-
-    ranking = Ranking
 
     def __init__(
         self, group: Group, place: Place, words: PromptWords, stems: Stems, now: int
@@ -193,8 +191,9 @@ class Reading:
         self._stems = stems
         self._parts = group.weights_of((place.area, GLOBAL_AREA))
         self._hidden = [it.area.hidden(now) for it in self._parts]
-        self.corrections: Corrections = {}
-        self._ranking = self.ranking(self._parts, group.vocabulary, self._hidden)
+        self._ranking = Ranking(self._parts, group.vocabulary, self._hidden)
+        self.steps: list[PastStep] = []
+        self.corrections: Corrections = {}  # of the words of a context
 
     def best(self, prompt: str, limit: int) -> list[Scored] | None:
         """The best of each sentence; None for what has to be looked for in another way."""
@@ -221,7 +220,7 @@ class Reading:
                 terms = chain.from_iterable(corrections.get(it, ()) for it in texts)
                 new = [it for it in dict.fromkeys(terms) if it not in texts]
                 stems.extend(self._looked_up(new) or ())
-        return ranking.any(sentences, limit) if sentences else []
+        return self.step("store.fts", "best", ranking.any, sentences, limit) if sentences else []
 
     def every_then_any(self, query: Query, limit: int) -> list[Scored] | None:
         terms = query.terms
@@ -243,11 +242,12 @@ class Reading:
             else:
                 of_parts = [numbers[it.text] for it in parts]
                 pieces.append((of_parts, [numbers[it.text] for it in joined]))
-        ranked = self._ranking.every(pieces, limit)
+        ranked = self.step("store.fts", "every", self._ranking.every, pieces, limit)
         if len(ranked) < limit:
             first = {id_ for _, id_ in ranked}
             sentences = [([numbers[it.text] for it in of], by) for of, by in query.sentences]
-            ranked += [it for it in self._ranking.any(sentences, limit) if it[1] not in first]
+            best = self.step("store.fts", "best", self._ranking.any, sentences, limit)
+            ranked += [it for it in best if it[1] not in first]
         return ranked[:limit]
 
     def newest(self, limit: int, but: Sequence[MemoryId]) -> list[MemoryId]:
@@ -255,13 +255,14 @@ class Reading:
         found: list[MemoryId] = []
         for spaces in (self._place.global_spaces, None):
             if len(but) + len(found) < limit:
-                found += self.backfill(limit, {*but, *found}, spaces)
+                known = {*but, *found}
+                found += self.step("store.backfill", None, self._newest, limit, known, spaces)
         return found
 
-    def backfill(
+    def _newest(
         self, limit: int, but: Collection[MemoryId], spaces: Collection[int] | None
     ) -> list[MemoryId]:
-        """The newest of the project's own and of the global memories in some spaces, or in all."""
+        """Of the project's own and of the global memories in some spaces, or in all."""
         found: list[tuple[int, MemoryId]] = []
         for part, hidden in zip(self._parts, self._hidden, strict=True):
             area = part.area
@@ -273,8 +274,7 @@ class Reading:
             )
             found += [(area.created_at[it], area.ids[it]) for it in islice(places, limit)]
         found.sort(reverse=True)
-        others = (id_ for _, id_ in found[:limit] if id_ not in but)
-        return list(islice(others, limit - len(but)))
+        return [id_ for _, id_ in found[:limit] if id_ not in but][: limit - len(but)]
 
     def pinned(self, most: int) -> list[MemoryId]:
         """The pinned ones, those first that were pinned first."""
@@ -306,6 +306,17 @@ class Reading:
             lines = [every.get(id_) for id_ in ids]
         return None if None in lines else [it for it in lines if it is not None]
 
+    def step(
+        self, name: str, match: str | None, find: Callable[P, Found],
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> Found:  # fmt: skip
+        """What is found, with the time it takes noted for a span."""
+        began = time_ns()
+        found = find(*args, **kwargs)
+        told = {"memory.fts.match": match, "memory.search.result_count": len(found)}
+        self.steps.append(PastStep(name, began, time_ns(), told))
+        return found
+
     def _looked_up(self, texts: Sequence[str]) -> list[Stem] | None:
         """The stem of each text, found in the areas; None if the index takes one apart."""
         stems = list(map(self._stems.known.__getitem__, texts))
@@ -320,14 +331,3 @@ class Reading:
         """What words may have meant that no memory has."""
         forms = self._stems.compared
         return self._ranking.corrections([(it, forms[it]) for it in missing if forms[it]])
-
-
-class TracedRanking(Ranking):
-    any = step("store.fts", found_step("best"))(Ranking.any)
-    every = step("store.fts", found_step("every"))(Ranking.every)
-
-
-class TracedReading(Reading):
-    ranking = TracedRanking
-    backfill = step("store.backfill", found_step())(Reading.backfill)
-    pinned = step("store.pins", found_step())(Reading.pinned)

@@ -2,10 +2,10 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -17,7 +17,6 @@ from opentelemetry.trace import (
     StatusCode,
     Tracer,
     get_current_span,
-    set_span_in_context,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AnyValue
@@ -28,6 +27,9 @@ from ..openintent.rules.rules import AtItem
 from ..secrets.sanitizing import safe_message, trace
 from .logs import OwnText, hidden, remember
 from .metrics import CURRENT, Metrics, Prometheus, instruments
+
+if TYPE_CHECKING:
+    from .otlp import PastSpans
 
 SCOPE = "agentops_memory"
 TIMEOUT = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
@@ -46,9 +48,6 @@ class Cut(NamedTuple):
 
 
 Attributes = Mapping[str, AnyValue | Cut]
-Told = tuple[Attributes, str, Iterable[Attributes]]  # of a span, and of its events of one name
-PastStep = tuple[str, int, int, Attributes]
-"""The name, the nanoseconds of begin and end, and the attributes of what may become a span."""
 
 UNKNOWN_ERROR = "error"
 ERROR_TYPES = frozenset(
@@ -63,6 +62,7 @@ class Telemetry:
         self.tracer = tracer
         self.metrics = Metrics()
         self._shut_down = shut_down
+        self.past: PastSpans | None = None  # nor where only the SDK can tell what a span holds
 
     @property
     def is_sent(self) -> bool:
@@ -81,13 +81,14 @@ class Telemetry:
         # for good, and most services have no collector.
         from .otlp import providers  # noqa: PLC0415
 
-        spans, measurements = providers(endpoint, protocol)
+        spans, past, measurements = providers(endpoint, protocol)
 
         def shut_down() -> None:
             spans.shutdown()
             measurements.shutdown()
 
         telemetry = cls(spans.get_tracer(SCOPE, __version__), shut_down)
+        telemetry.past = past
         telemetry.metrics.join(instruments(measurements.get_meter(SCOPE, __version__)))
         return telemetry
 
@@ -105,30 +106,6 @@ class Telemetry:
         """
         CURRENT.set(self.metrics)
         return self._operation(name, headers) if self._shut_down else _NOTHING
-
-    def past_operation(
-        self, name: str, headers: Mapping[str, str], steps: Sequence[PastStep], told: Told
-    ) -> Span:
-        """Leave the spans of an operation; its transaction, the last of the steps, had the others.
-
-        For a service that sends spans.
-        """
-        *inner, (work, began, ended, _) = steps
-        attributes, event, of_events = told
-        start, caller = self.tracer.start_span, _CALLER.extract(headers)
-        current = start(f"memory.{name}", caller, SpanKind.SERVER, start_time=began)
-        if current.is_recording():
-            current.set_attributes(_sendable({"memory.operation": OwnText(name), **attributes}))
-            transaction = start(work, set_span_in_context(current), start_time=began)
-            within = set_span_in_context(transaction)
-            for step, since, until, decided in inner:
-                sent = _sendable(decided)
-                start(step, within, attributes=sent, start_time=since).end(until)
-            transaction.end(ended)
-            for it in of_events:
-                current.add_event(event, _sendable(it))
-        current.end()
-        return current
 
     def stop(self) -> None:
         """Send what is left, for at most two seconds; what is unsent by then is lost."""
@@ -174,7 +151,7 @@ def annotate(attributes: Attributes) -> None:
     """Give attributes to the current span; a value of None is left out."""
     current = get_current_span()
     if current.is_recording():
-        current.set_attributes(_sendable(attributes))
+        current.set_attributes(sendable(attributes))
 
 
 def events(name: str, each: Iterable[Attributes]) -> None:
@@ -182,7 +159,7 @@ def events(name: str, each: Iterable[Attributes]) -> None:
     current = get_current_span()
     if current.is_recording():
         for attributes in each:
-            current.add_event(name, _sendable(attributes))
+            current.add_event(name, sendable(attributes))
 
 
 def _fail(current: Span, error: Exception) -> None:
@@ -210,7 +187,8 @@ def _error_type(error: Exception) -> str:
     return code if code in ERROR_TYPES else UNKNOWN_ERROR
 
 
-def _sendable(attributes: Attributes) -> dict[str, AnyValue]:
+def sendable(attributes: Attributes) -> dict[str, AnyValue]:
+    """What leaves the service of these: no secrets, and no value of None."""
     return {name: _shown(value) for name, value in attributes.items() if value is not None}
 
 

@@ -1,7 +1,6 @@
 """Spans of what happens in a transaction: one a function, one a step that decides something."""
 
 import inspect
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -17,7 +16,7 @@ from ..engine.steps import TRACING, Attributes, Tracing
 from ..memory import memories
 from ..memory.model.access import Caller
 from ..recall import recall
-from .spans import PastStep, Telemetry, annotate, span
+from .spans import Telemetry, annotate, span
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,16 +66,6 @@ class _TracedEngine:
             return context.run(work, tx, *args, **kwargs)
 
         return carried
-
-
-class PastSteps(list[PastStep]):
-    """The steps of a read that may yet be left to a transaction, in the order of their ends."""
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[Callable[[Attributes], None]]:
-        began, attributes = time.time_ns(), dict[str, str | int | None]()
-        yield attributes.update
-        self.append((name, began, time.time_ns(), attributes))
 
 
 def _steps(tracer: Tracer) -> Tracing:

@@ -24,7 +24,7 @@ from .visibility import Visibility, VisibleRows
 EVERY = 1 << 62  # memories that are counted, however many they are
 
 
-def found_step(match: str | None = None) -> Callable[..., Attributes]:
+def _found(match: str | None = None) -> Callable[..., Attributes]:
     def found(hits: Sized, *_: object) -> Attributes:
         return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
 
@@ -68,7 +68,7 @@ class Search(ABC):
     ) -> tuple[Sequence[Sequence[Scored]], Mapping[MemoryId, Mapping[Term, TermScore]]]:
         """The best of each sentence in a partition, and what the terms add to memories there."""
 
-    @step("store.fts", found_step("keyed"))
+    @step("store.fts", _found("keyed"))
     def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
         found = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
         return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
@@ -108,15 +108,15 @@ class Search(ABC):
         counts = dict(zip(terms, self._counts(list(map(Term, terms)), visible, EVERY), strict=True))
         return tuple(sorted(terms, key=lambda term: (-counts[term], term))[:MOST_TERMS])
 
-    @step("store.fts", found_step("every"))
+    @step("store.fts", _found("every"))
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         return self._ranker.best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
 
-    @step("store.fts", found_step("best"))
+    @step("store.fts", _found("best"))
     def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         return self._ranker.best(self._index_query(Tier.ANY, query, filter_, limit), limit)
 
-    @step("store.similar", found_step())
+    @step("store.similar", _found())
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
         visible = self._visibility.of(filter_)
         rare = self._rare(terms, visible, SCORED)
@@ -168,7 +168,7 @@ class Search(ABC):
                 parts[id_] = Parts(sentences=counted, terms=added.get(id_, {}))
         return parts
 
-    @step("store.backfill", found_step())
+    @step("store.backfill", _found())
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         memories = self._memories.newest(filter_, limit + len(but))
         found = [memory for memory in memories if memory.id not in but][:limit]
