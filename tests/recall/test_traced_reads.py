@@ -8,15 +8,17 @@ from urllib.parse import urlencode
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.logs import JsonFormatter
 
 from ..support.otlp import Collector, ReceivedSpan
-from ..support.service import Service
+from ..support.service import Service, serving
+from ..support.traced import each_collector
 from ..telemetry.test_logs import Lines, lines
 from ..telemetry.test_tracing import traced
 from .test_fast_reads import LONG_WAY, Counted, both, counted, end, held
 
-__all__ = ["counted", "lines"]
+__all__ = ["counted", "each_collector", "lines"]
 
 KEY = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
 OPEN_METRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
@@ -137,6 +139,86 @@ def test_what_the_operator_allows_is_told_of_held_reads_too(
 
     assert one == other
     assert KEY in one[3]["memory.query"]
+
+
+def test_what_is_remembered_of_events_is_forgotten_with_the_rules(
+    tmp_path: Path, counted: Counted
+) -> None:
+    allowed = tmp_path / "memory.db.redaction"
+    allowed.write_text('{"default": {"allow_kinds": ["aws-key-id"]}}')
+    with traced(tmp_path) as (service, received):
+        service.save("rollback", title=KEY, project="heron", scope="global")
+        service.save("rollback", title=f"of {KEY}", project="heron")
+        asked = url("/search", {"q": "rollback"})
+        before = answered(service, counted, asked, "7" * 32)
+        allowed.unlink()
+        after = answered(service, counted, asked, "8" * 32)
+        collector = received()
+
+    one, other = trees(collector, "7" * 32, before)
+    assert one == other
+    assert str(one).count(KEY) == 2
+    one, other = trees(collector, "8" * 32, after)
+    assert one == other
+    assert len(one[4]) == 2
+    assert KEY not in str(one)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"OTEL_SPAN_EVENT_COUNT_LIMIT": "1"}, {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "3"}],
+    ids=str,
+)
+def test_limits_of_the_sdk_hold_for_every_read(
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with traced(tmp_path) as (service, received):
+        fill(service)
+        for _ in range(3):
+            service.http.get(url("/context", {"query": "rollback"})).raise_for_status()
+        spans = received().all("memory.fetch_context")
+
+    assert counted.answered == 0
+    for span in spans:
+        texts = [it for it in span.attributes.values() if isinstance(it, str)]
+        assert len(span.events) == 1 or max(map(len, texts)) == 3
+    assert len(spans) == 3
+
+
+def test_the_sampler_of_the_environment_decides(
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
+    with traced(tmp_path) as (service, received):
+        fill(service)
+        asked = url("/context", {"query": "rollback"})
+        held(service, counted, asked)
+        memory = answered(service, counted, asked, "9" * 32)
+        collector = received()
+
+    one, other = trees(collector, "9" * 32, memory)
+    assert one == other
+    assert {it.trace for it in collector.spans} == {"9" * 32}
+
+
+def test_spans_of_memory_reach_every_collector(
+    tmp_path: Path, counted: Counted, each_collector: Collector
+) -> None:
+    telemetry = Telemetry.started(each_collector.endpoint, each_collector.protocol)
+    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+        fill(service)
+        memory = answered(service, counted, url("/search", {"q": "rollback"}), "2" * 32)
+        parents = {"tracestate": "a=1,b=2"} | parent("a" * 32, 1)
+        service.http.get(url("/search", {"q": "rollback"}), headers=parents).raise_for_status()
+    telemetry.stop()
+
+    one, other = trees(each_collector, "2" * 32, memory)
+    assert one == other
+    assert {it.state for it in each_collector.spans if it.trace == "a" * 32} == {"a=1,b=2"}
+    assert counted.answered == 2
 
 
 def test_an_empty_context_from_memory_is_a_span(tmp_path: Path, counted: Counted) -> None:

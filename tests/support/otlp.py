@@ -52,6 +52,7 @@ class ReceivedSpan:
     trace: str
     id: str
     parent: str
+    state: str
     is_server: bool
     began: int  # nanoseconds since 1970, as is its end
     ended: int
@@ -225,6 +226,7 @@ def _span(span: Span, resource: Attributes) -> ReceivedSpan:
         trace=span.trace_id.hex(),
         id=span.span_id.hex(),
         parent=span.parent_span_id.hex(),
+        state=span.trace_state,
         is_server=span.kind == Span.SPAN_KIND_SERVER,
         began=span.start_time_unix_nano,
         ended=span.end_time_unix_nano,
