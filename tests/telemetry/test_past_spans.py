@@ -16,7 +16,6 @@ from opentelemetry.util.types import AnyValue
 from agentops_memory import __version__
 from agentops_memory.engine.steps import PastStep
 from agentops_memory.telemetry import otlp
-from agentops_memory.telemetry.spans import SCOPE
 
 TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CALLERS: tuple[dict[str, str], ...] = (
@@ -92,7 +91,7 @@ def without_ids(spans: list[Span]) -> list[Span]:
 @pytest.mark.parametrize("headers", CALLERS, ids=str)
 def test_a_past_operation_is_what_the_sdk_sends(headers: dict[str, str]) -> None:
     with providing() as (provider, kept):
-        by_the_sdk(provider.get_tracer(SCOPE, __version__), headers)
+        by_the_sdk(provider.get_tracer(otlp.SCOPE, __version__), headers)
         sdk = encode_spans(kept.spans)
         kept.spans.clear()
         past = otlp.PastSpans(provider, kept)
@@ -115,7 +114,7 @@ def test_a_message_holds_spans_of_the_sdk_and_past_ones() -> None:
         past = otlp.PastSpans(provider, kept)
         for name in ("one", "two"):
             past.operation(name, {}, STEPS, {}, ("e", []))
-            provider.get_tracer(SCOPE, __version__).start_span(f"{name} of the SDK").end()
+            provider.get_tracer(otlp.SCOPE, __version__).start_span(f"{name} of the SDK").end()
         message = otlp.encode_spans(kept.spans)
 
     spans = [

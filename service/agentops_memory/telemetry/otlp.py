@@ -22,9 +22,9 @@ from opentelemetry.util.types import AnyValue
 
 from .. import __version__
 from ..engine.steps import PastStep
-from .spans import SCOPE
 
 SERVICE = "agentops-memory"
+SCOPE = "agentops_memory"
 QUEUE = 1024  # spans, and past operations, that wait for the collector; the oldest are lost
 BATCH = 128  # in one message; a past operation is one, of ten times the size if it shows much
 DELAY = timedelta(seconds=1)  # that a span waits for others at most

@@ -31,7 +31,6 @@ from .metrics import CURRENT, Metrics, Prometheus, instruments
 if TYPE_CHECKING:
     from .otlp import PastSpans
 
-SCOPE = "agentops_memory"
 TIMEOUT = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
 
 log = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ class Telemetry:
             return cls(NoOpTracer())
         # Not at the top: the SDK and gRPC cost 0.2 s at the start and up to 30 MiB
         # for good, and most services have no collector.
-        from .otlp import providers  # noqa: PLC0415
+        from .otlp import SCOPE, providers  # noqa: PLC0415
 
         spans, past, measurements = providers(endpoint, protocol)
 
