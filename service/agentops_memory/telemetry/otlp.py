@@ -34,6 +34,10 @@ METRICS = "/v1/metrics"
 # Settings of the SDK that change what a span holds, or how spans are counted.
 _CHANGING = re.compile("OTEL_.*_LIMIT|OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED")
 
+# Read once: protobuf looks a name up at each use.
+_INTERNAL, _SERVER = Message.SPAN_KIND_INTERNAL, Message.SPAN_KIND_SERVER
+_IS_KNOWN = SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
+_IS_REMOTE = SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 _FIELDS = {str: "string_value", bool: "bool_value", int: "int_value", float: "double_value"}
 
 
@@ -102,8 +106,8 @@ class PastSpans:
             for step, own, above in below
         ]
         operation = _fields(work._replace(name=name), top, parent.span_id if parent else 0)
-        operation["kind"], operation["attributes"] = Message.SPAN_KIND_SERVER, _pairs(attributes)
-        operation["flags"] |= SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK if parent else 0
+        operation["kind"], operation["attributes"] = _SERVER, _pairs(attributes)
+        operation["flags"] |= _IS_REMOTE if parent else 0
         operation["events"] = [
             {"name": events[0], "time_unix_nano": work.ended, "attributes": _pairs(it)}
             for it in events[1]
@@ -117,10 +121,10 @@ def _fields(step: PastStep, own: int, parent: int) -> dict[str, Any]:
         "span_id": own.to_bytes(8, "big"),
         "parent_span_id": parent.to_bytes(8, "big") if parent else b"",
         "name": step.name,
-        "kind": Message.SPAN_KIND_INTERNAL,
+        "kind": _INTERNAL,
         "start_time_unix_nano": step.began,
         "end_time_unix_nano": step.ended,
-        "flags": SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK,
+        "flags": _IS_KNOWN,
     }
 
 
