@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 from starlette.applications import Starlette
 
@@ -416,12 +416,11 @@ class _Wiring(Wiring):
             yield app
 
     def _early(self, storage: Storage, gate: Gate) -> Callable[..., bytes | None]:
-        """What answers plain reads from memory; of files alone, and where nothing is traced."""
-        settings = self.settings
+        """What answers plain reads from memory; of files alone."""
+        settings, is_fast = self.settings, self.telemetry.past or not self.telemetry.is_sent
 
         def held(tenant: TenantId) -> HeldReads | None:
-            is_fast = isinstance(storage, TenantsEngine) and not self.telemetry.is_sent
-            return cast("TenantsEngine", storage).held(tenant) if is_fast else None
+            return storage.held(tenant) if isinstance(storage, TenantsEngine) and is_fast else None
 
         names = local_names(settings.listen.host)
         return FastReads(
@@ -431,7 +430,7 @@ class _Wiring(Wiring):
             always=ALWAYS,
             health=bytes(well().body),
             clock=self.clock,
-            metrics=self.telemetry.metrics,
+            telemetry=self.telemetry,
         ).answer
 
     def _served(

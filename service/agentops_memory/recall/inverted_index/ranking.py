@@ -1,5 +1,6 @@
 """The best memories for a query among areas in memory."""
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -123,11 +124,12 @@ class Ranking:
         next_, second = FOLLOWING
         gains: dict[int, float] = {}
         for area in [it.area for it in self._parts]:
-            turns = area.turns
+            turns, ids, top = area.turns, area.ids, len(area.ids)
             if self._lone:
                 by_turn = {turns[it[1]]: it for it in best}
             else:
-                by_turn = {turns[at]: it for it in best if (at := area.place_of(it[1])) is not None}
+                places = [(bisect_left(ids, it[1]), it) for it in best]
+                by_turn = {turns[at]: it for at, it in places if at < top and ids[at] == it[1]}
             for turn, (_, id_) in by_turn.items():
                 if turn + 1 in by_turn:
                     gains[id_] = next_ * by_turn[turn + 1][0]
