@@ -224,14 +224,21 @@ def carried() -> Iterator[None]:
     """What it raises can be handed to another thread, and holds no cursor."""
     try:
         yield
-    except StopIteration as error:
-        # No future can carry it: the caller would wait for ever.
-        raise RuntimeError("work raised StopIteration").with_traceback(
-            error.__traceback__
-        ) from None
     except BaseException as error:
-        _release(error)
-        raise
+        carriable_error = carriable(error)
+        if carriable_error is error:
+            raise
+        raise carriable_error from None
+
+
+def carriable(error: BaseException) -> BaseException:
+    """The error as it can be handed to another thread; it holds no cursor any more."""
+    if isinstance(error, StopIteration):
+        # No future can carry it: the caller would wait for ever.
+        stopped = RuntimeError("work raised StopIteration")
+        return stopped.with_traceback(error.__traceback__)
+    _release(error)
+    return error
 
 
 class _Database(sqlite3.Connection):

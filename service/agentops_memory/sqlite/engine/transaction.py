@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class SqliteTransaction(Tables):
-    """The tables of a connection on which a transaction has begun, or a savepoint in one.
+    """The tables of a connection on which a transaction has begun.
 
     Each is made when it is asked for: a request needs few of them.
     """

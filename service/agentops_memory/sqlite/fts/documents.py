@@ -121,7 +121,6 @@ BULK = 1000  # memories that enter the index together
 
 Waiting = dict[MemoryId, Document]
 New = dict[MemoryId, NewMemory]
-Mark = tuple[Waiting, New]
 
 
 class Pending(SqliteTable):
@@ -184,19 +183,6 @@ class Pending(SqliteTable):
             memory.id, space, memory.session, micros(memory.created_at), ends, pinned_at
         )
         self._new[memory.id] = NewMemory((number, area), row, said)
-
-    def mark(self) -> Mark:
-        """What waits and is new by now, to go back to."""
-        return dict(self._waiting), dict(self._new)
-
-    def go_back(self, mark: Mark) -> None:
-        """Forget what a change did that is undone; what it put in of others waits again."""
-        waiting, self._new = mark
-        self._waiting = waiting
-        self._size = sum(len(it.content) for it in waiting.values())
-        self._contents.clear()
-        self._features = None
-        self.partitions.forget()
 
     def require_own_rules(self) -> Features:
         """The features by which words are prepared; Unavailable if the index was made by others.
