@@ -247,7 +247,7 @@ ASKED = understood("one. two a/b")
 
 
 def twin(tx: SqliteTransaction, memory: Memory) -> object:
-    return tx[MemoryTable].twin(memory.space, None, memory.text, START)
+    return tx[MemoryTable].twin(memory, START)
 
 
 # A read, and the indexes that it must go by; none reads all rows.

@@ -22,7 +22,7 @@ from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.sql.projects import ProjectTable
 from agentops_memory.recall.search import document
-from agentops_memory.recall.text.columns import columns
+from agentops_memory.recall.text.columns import End, columns
 from agentops_memory.recall.text.features import ALL, Feature
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite import SqliteEngine
@@ -302,7 +302,7 @@ def test_columns_are_those_that_the_view_reads(
             },
         ).fetchone()
 
-    assert columns(title, content, tags, before, features) == read
+    assert columns(title, content, tags, map(End, before), features) == read
 
 
 def _array(tags: list[str]) -> bytes:

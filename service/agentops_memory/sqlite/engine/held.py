@@ -10,6 +10,7 @@ from ...memory.model.access import EVERYTHING
 from ...memory.model.memory import MemoryId, Shown
 from ...memory.model.space import Project
 from ...memory.sql.kinds import GLOBAL_AREA, place_of
+from ...memory.sql.known import Known
 from ...memory.sql.liveness import Moment
 from ...memory.sql.memories import MemoryLists
 from ...memory.sql.sessions import SessionTable
@@ -33,7 +34,7 @@ class SqliteStored(SqliteTable):
         self._data_version = -1
         self._token: Token | None = None
         moment = Moment(connection, EPOCH)  # at which nothing here is looked at
-        self._sessions = SessionTable(connection, SQLITE, EVERYTHING, moment)
+        self._sessions = SessionTable(connection, SQLITE, EVERYTHING, moment, Known())
         self._memories = MemoryLists(connection, SQLITE, EVERYTHING, moment)
 
     def token(self) -> Token | None:

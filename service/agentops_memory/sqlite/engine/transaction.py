@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...engine.shared.tables import Tables
 from ...memory.model.access import Caller
+from ...memory.sql.known import Known
 from ...memory.sql.memories import MemoryLists
 from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.search.visibility import Visibility
@@ -59,8 +60,12 @@ class SqliteTransaction(Tables):
         return "_search" in vars(self) and self._search.met_damage
 
     @cached_property
+    def _known(self) -> Known:
+        return Known() if self._batch is None else self._batch.known
+
+    @cached_property
     def index(self) -> Index:
-        return Index(self._connection, self._partitions, self._batch)
+        return Index(self._connection, self._batch)
 
     @property
     def search(self) -> SqliteSearch:

@@ -26,13 +26,13 @@ from ..base.connection import (
     Connection,
     carriable,
     change,
+    known_to,
     leave_token,
     noted_by,
     token_of,
 )
 from ..base.errors import RunAgain
 from ..fts.documents import BULK, Pending
-from ..fts.partitions import Partitions
 
 T = TypeVar("T")
 
@@ -200,7 +200,7 @@ def alone(
 ) -> Outcome:
     def run() -> object:
         with handed_over(database, index) as note, change(database, deadline, check):
-            batch = Pending(database, Partitions(database, is_alone=True))
+            batch = Pending(database, is_alone=True, known=known_to(database))
             answer = work(database, batch)
             batch.flush()
             note(batch)
@@ -225,7 +225,7 @@ def together(
     try:
         with handed_over(database, index) as note, change(database, deadline, check):
             end = time.monotonic() + LONGEST.total_seconds()
-            batch = Pending(database, Partitions(database, is_alone=False), BULK)
+            batch = Pending(database, is_alone=False, most=BULK, known=known_to(database))
             for work in works:
                 outcomes.append(None)
                 outcomes[-1] = _in_batch(work, database, batch)
@@ -253,7 +253,11 @@ def handed_over(
                 leave_token(database, token)
                 tell(found, batch.changes())
 
-        yield note
+        try:
+            yield note
+        except BaseException:
+            known_to(database).forget()
+            raise
 
 
 class _BatchLost(Exception):
