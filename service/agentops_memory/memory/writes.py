@@ -160,7 +160,6 @@ def created(tx: Transaction, memory: Memory) -> Memory:
     """Store a new memory, with the revision that says so."""
     if not memory.content_hash:
         memory = replace(memory, content_hash=content_hash(memory.text.content))
-    assert memory.content_hash == content_hash(memory.text.content)
     stored = tx[MemoryTable].insert(memory)
     _record(tx, stored, ChangeKind.CREATED)
     return stored

@@ -215,8 +215,8 @@ def _size(memory: Shown) -> int:
     return len(memory.text.content)
 
 
-# As `memories_by_second` counts seconds.
-SECOND = "({} + 62135596800000000) / 1000000"
+# The first microsecond of an instant's second. Counted from the year 1, a division rounds down.
+SECOND = "({} + 62135596800000000) / 1000000 * 1000000 - 62135596800000000"
 
 
 @dataclass(eq=False)
@@ -313,25 +313,25 @@ class MemoryTable(MemoryLists):
     @step("store.dedup.hash", _match)
     def twin(self, memory: Memory, since: datetime) -> Memory | None:
         """The newest live memory since then with the same key, type, title and content hash."""
-        rows = self._saying(memory, "memories_by_hash", _NEWEST, since=micros(since))
+        rows = self._saying(memory, _NEWEST, since=micros(since))
         return next(rows, None)
 
     def twins_of(self, memory: Memory) -> Iterator[Memory]:
-        """Memories that an imported one without a uid duplicates, live ones first, then by id.
+        """Memories that an imported one without a uid duplicates, live ones first, then the oldest.
 
         They equal it in space, session, type, key, title, content and second of creation.
         """
         hashed = replace(memory, content_hash=content_hash(memory.text.content))
-        return self._saying(
-            hashed,
-            "memories_by_second",
-            f"""{SECOND.format("m.created_at")} = {SECOND.format(":created_at")}
-                AND m.session_id = :session AND m.content = :content
-                ORDER BY {deleted("m")}, m.id""",
-            session=memory.session,
-            created_at=micros(memory.created_at),
-            content=memory.text.content,
-        )
+        for state in (undeleted("m"), deleted("m")):
+            yield from self._saying(
+                hashed,
+                f"""{state} AND m.created_at >= :second AND m.created_at < :second + 1000000
+                    AND m.session_id = :session AND m.content = :content
+                    ORDER BY m.deleted_at, m.created_at""",
+                session=memory.session,
+                second=micros(memory.created_at.replace(microsecond=0)),
+                content=memory.text.content,
+            )
 
     def by_uid(self, uid: str) -> Memory | None:
         """The memory with this stable id, wherever it is."""
@@ -509,14 +509,14 @@ class MemoryTable(MemoryLists):
             **values,
         )
 
-    def _saying(self, memory: Memory, index: str, which: str, **values: object) -> Iterator[Memory]:
+    def _saying(self, memory: Memory, which: str, **values: object) -> Iterator[Memory]:
         """Memories of its space with its key, type, title and hash: which, in the index's order."""
         place = self._spaces.find(memory.space)
         if place is None:
             return iter(())
         key, text, hash_ = memory.key, memory.text, memory.content_hash
         rows = self._execute(
-            _saying(self._sql, index, which, has_key=key is not None),
+            _saying(self._sql, which, has_key=key is not None),
             space=place[0],
             fingerprint=fingerprint(key, text.type, text.title, hash_),
             hash=hash_,
@@ -534,9 +534,9 @@ _NEWEST = f"{live('m')} AND m.created_at >= :since ORDER BY m.created_at DESC, m
 
 
 @cache
-def _saying(sql: Dialect, index: str, which: str, *, has_key: bool) -> str:
+def _saying(sql: Dialect, which: str, *, has_key: bool) -> str:
     return f"""SELECT {MEMORY}
-                 FROM memories m {sql.hint(index)}
+                 FROM memories m {sql.hint("memories_by_hash")}
                 {sql.leads} spaces s ON s.id = m.space_id
                       {LIFECYCLE}
                 WHERE m.space_id = :space
