@@ -115,6 +115,9 @@ def _visible(tx: Transaction, erasure: ErasureId | None) -> ErasureId | None:
     return visible_id(tx, tx[ReceiptTable].get(erasure)) if erasure else None
 
 
+_SAVE = once(save, told=_saved_again, kept=_without_text, about=_ids)
+
+
 def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:
     """The memory with one duplicate more."""
     seen = replace(
@@ -170,8 +173,7 @@ class Memories:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = redactor.draft(draft)
-        work = once(save, told=_saved_again, kept=_without_text, about=_ids)
-        saved = await self.engine.write(caller, work, clean, self.dedupe_window)
+        saved = await self.engine.write(caller, _SAVE, clean, self.dedupe_window)
         found = await self._similar(caller, saved, similar) if similar else None
         return replace(saved, redacted=redactor.count, similar=found)
 
