@@ -78,7 +78,7 @@ class Tables(ABC):
         made = self._tables.get(table)
         if made is None:
             parts = _parts(cast("Any", table))
-            given = (self[it] if isinstance(it, type) else getattr(self, it) for it in parts)
+            given = [self[of] if of is not None else getattr(self, name) for name, of in parts]
             made = self._tables[table] = table(*given)
         return cast("T", made)
 
@@ -96,10 +96,10 @@ class Tables(ABC):
 
 
 @cache
-def _parts(table: Any) -> tuple[type | str, ...]:
-    """What a table is made of: other tables, and attributes of the transaction by name."""
+def _parts(table: Any) -> tuple[tuple[str, type | None], ...]:
+    """What a table is made of: attributes of the transaction by name, and other tables."""
     return tuple(
-        it.type if isinstance(it.type, type) and issubclass(it.type, Table) else it.name
+        (it.name, it.type if isinstance(it.type, type) and issubclass(it.type, Table) else None)
         for it in fields(table)
         if it.init
     )

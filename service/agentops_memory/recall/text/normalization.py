@@ -88,9 +88,13 @@ def content_hash(content: str) -> str:
     return hashlib.sha256(" ".join(content.lower().split()).encode()).hexdigest()
 
 
+_quoted = json.encoder.encode_basestring_ascii
+
+
 def fingerprint(key: str | None, type_: str, title: str, content_hash: str) -> int:
     """A signed 64-bit hash that duplicates share: of key, type, title and content hash."""
-    said = json.dumps((key, type_, title, content_hash)).encode()
+    parts = ("null" if key is None else _quoted(key), *map(_quoted, (type_, title, content_hash)))
+    said = f"[{', '.join(parts)}]".encode()  # as JSON, of which this is the fast part
     return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), signed=True)
 
 
