@@ -195,10 +195,7 @@ class Requests:
 
     def _measure(self, scope: Scope, route: str, status: int, seconds: float, span: Span) -> None:
         method = scope["method"] if scope["method"] in METHODS else OTHER
-        if span is INVALID_SPAN:
-            self._metrics.tally(REQUESTS, method, route, str(status))
-        else:
-            self._metrics.count(REQUESTS, method, route, str(status), span=span)
+        self._metrics.count(REQUESTS, method, route, str(status), span=span)
         self._metrics.observe(REQUEST_SECONDS, seconds, method, route, span=span)
 
 

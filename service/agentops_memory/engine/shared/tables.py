@@ -10,9 +10,8 @@ from typing import Any, TypeVar, cast
 
 from ...memory.model.access import Caller
 from ...memory.model.retention import USUAL, Retentions
-from ...memory.sql.known import Known
 from ...memory.sql.liveness import Moment
-from ...memory.sql.table import Connection, Dialect, Index, Table
+from ...memory.sql.table import Connection, Dialect, Index, Known, Table
 from ...recall.text.ids import Uids, uid_of
 from ..engine import Sealer
 

@@ -15,7 +15,6 @@ from ..model.memory import MAX_LIST, MAX_PAGE, NO_LIFECYCLE, Memory, MemoryId, S
 from ..model.search import Filter
 from ..model.space import GLOBAL_SCOPE, Project, Space, StoreId
 from .kinds import OF_A_PROJECT, in_a_session, named, names_of, require_place
-from .known import Known
 from .lifecycles import KEY_IN_ROW, PUT_LIFECYCLE
 from .liveness import ENDED, deleted, live, undeleted
 from .rows import (
@@ -31,7 +30,7 @@ from .rows import (
     portion,
     shown_of,
 )
-from .table import Dialect, FilteredTable, Index, Table
+from .table import Dialect, FilteredTable, Index, Known, Table
 
 AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
 # In SQL, and not row by row: a page without a row would look like the last one.

@@ -10,9 +10,8 @@ from ...engine.steps import Attributes, step
 from ...recall.text.summary import Transcript
 from ..model.memory import MAX_LIST, MAX_PAGE, Session, SessionId
 from ..model.space import Project
-from .known import Known
 from .rows import count, instant, micros, portion
-from .table import FilteredTable, Table
+from .table import FilteredTable, Known, Table
 
 SESSION = "id, project, started_at, ended_at, summary, message_count"
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"

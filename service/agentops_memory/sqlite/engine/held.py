@@ -10,10 +10,10 @@ from ...memory.model.access import EVERYTHING
 from ...memory.model.memory import MemoryId, Shown
 from ...memory.model.space import Project
 from ...memory.sql.kinds import GLOBAL_AREA, place_of
-from ...memory.sql.known import Known
 from ...memory.sql.liveness import Moment
 from ...memory.sql.memories import MemoryLists
 from ...memory.sql.sessions import SessionTable
+from ...memory.sql.table import Known
 from ...recall.held_reads import HeldReads, Place, Stored
 from ...recall.inverted_index.cache import DatabaseIndex, Token
 from ...recall.text.instants import EPOCH

@@ -8,8 +8,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...engine.shared.tables import Tables
 from ...memory.model.access import Caller
-from ...memory.sql.known import Known
 from ...memory.sql.memories import MemoryLists
+from ...memory.sql.table import Known
 from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.search.visibility import Visibility
 from ..base.dialect import SQLITE

@@ -11,9 +11,9 @@ from ...memory.model.erasure import MAX_STEP
 from ...memory.model.kinds import FIRST
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA
-from ...memory.sql.known import Known
 from ...memory.sql.liveness import indexed
 from ...memory.sql.rows import micros, optional_micros
+from ...memory.sql.table import Known
 from ...recall.inverted_index.area import Row as IndexedMemory
 from ...recall.inverted_index.cache import Changes, NewMemory
 from ...recall.inverted_index.entry import Entry
