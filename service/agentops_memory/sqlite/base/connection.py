@@ -158,6 +158,10 @@ def known_to(database: sqlite3.Connection) -> Known:
     return ours.known
 
 
+def forget_known(database: sqlite3.Connection) -> None:
+    cast(_Database, database).known.forget()
+
+
 def taken_damage(database: sqlite3.Connection) -> list[DamagedRow]:
     """The damaged rows that were left out on a connection since this was last called."""
     ours = cast(_Database, database)

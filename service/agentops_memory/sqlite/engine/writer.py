@@ -26,6 +26,7 @@ from ..base.connection import (
     Connection,
     carriable,
     change,
+    forget_known,
     known_to,
     leave_token,
     noted_by,
@@ -256,7 +257,7 @@ def handed_over(
         try:
             yield note
         except BaseException:
-            known_to(database).forget()
+            forget_known(database)
             raise
 
 
