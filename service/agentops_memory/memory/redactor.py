@@ -218,6 +218,12 @@ class Redactor:
         )
 
     def draft(self, draft: Draft) -> Draft:
+        text = draft.text
+        names = (draft.session, draft.space.scope, draft.key or "", text.type, text.title)
+        if self.rules.are_clear((*names, *text.tags)):
+            content = self.text(text.content, MAX_CONTENT)
+            is_clean = content is text.content
+            return draft if is_clean else replace(draft, text=replace(text, content=content))
         return replace(
             draft,
             session=self.session_id(draft.session),

@@ -158,8 +158,9 @@ def known(tx: Transaction, memory: MemoryId) -> Memory:
 
 def created(tx: Transaction, memory: Memory) -> Memory:
     """Store a new memory, with the revision that says so."""
-    hashed = replace(memory, content_hash=content_hash(memory.text.content))
-    stored = tx[MemoryTable].insert(hashed)
+    if not memory.content_hash:
+        memory = replace(memory, content_hash=content_hash(memory.text.content))
+    stored = tx[MemoryTable].insert(memory)
     _record(tx, stored, ChangeKind.CREATED)
     return stored
 

@@ -250,8 +250,13 @@ def remember(span: Span) -> None:
 def _log_request(
     scope: Scope, route: str, status: int, said: Mapping[bytes, bytes], seconds: float, span: Span
 ) -> None:
+    method = scope["method"]
+    is_plain = span is INVALID_SPAN and route == scope["path"] and method in _KNOWN
+    if is_plain and said.keys().isdisjoint(REQUEST_IDS):
+        _write_request(method, route, status, seconds)
+        return
     fields: _Fields = {
-        "method": _KNOWN.get(scope["method"], scope["method"]),
+        "method": _KNOWN.get(method, method),
         "path": OwnText(route) if route == scope["path"] else scope["path"],
         "status": status,
         "duration_ms": round(seconds * 1000, 2),

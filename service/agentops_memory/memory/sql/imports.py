@@ -439,15 +439,15 @@ def _at_key(sql: Dialect) -> str:
 
 @cache
 def _twins(sql: Dialect) -> str:
+    second = SECOND.format("CAST(given.at AS BIGINT)")
     return f"""{_given(sql, "place", "project", "scope", "hash", "session", "at")}
                SELECT place
                  FROM given
                 {sql.leads} spaces s ON s.project = given.project AND s.scope = given.scope
-                {sql.leads} memories m {sql.hint("memories_by_second")}
+                {sql.leads} memories m {sql.hint("memories_by_hash")}
                    ON m.space_id = s.id AND m.fingerprint = CAST(given.hash AS BIGINT)
                       AND m.session_id = given.session
-                      AND {SECOND.format("m.created_at")}
-                        = {SECOND.format("CAST(given.at AS BIGINT)")}"""
+                      AND m.created_at >= {second} AND m.created_at < {second} + 1000000"""
 
 
 def _number(import_: ImportId, place: int) -> int:

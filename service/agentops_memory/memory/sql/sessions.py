@@ -11,7 +11,7 @@ from ...recall.text.summary import Transcript
 from ..model.memory import MAX_LIST, MAX_PAGE, Session, SessionId
 from ..model.space import Project
 from .rows import count, instant, micros, portion
-from .table import FilteredTable, Table
+from .table import FilteredTable, Known, Table
 
 SESSION = "id, project, started_at, ended_at, summary, message_count"
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
@@ -24,8 +24,11 @@ def _summarized(_: None, session: Session) -> Attributes:
     }
 
 
+@dataclass(eq=False)
 class SessionTable(FilteredTable):
     """Sessions, known by their id alone."""
+
+    _known: Known
 
     def get(self, session: SessionId) -> Session | None:
         """The session, ended or not."""
@@ -51,6 +54,14 @@ class SessionTable(FilteredTable):
             summary=session.summary,
             message_count=session.message_count,
         )
+
+    def project_of(self, session: SessionId, project: Project, now: datetime) -> Project:
+        """The project of the session, which is stored as one of `project` unless its id exists."""
+        owner = self._known.sessions.get(session)
+        if owner is None:
+            new = Session(id=session, project=project, started_at=now)
+            owner = self._known.sessions[session] = self.open(new).project
+        return owner
 
     def open(self, session: Session) -> Session:
         """Store the session unless its id exists; returns the stored one."""

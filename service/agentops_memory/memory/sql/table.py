@@ -3,15 +3,17 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from ...errors import DamagedRow
+from ...recall.text.columns import End
+from ...recall.text.features import Features
 from ..model.access import Patterns
-from ..model.memory import Memory, MemoryId
+from ..model.memory import Memory, MemoryId, SessionId
 from ..model.search import Filter
-from ..model.space import GLOBAL_SCOPE, Space
+from ..model.space import GLOBAL_SCOPE, Project, Space
 from ..model.stores import Page, Span
 from .kinds import OF_A_PROJECT
 from .liveness import Moment, superseded, superseded_in_ref
@@ -143,6 +145,34 @@ class Index(Protocol):
 
     def mark_for_purge(self, memory: MemoryId) -> None:
         """Note that words of a memory are to leave the storage of the index for good."""
+
+
+MOST_KNOWN = 4096  # of each kind; then all of it is forgotten
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """What a writer need not ask, while nobody else can have changed it.
+
+    Forgotten when a transaction is rolled back, or when a row may have changed otherwise.
+    """
+
+    spaces: dict[Space, tuple[int, int]] = field(default_factory=dict)  # of projects: id and area
+    sessions: dict[SessionId, Project] = field(default_factory=dict)
+    partitions: dict[int, list[int]] = field(default_factory=dict)  # by area of the index
+    # By area of the index, and by space and session: of the newest contents, oldest first.
+    ends: dict[int, dict[tuple[int, SessionId], list[End]]] = field(default_factory=dict)
+    features: Features | None = None
+
+    def forget(self) -> None:
+        for known in (self.spaces, self.sessions, self.partitions, self.ends):
+            known.clear()
+        self.features = None
+
+    def keep_small(self) -> None:
+        kinds = self.spaces, self.sessions, self.partitions, self.ends
+        if any(len(it) > MOST_KNOWN for it in kinds):
+            self.forget()
 
 
 @dataclass(eq=False)

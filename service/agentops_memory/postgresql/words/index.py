@@ -16,7 +16,7 @@ from ...memory.sql.rows import tag_tuple
 from ...memory.sql.table import Connection, Cursor, Table
 from ...recall.search.document import Borrowing, Document, Groups
 from ...recall.search.rows import Row, row_number
-from ...recall.text.columns import Columns, columns
+from ...recall.text.columns import Columns, End, columns
 from ...recall.text.features import Features
 from ...recall.text.json_words import words_of
 from ...recall.text.normalization import NEIGHBOURS
@@ -85,7 +85,7 @@ class Documents(Borrowing):
         )
         for id_, area, kind, project, title, content, tags, before in rows.fetchall():
             said = words_of(content) if TRAITS[kind_of(kind, project)].is_json else content
-            prepared = columns(title, said, tag_tuple(tags), before[::-1], self._features)
+            prepared = columns(title, said, tag_tuple(tags), map(End, before[::-1]), self._features)
             yield MemoryId(id_), Document(area, *prepared)
 
 
@@ -153,7 +153,7 @@ class Index(Table):
         text = memory.text
         content = words_of(text.content) if memory.space.traits.is_json else text.content
         before = self._before(memory, space)
-        prepared = columns(text.title, content, text.tags, before, self._features)
+        prepared = columns(text.title, content, text.tags, map(End, before), self._features)
         self._waiting[memory.id] = Document(area, *prepared)
         self._size += len(text.content)
         if len(self._waiting) >= BULK or self._size >= MOST_TEXT:

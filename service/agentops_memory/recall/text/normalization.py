@@ -88,9 +88,13 @@ def content_hash(content: str) -> str:
     return hashlib.sha256(" ".join(content.lower().split()).encode()).hexdigest()
 
 
+_quoted = json.encoder.encode_basestring_ascii
+
+
 def fingerprint(key: str | None, type_: str, title: str, content_hash: str) -> int:
     """A signed 64-bit hash that duplicates share: of key, type, title and content hash."""
-    said = json.dumps((key, type_, title, content_hash)).encode()
+    parts = ("null" if key is None else _quoted(key), *map(_quoted, (type_, title, content_hash)))
+    said = f"[{', '.join(parts)}]".encode()  # as JSON, of which this is the fast part
     return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), signed=True)
 
 
@@ -202,6 +206,8 @@ _UNSPACED = (
 _WORD = r"0-9A-Za-z\x80-\U0010ffff"
 
 _TOKEN = re.compile(f"[{_WORD}]+")
+_PIECE = re.compile(f"[{_WORD}]+|[^{_WORD}]+")
+_SEPARATED = {point: " " for point in range(128) if not _TOKEN.match(chr(point))}
 _ACCENTED = re.compile("[\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]")  # Latin, or a mark
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
 _COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
@@ -257,7 +263,11 @@ _SIGNS = _Signs({point: chr(point) for point in range(128)})
 
 
 def _in_base_forms(text: str) -> str:
-    is_accented = not text.isascii() and _ACCENTED.search(text)
+    if text.isascii():
+        if BASE_FORMS.keys().isdisjoint(text.translate(_SEPARATED).split()):
+            return text
+        return "".join([BASE_FORMS.get(piece, piece) for piece in _PIECE.findall(text)])
+    is_accented = _ACCENTED.search(text)
     if not is_accented and BASE_FORMS.keys().isdisjoint(_TOKEN.findall(text)):
         return text
     return _TOKEN.sub(lambda token: base_form(token.group()), text)
@@ -270,7 +280,7 @@ def _paired(run: re.Match[str]) -> str:
 
 
 def _with_parts(match: re.Match[str]) -> str:
-    identifier = match.group()
+    identifier = match[0]
     return (_expanded if len(identifier) <= MAX_CACHED else _expand)(identifier)
 
 

@@ -81,7 +81,7 @@ class RunAgain(Exception):
 
 
 class NeedsTransactionOfItsOwn(RunAgain):
-    """Work must not share a commit: it makes a table, which no savepoint can undo, or is long."""
+    """Work must not share a commit: it makes a table, or is long."""
 
 
 class Undecodable(RunAgain):

@@ -26,12 +26,10 @@ MOVED = 200  # memories that are moved, or taken out, together
 class Index(SqliteTable):
     """The index of one transaction, as the record tables know it, and its maintenance."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, partitions: Partitions, pending: Pending | None = None
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, pending: Pending | None = None) -> None:
         super().__init__(connection)
-        self._partitions = partitions
-        self._pending = pending or Pending(connection, partitions)
+        self._pending = pending or Pending(connection, is_alone=True)
+        self._partitions = self._pending.partitions
         self._documents = self._pending.documents
 
     def place(self, space: Space) -> tuple[int, int | None]:
@@ -310,5 +308,5 @@ def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
     """Make the index again if it was made by other rules, within a transaction that is alone."""
     if is_by_rules(database, rules):
         return
-    Index(database, Partitions(database, is_alone=True)).recreate_all()
+    Index(database).recreate_all()
     database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))

@@ -22,7 +22,6 @@ from ..base.checks import drop_statements, faults_of, run
 from ..base.connection import CHANGING, change, connect
 from ..base.copies import MENDED, kept_copy
 from ..fts.index import Index
-from ..fts.partitions import Partitions
 from ..schema.contents import contents
 from ..schema.migrate import vacuum_remains
 from ..schema.schema import ordinary_indexes
@@ -112,13 +111,13 @@ TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 
 def rebuild(path: Path, features: Features, number: int) -> str:
     with _repairing(path, features) as database:
-        Index(database, Partitions(database, is_alone=True)).rebuild(number)
+        Index(database).rebuild(number)
     return f"Partition {number} was filled afresh."
 
 
 def make_partition(path: Path, features: Features, number: int) -> str:
     with _repairing(path, features) as database:
-        Index(database, Partitions(database, is_alone=True)).recreate(number)
+        Index(database).recreate(number)
     return f"Partition {number} was made anew."
 
 
@@ -145,7 +144,7 @@ def mend_values(path: Path, features: Features, now: datetime) -> str:
         done, left = repair_values(database, now)
         # Of the file as it was, for nothing is committed yet.
         copy = kept_copy(path, contents, MENDED) if done else None
-        index = Index(database, Partitions(database, is_alone=True))
+        index = Index(database)
         if any(it.value.table == "spaces" for it in done):
             index.settle()
         index.refill(_memories(done))
@@ -195,7 +194,7 @@ def is_exact(path: Path, features: Features, number: int) -> bool:
     with closing(_connected(path, features)) as database:
         database.execute("BEGIN IMMEDIATE")
         try:
-            return Index(database, Partitions(database, is_alone=False)).is_exact(number)
+            return Index(database).is_exact(number)
         finally:
             database.execute("ROLLBACK")
 
