@@ -350,8 +350,6 @@ def _print_imported(imported: Imported, *, as_json: bool) -> None:
     else:
         observations = counted(imported.imported_observations, "observation")
         show(f"Imported {observations} and {counted(imported.imported_sessions, 'session')}.")
-    if imported.goes_on:
-        say("The rest is accepted, and follows by itself when the database can be written again.")
     if imported.refused_supersessions:
         observations = counted(imported.refused_supersessions, "observation")
         say(f"Stored without what they supersede, which they may not: {observations}.")

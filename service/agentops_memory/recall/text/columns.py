@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .features import Feature, Features
-from .normalization import borrowed, borrows, indexed
+from .normalization import borrowed, borrows, end_of, indexed
 
 
 class Columns(NamedTuple):
@@ -38,3 +38,20 @@ def context(before: Iterable[str], features: Features) -> str:
 
 def tags_column(tags: Iterable[str], features: Features) -> str:
     return indexed("\n".join(tags), features) if Feature.TAGS in features else ""
+
+
+def content_with_end(content: str, features: Features) -> tuple[str, str | None]:
+    """A content as it is tokenized, and its end as the next memories of the session borrow it.
+
+    In ASCII no word reaches over white space: so the end is prepared once, for both. Beyond it the
+    end is None, as what the others prepare of it together may be something else.
+    """
+    end = end_of(content)
+    if not end.isascii():
+        return indexed(content, features), None
+    prepared, stripped = indexed(end, features), content.rstrip()
+    if not (content.isascii() and stripped.endswith(end)):
+        return indexed(content, features), prepared
+    head = stripped[: len(stripped) - len(end)]
+    start = indexed(head, features) if head else ""
+    return f"{start}{prepared}{content[len(stripped) :]}", prepared

@@ -107,13 +107,21 @@ def indexed(text: str, features: Features = ALL) -> str:
     its parts and its joined forms. A change to the result requires a new `INDEX_FORMAT`, which
     rebuilds the index: FTS5 deletes an entry by the text that was inserted.
     """
-    text = unified(text)
-    if Feature.PAIRS in features and not text.isascii():
-        text = _UNSPACED_RUN.sub(_paired, text)
-    if Feature.IDENTIFIERS in features:
+    has_pairs, has_identifiers, has_base_forms = _steps(features)
+    if not text.isascii():
+        text = unified(text)
+        if has_pairs:
+            text = _UNSPACED_RUN.sub(_paired, text)
+    if has_identifiers:
         text = _IDENTIFIER.sub(_with_parts, text)
     text = text.casefold()
-    return _in_base_forms(text) if Feature.IRREGULAR_FORMS in features else text
+    return _in_base_forms(text) if has_base_forms else text
+
+
+@lru_cache
+def _steps(features: Features) -> tuple[bool, bool, bool]:
+    of = Feature.PAIRS, Feature.IDENTIFIERS, Feature.IRREGULAR_FORMS
+    return tuple(it in features for it in of)  # type: ignore[return-value]
 
 
 def borrows(content: str, features: Features = ALL) -> bool:
@@ -129,7 +137,7 @@ def borrows(content: str, features: Features = ALL) -> bool:
 
 def borrowed(neighbours: Iterable[str]) -> str:
     """The text to index beside a memory: the ends of its neighbours' contents."""
-    return "\n".join(map(_end, neighbours))
+    return "\n".join(map(end_of, neighbours))
 
 
 def unified(text: str) -> str:
@@ -182,7 +190,8 @@ def joined_forms(identifier: str) -> list[str]:
     return [_CONNECTOR.sub("", form) for form in dict.fromkeys([identifier, *names])]
 
 
-def _end(content: str) -> str:
+def end_of(content: str) -> str:
+    """The end of a content that the next memories of its session borrow."""
     reached = content[-REACH:]
     skipped = 1 if len(content) > REACH else 0  # the first may be cut off
     if reached.isascii():

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from ...engine.shared.stems import Stems
@@ -10,7 +10,7 @@ from ...errors import Unavailable
 from ...memory.model.erasure import MAX_STEP
 from ...memory.model.kinds import FIRST
 from ...memory.model.memory import Memory, MemoryId
-from ...memory.sql.kinds import GLOBAL_AREA
+from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
 from ...memory.sql.liveness import indexed
 from ...memory.sql.rows import micros, optional_micros
 from ...recall.inverted_index.area import Row as IndexedMemory
@@ -18,10 +18,11 @@ from ...recall.inverted_index.cache import Changes, NewMemory
 from ...recall.inverted_index.entry import Entry
 from ...recall.search.document import Borrowing, Document
 from ...recall.search.rows import row_number
-from ...recall.text.columns import Columns, columns
+from ...recall.text.columns import Columns, columns, content_with_end, context, tags_column
 from ...recall.text.features import Feature, Features
 from ...recall.text.json_words import words_of
-from ...recall.text.normalization import NEIGHBOURS
+from ...recall.text.normalization import NEIGHBOURS, borrows
+from ...recall.text.normalization import indexed as prepared_text
 from ..base.connection import NO_GROUP, known_stems, noted_by
 from ..base.dialect import SqliteTable
 from ..base.errors import decoded
@@ -139,6 +140,7 @@ class Pending(SqliteTable):
         self._new_size = 0  # characters of them
         self._size = 0
         self._contents: dict[tuple[int, str | None], list[str]] = {}  # the newest of a session
+        self._ends: dict[tuple[int, str | None], list[tuple[str, str | None]]] = {}  # prepared, too
         self._features: Features | None = None  # not known yet
 
     def add(self, memory: Memory, space: int, area: int) -> None:
@@ -149,17 +151,46 @@ class Pending(SqliteTable):
         content = words_of(text.content) if memory.space.traits.is_json else text.content
         prepared = columns(text.title, content, text.tags, before, features)
         self._waiting[memory.id] = Document(area, *prepared)
-        self._note_new(memory, space, area, prepared)
+        self._note_new(memory.id, memory, space, area, prepared)
         self._size += len(text.content)
         if (known := self._contents.get((space, memory.session))) is not None:
             known[:] = [*known[1 - NEIGHBOURS :], text.content]
+        self._ends.pop((space, memory.session), None)
         if len(self._waiting) >= self.most or self._size >= MAX_STEP:
             self.flush()
+
+    def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
+        """The same of many, each with its id, its space and its area, in the order of ids."""
+        features = self.require_own_rules()
+        for id_, memory, space, area in memories:
+            if memory.is_deleted or area == UNINDEXED_AREA:
+                continue
+            text, place = memory.text, (space, memory.session)
+            content, end = content_with_end(text.content, features)
+            ends = self._ends.get(place)
+            if ends is None:
+                before = filter(None, self._newest(id_, memory.session, space))
+                ends = [(it, content_with_end(it, features)[1]) for it in before]
+            borrowed = ""
+            if ends and borrows(text.content, features):
+                known = [it for _, it in ends if it is not None]
+                is_known = len(known) == len(ends)
+                borrowed = (
+                    "\n".join(known) if is_known else context((it for it, _ in ends), features)
+                )
+            title = prepared_text(text.title, features)
+            prepared = Columns(title, content, borrowed, tags_column(text.tags, features))
+            self._waiting[id_] = Document(area, *prepared)
+            self._note_new(id_, memory, space, area, prepared)
+            self._ends[place] = [*ends[1 - NEIGHBOURS :], (text.content, end)]
+            self._size += len(text.content)
+        self._contents.clear()
 
     def flush(self) -> bool:
         """Put in what waits, if anything does; what follows may change what is known."""
         waiting, self._waiting, self._size = self._waiting, {}, 0
         self._contents.clear()
+        self._ends.clear()
         if waiting:
             self.documents.insert(waiting)
         return bool(waiting)
@@ -168,7 +199,9 @@ class Pending(SqliteTable):
         """What the transaction changed, once nothing waits."""
         return noted_by(self._connection).changes(self._new.values())
 
-    def _note_new(self, memory: Memory, space: int, area: int, said: Columns) -> None:
+    def _note_new(
+        self, id_: MemoryId, memory: Memory, space: int, area: int, said: Columns
+    ) -> None:
         self._new_size += sum(map(len, said))
         if self._new_size > MOST_NEW:  # whose projects are read again
             noted = noted_by(self._connection)
@@ -176,14 +209,12 @@ class Pending(SqliteTable):
                 noted.note(partition, of_area, row.id)
             self._new.clear()
             return
-        noted_by(self._connection).is_new(memory.id)
+        noted_by(self._connection).is_new(id_)
         number = NO_GROUP if area == GLOBAL_AREA else self.partitions.of_area(area)[0]
         ends = optional_micros(memory.lifecycle.expires_at)
         pinned_at = optional_micros(memory.lifecycle.pinned_at)
-        row = IndexedMemory(
-            memory.id, space, memory.session, micros(memory.created_at), ends, pinned_at
-        )
-        self._new[memory.id] = NewMemory((number, area), row, said)
+        row = IndexedMemory(id_, space, memory.session, micros(memory.created_at), ends, pinned_at)
+        self._new[id_] = NewMemory((number, area), row, said)
 
     def mark(self) -> Mark:
         """What waits and is new by now, to go back to."""
@@ -195,6 +226,7 @@ class Pending(SqliteTable):
         self._waiting = waiting
         self._size = sum(len(it.content) for it in waiting.values())
         self._contents.clear()
+        self._ends.clear()
         self._features = None
         self.partitions.forget()
 
@@ -219,10 +251,10 @@ class Pending(SqliteTable):
             return
         place = space, memory.session
         if place not in self._contents:
-            self._contents[place] = self._newest(memory, space)
+            self._contents[place] = self._newest(memory.id, memory.session, space)
         yield from self._contents[place]
 
-    def _newest(self, memory: Memory, space: int) -> list[str]:
+    def _newest(self, before: MemoryId, session: str | None, space: int) -> list[str]:
         rows = self._execute(
             f"""SELECT CAST(n.content AS BLOB)
                   FROM memories n INDEXED BY memories_in_session
@@ -230,9 +262,9 @@ class Pending(SqliteTable):
                        AND {indexed("n")}
               ORDER BY n.id DESC
                  LIMIT {NEIGHBOURS}""",
-            session=memory.session,
+            session=session,
             space=space,
-            id=memory.id,
+            id=before,
         )
         return [decoded(content) for (content,) in rows][::-1]
 
