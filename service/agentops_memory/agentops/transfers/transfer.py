@@ -244,20 +244,21 @@ def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> li
 
 def chunks_of(redactor: Redactor, document: Iterable[Row]) -> Iterator[list[Row]]:
     """The redacted rows of a document in chunks."""
-    chunk: list[Row] = []
+    sessions: list[Row] = []
+    memories: list[Memory] = []
     size = 0
     for row in document:
         if isinstance(row, Memory):
-            chunk.append(redactor.memory(row))
+            memories.append(row)
             size += len(row.text.content)
         else:
-            chunk.append(redactor.session(row))
+            sessions.append(redactor.session(row))
             size += len(row.summary)
-        if len(chunk) == CHUNK or size >= CHUNK_SIZE:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+        if len(sessions) + len(memories) == CHUNK or size >= CHUNK_SIZE:
+            yield [*sessions, *redactor.memories(memories)]
+            sessions, memories, size = [], [], 0
+    if sessions or memories:
+        yield [*sessions, *redactor.memories(memories)]
 
 
 async def _next(chunks: Iterator[Sequence[Row]]) -> Sequence[Row]:

@@ -202,10 +202,11 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
 @target_options
 @json_option("Print the JSON of the REST API.")
 def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
-    """Store what the export in FILE holds and is not there yet, whole or not at all.
+    """Store what the export in FILE holds and is not there yet.
 
     FILE is an export of this service, or one of engram; - is standard input.
-    What is there already is left alone, so an import can be repeated.
+    What is there already is left alone, so an import can be repeated: one that was cut off is
+    completed by the next.
     """
     with file_errors(), _document(file, Target.of(where)) as path:
         if dry_run:
