@@ -35,6 +35,7 @@ from .wire import columns, json_bytes, session, text
 
 HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
 NAMED = 5  # members that a refusal names
+_UID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Only what looks like a field of a format: another name may be data, which a refusal never quotes.
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
@@ -273,6 +274,8 @@ def _instant(given: str | None, name: str) -> datetime | None:
 
 
 def _uid(given: str | None, name: str) -> str:
+    if given and _UID.fullmatch(given):
+        return given
     try:
         return str(UUID(given)) if given else ""
     except ValueError as error:

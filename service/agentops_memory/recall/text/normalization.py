@@ -185,9 +185,10 @@ def parts(identifier: str) -> list[str]:
 
 def joined_forms(identifier: str) -> list[str]:
     """The identifier without connectors, and so each compound name in it."""
-    identifier = _VERSION.sub("", identifier)
-    names = [name for name in _PATH_SIGN.split(identifier) if _CONNECTOR.search(name)]
-    return [_CONNECTOR.sub("", form) for form in dict.fromkeys([identifier, *names])]
+    if "v" in identifier or "V" in identifier:
+        identifier = _VERSION.sub("", identifier)
+    names = [name for name in _PATH_SIGN.split(identifier) if "_" in name or "-" in name]
+    return [form.translate(_UNCONNECTED) for form in dict.fromkeys([identifier, *names])]
 
 
 def end_of(content: str) -> str:
@@ -211,10 +212,12 @@ _UNSPACED = (
 _WORD = r"0-9A-Za-z\x80-\U0010ffff"
 
 _TOKEN = re.compile(f"[{_WORD}]+")
+_SPACED = {point: " " for point in range(128) if not chr(point).isalnum()}
 _ACCENTED = re.compile("[\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]")  # Latin, or a mark
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
 _COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
 _CONNECTOR = re.compile(r"[-_./:@\\]")
+_UNCONNECTED = str.maketrans("", "", "-_./:@\\")
 _PATH_SIGN = re.compile(r"[./:@\\]")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _VERSION = re.compile(rf"(?<![{_WORD}])[vV](?=[0-9]+\.[0-9])")
@@ -266,8 +269,12 @@ _SIGNS = _Signs({point: chr(point) for point in range(128)})
 
 
 def _in_base_forms(text: str) -> str:
-    is_accented = not text.isascii() and _ACCENTED.search(text)
-    if not is_accented and BASE_FORMS.keys().isdisjoint(_TOKEN.findall(text)):
+    is_accented = False
+    if text.isascii():
+        tokens = text.translate(_SPACED).split()  # half the time of the pattern
+    else:
+        is_accented, tokens = bool(_ACCENTED.search(text)), _TOKEN.findall(text)
+    if not is_accented and BASE_FORMS.keys().isdisjoint(tokens):
         return text
     return _TOKEN.sub(lambda token: base_form(token.group()), text)
 
@@ -284,8 +291,8 @@ def _with_parts(match: re.Match[str]) -> str:
 
 
 def _expand(identifier: str) -> str:
-    is_split = _HUMP.search(identifier) or _VERSION.search(identifier)
-    split = " ".join(parts(identifier)) if is_split else ""
+    is_split = not identifier.islower() and _HUMP.search(identifier)
+    split = " ".join(parts(identifier)) if is_split or _VERSION.search(identifier) else ""
     joined = " ".join(joined_forms(identifier)) if _CONNECTOR.search(identifier) else ""
     return f"{identifier} {split} {joined} "
 
