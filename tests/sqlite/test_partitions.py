@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.agentops.transfers import transfer
 from agentops_memory.memory.model import kinds
 from agentops_memory.memory.model.kinds import IndexGroup
 from agentops_memory.recall.search import document
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.fts import index
 
 from ..support.another import another
 from ..support.database import assert_index_is_whole, imported
@@ -296,7 +296,7 @@ def test_an_import_puts_global_memories_into_partitions_that_it_makes(
     service: Service, monkeypatch: pytest.MonkeyPatch, bulk: int
 ) -> None:
     monkeypatch.setattr(document, "MOST_PROJECTS", 1)
-    monkeypatch.setattr(index, "BULK", bulk)
+    monkeypatch.setattr(transfer, "SLICE", bulk)
     body = [
         observation(f"apple {n} {scope}", project=f"p{n}", scope=scope)
         for n in range(4)
@@ -334,7 +334,7 @@ def test_an_import_puts_a_global_memory_once_into_a_partition_made_right_behind_
 def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
     service: Service, monkeypatch: pytest.MonkeyPatch, bulk: int
 ) -> None:
-    monkeypatch.setattr(index, "BULK", bulk)
+    monkeypatch.setattr(transfer, "SLICE", bulk)
     texts = ["the walrus", "a lion", "the walrus", "a lion", "one zebra"]
     rows = [
         observation(text, title="it", topic_key=f"k{at // 3}", session_id=text)
