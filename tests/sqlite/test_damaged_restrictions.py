@@ -20,7 +20,6 @@ from agentops_memory.engine.shared.value_checks import MEMBERS
 from agentops_memory.http.edge import health
 from agentops_memory.memory.model.access import DEFAULT_TENANT
 from agentops_memory.memory.model.findings import Finding, Status, has_failed
-from agentops_memory.memory.sql.rows import micros
 from agentops_memory.openwop.artifacts import ArtifactKind
 from agentops_memory.openwop.commitments import CommitmentState
 from agentops_memory.openwop.proposals import ProposalState
@@ -429,9 +428,7 @@ def test_what_a_damaged_value_guards_is_closed_and_the_row_is_named(
 
 
 def test_each_column_that_restricts_something_is_asked_about() -> None:
-    alone = {("imports", "projects")}  # below
-
-    assert {(it.table, it.column) for it in CASES} == RESTRICTING - alone
+    assert {(it.table, it.column) for it in CASES} == RESTRICTING
 
 
 @pytest.mark.parametrize("table", sorted({it.table for it in CASES}))
@@ -449,33 +446,6 @@ def test_readiness_names_a_damaged_row_after_a_restart_without_a_request(
 
     assert f"first {table} " in told
     assert told.endswith("`agentops-memory doctor` names them.")
-
-
-@pytest.mark.parametrize("projects", ["[", "{}", '["demo", 1]', "5"])
-def test_an_import_whose_patterns_are_damaged_stores_nothing(projects: str, tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    with serving(path) as service:
-        service.save(PEAR)
-    at = micros(START)
-    engines.rows(
-        path,
-        """INSERT INTO imports (projects, touched_at, accepted_at, staged, size)
-           VALUES (:projects, :at, :at, 1, 9)""",
-        projects=projects,
-        at=at,
-    )
-    engines.rows(
-        path,
-        "INSERT INTO import_rows (number, project, row) VALUES (:number, 'other', :row)",
-        number=1 << 32 | 1,
-        row='["session", "s9", 0, null, "", 0]',
-    )
-
-    with serving(path) as service:
-        told = until(lambda: _detail(service))
-        assert "first imports 1: projects" in told
-        assert service.save("goes on")["action"] == "created"
-    assert engines.rows(path, "SELECT count(*) FROM sessions WHERE id = 's9'") == [(0,)]
 
 
 @pytest.mark.sqlite_files
@@ -592,26 +562,16 @@ def test_no_sweep_removes_what_has_a_damaged_end(tmp_path: Path) -> None:
     assert engines.rows(path, "SELECT count(*) FROM memories") == [(2,)]
 
 
-def test_a_sweep_goes_on_beside_a_run_and_an_import_that_are_damaged(tmp_path: Path) -> None:
+def test_a_sweep_goes_on_beside_a_run_that_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
         for run in ("damaged", "silent"):
             Host(service.http).in_run(run)
     engines.rows(path, "UPDATE runs SET kind = 'nothing' WHERE name = 'damaged'")
-    long_ago = micros(START - timedelta(days=9))
-    for projects in ("[", '["*"]'):  # abandoned before they were accepted
-        engines.rows(
-            path,
-            "INSERT INTO imports (projects, touched_at) VALUES (:projects, :at)",
-            projects=projects,
-            at=long_ago,
-        )
-
     with serving(path, MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_EVENTS="1h") as service:
         service.clock.advance(hours=2)
         host = Host(service.http)
         until(lambda: ok(host.ask("GET", "/runs/silent"))["status"] == "cancelled")
-        until(lambda: engines.rows(path, "SELECT count(*) FROM imports") == [(0,)])
         assert host.ask("GET", "/runs/damaged").status_code == 503
 
 

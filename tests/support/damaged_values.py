@@ -13,7 +13,6 @@ import httpx
 
 from agentops_memory.engine.shared.columns import RESTRICTING, TABLES, Kind
 from agentops_memory.memory.model.agent_memory import Tier
-from agentops_memory.memory.sql.rows import micros
 from agentops_memory.sqlite.base.connection import connect
 
 from .damaged_hosts import ERASED, KnownHosts, fill_hosts, host_changes, host_questions
@@ -26,7 +25,7 @@ from .damaged_intents import (
     intent_changes,
     intent_questions,
 )
-from .service import START, Service, serving
+from .service import Service, serving
 from .stores import STORES, at, delete, entry, entry_at, ok, redact, store, update, versions
 
 NO_TEXT = "CAST(CAST(VALUE AS BLOB) || x'ff' AS TEXT)"
@@ -88,14 +87,6 @@ SAVE = {
     "content": "a kiwi", "tags": ["fruit"],
 }  # fmt: skip
 
-STAGED = f"""
-    INSERT INTO imports (projects, touched_at, staged, size)
-    VALUES ('["*"]', {micros(START)}, 1, 9);
-    INSERT INTO import_rows (number, project, row)
-    VALUES (1 << 32 | 1, 'demo', '["session", "s9", 0, null, "", 0]');
-"""
-"""An import that somebody is about to accept."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
@@ -150,7 +141,6 @@ def fill(path: Path) -> Known:
         version = versions(http, own, entry_id=first["id"])[0]["id"]
         note, intents, hosts = _of_agents(http), fill_intents(http), fill_hosts(http)
     with closing(connect(path)) as database:
-        database.executescript(STAGED)
         database.executescript(LEFT)
         database.executescript(ERASED)
         database.execute("INSERT INTO agents (name, episodic_capacity) VALUES ('ada', 500)")

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ..agentops.transfers.transfer import Transfer
 from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine, Sealer, Storage
 from ..engine.maintenance import Maintenance, Tidied
@@ -171,7 +170,6 @@ class BackgroundJobs:
     index_cache: IndexCache = field(default_factory=IndexCache)
     sealer: Sealer | None = None
     erased: WorkSignal = field(default_factory=WorkSignal)  # where something was erased
-    imports: WorkSignal = field(default_factory=WorkSignal)  # where one was left half-way
     due: WorkSignal = field(default_factory=WorkSignal)  # where commitments may be due
     _opened: WorkSignal = field(default_factory=WorkSignal)
     _damaged: WorkSignal = field(default_factory=WorkSignal)
@@ -239,7 +237,6 @@ class BackgroundJobs:
         await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
         await fire_due(self._firing(engine), [caller])
         self.erased.set(caller)
-        self.imports.set(caller)
         self._opened.set(caller)
 
     def backups(self) -> Backups | None:
@@ -270,7 +267,7 @@ class BackgroundJobs:
         sessions = Sessions(engine=storage)
         idle, every = self.settings.session_idle, self.settings.sweep_every
         scrub = partial(_is_scrubbed, storage, Erasures(engine=storage))
-        resume, firing = Transfer(engine=storage).resume, self._firing(storage.in_passing)
+        firing = self._firing(storage.in_passing)
         await end_idle(sessions, callers(), idle)
         await fire_due(firing, callers())
         async with (
@@ -281,7 +278,6 @@ class BackgroundJobs:
             Job(scrub, log, "no scrub now; it is tried again").on_signal(
                 callers, self.erased, every
             ),
-            Job(resume, log, "an import goes on later").on_signal(callers, self.imports, every),
             repeating(every, lambda: end_idle(sessions, callers(), idle)),
             repeating(every, lambda: drop_secrets(runs, storage.callers(), idle)),
             repeating(LOOK_EVERY, lambda: fire_due(firing, callers())),

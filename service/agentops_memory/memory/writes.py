@@ -1,6 +1,5 @@
 """The one write path: each change of a memory, and who is answered a repeated request for it."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -163,22 +162,6 @@ def created(tx: Transaction, memory: Memory) -> Memory:
     stored = tx[MemoryTable].insert(memory)
     _record(tx, stored, ChangeKind.CREATED)
     return stored
-
-
-def all_created(tx: Transaction, memories: Sequence[Memory]) -> list[MemoryId]:
-    """Store new memories, each with the revision that says so; their ids.
-
-    None has more revisions than are kept.
-    """
-    named = [
-        replace(
-            it, uid=it.uid or tx.new_uid(it.created_at), content_hash=content_hash(it.text.content)
-        )
-        for it in memories
-    ]
-    ids = tx[MemoryTable].insert_all(named)
-    tx[RevisionTable].begin(zip(ids, named, strict=True))
-    return ids
 
 
 def revised(

@@ -253,7 +253,7 @@ def _log_request(
     method = scope["method"]
     is_plain = span is INVALID_SPAN and route == scope["path"] and method in _KNOWN
     if is_plain and said.keys().isdisjoint(REQUEST_IDS):
-        _write_request(method, route, status, seconds)
+        _write_request(method, route, status, seconds, span)
         return
     fields: _Fields = {
         "method": _KNOWN.get(method, method),

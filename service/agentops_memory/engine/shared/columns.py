@@ -89,10 +89,6 @@ TABLES: Mapping[str, Table] = {
         "author TEXT, redacted_at INSTANT, redacted_by TEXT"),
     "done": _table("key", "key KEY, request KEY, status COUNT, ids TEXT, at INSTANT, answer TEXT"),
     "done_memories": _table("memory_id", "memory_id KEY, key KEY"),
-    "imports": _table("id",
-        "id KEY, projects TAGS, touched_at INSTANT, accepted_at INSTANT, finished_at INSTANT, "
-        "staged COUNT, size COUNT, applied COUNT, sessions COUNT, observations COUNT, "
-        "refused COUNT"),
     "seals": _table("memory_id", "memory_id KEY, key TEXT, nonce KEY, sealed KEY"),
     "tasks": _table("rowid",
         "id TEXT, intent TEXT, parent TEXT, agent TEXT, status STATUS, inherits FLAG, "
@@ -151,14 +147,12 @@ TABLES: Mapping[str, Table] = {
         "id KEY, name TEXT, kind ARTIFACT, state PROPOSAL, title TEXT, rationale TEXT, "
         "artifact TEXT, checksum KEY, digest KEY, place KEY, size COUNT, source_runs TAGS, "
         "synthesizer TEXT, principal TEXT, revision COUNT, created_at INSTANT, updated_at INSTANT"),
-    "import_rows": _table("number", "number KEY, project TEXT, row TEXT"),
 }  # fmt: skip
 """Every table but those that are made of these: of the index, and what goes with it."""
 
 RESTRICTING = frozenset({
     ("spaces", "area"), ("spaces", "partition"),
     ("lifecycles", "expires_at"),
-    ("imports", "projects"),
     ("done", "at"),
     ("tasks", "status"), ("tasks", "inherits"), ("tasks", "policy"), ("tasks", "attempt"),
     ("agents", "episodic_capacity"),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -253,9 +253,6 @@ class SpaceTable(Table):
             self._index.prepare(area)
             self._placed[space] = id_, area
 
-    def knows(self, space: Space) -> bool:  # it was asked for before
-        return space in self._known.spaces or space in self._placed
-
     def add(self, space: Space, beside: int | None = None) -> tuple[int, int]:
         """Make a space, in the area of another one or its own; its id and its area."""
         shared = self._execute("SELECT area, partition FROM spaces WHERE id = :id", id=beside)
@@ -336,10 +333,6 @@ class MemoryTable(MemoryLists):
         """The memory with this stable id, wherever it is."""
         return self._one("m.uid = :uid", uid=uid)
 
-    def in_bulk(self) -> AbstractContextManager[None]:
-        """A context for many inserts: the index is updated when it ends."""
-        return self._index.in_bulk()
-
     @step("store.insert", lambda stored, _: {"memory.observation.id": stored.id})
     def insert(self, memory: Memory) -> Memory:
         """Store and index a new memory; returns it with its id."""
@@ -350,17 +343,6 @@ class MemoryTable(MemoryLists):
             self._put_lifecycle(stored)
         self._index.add(stored, space, area)
         return stored
-
-    def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
-        """Store and index new memories; their ids."""
-        ids: list[MemoryId] = []
-        placed: list[tuple[Memory, tuple[int, int]]] = []
-        for it in memories:
-            if not self._spaces.knows(it.space):  # its partition depends on what is stored
-                ids += self._insert_placed(placed)
-                placed = []
-            placed.append((it, self._spaces.placed(it.space)))
-        return ids + self._insert_placed(placed)
 
     def replace(self, memory: Memory) -> None:
         """Update all fields of the memory and its index entry."""
@@ -465,19 +447,6 @@ class MemoryTable(MemoryLists):
             **self._patterns(),
         )
         return set(projects)
-
-    def _insert_placed(self, placed: Sequence[tuple[Memory, tuple[int, int]]]) -> list[MemoryId]:
-        """Store and index new memories, each with the id and the area of its space."""
-        rows = [
-            {"space_id": id_, **memory_row(it), "key": self._key(it)} for it, (id_, _) in placed
-        ]
-        ids = [MemoryId(id_) for id_ in self._inserted_all("memories", rows)]
-        for id_, (it, place) in zip(ids, placed, strict=True):
-            stored = replace(it, id=id_)
-            if it.lifecycle != NO_LIFECYCLE:
-                self._put_lifecycle(stored)
-            self._index.add(stored, *place)
-        return ids
 
     def _key(self, memory: Memory) -> str | None:
         """The key for its row: that of an expired memory lies beside it."""

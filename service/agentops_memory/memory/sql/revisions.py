@@ -42,22 +42,6 @@ class RevisionTable(Table):
         else:
             self._insert("revisions", memory_id=memory, number=number, deed=deed, at=at)
 
-    def begin(self, memories: Iterable[tuple[MemoryId, Memory]]) -> None:
-        """Record that memories are new, each by its id."""
-        self._connection.executemany(
-            """INSERT INTO revisions (memory_id, number, deed, at)
-               VALUES (:memory_id, :number, :deed, :at)""",
-            [
-                {
-                    "memory_id": id_,
-                    "number": it.revision,
-                    "deed": ChangeKind.CREATED.value,
-                    "at": micros(it.updated_at),
-                }
-                for id_, it in memories
-            ],
-        )
-
     def keep(self, memory: Memory) -> None:
         """Copy the memory's text to its newest revision, unless redacted, before a change."""
         self._execute(

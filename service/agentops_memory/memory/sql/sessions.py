@@ -1,7 +1,5 @@
 """SQL for sessions, and for what was said so far in those that go on."""
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -33,27 +31,6 @@ class SessionTable(FilteredTable):
     def get(self, session: SessionId) -> Session | None:
         """The session, ended or not."""
         return self._first(_session, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
-
-    def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
-        """The projects of those that there are."""
-        given = f"(SELECT value FROM {self._sql.texts('given')})"
-        rows = self._execute(
-            f"SELECT id, project FROM sessions WHERE id IN {given}",
-            texts=json.dumps(list(sessions)),
-        )
-        return {SessionId(id_): project for id_, project in rows}
-
-    def add(self, session: Session) -> None:
-        """Store a new session, with its end and its summary."""
-        self._insert(
-            "sessions",
-            id=session.id,
-            project=session.project,
-            started_at=micros(session.started_at),
-            ended_at=None if session.ended_at is None else micros(session.ended_at),
-            summary=session.summary,
-            message_count=session.message_count,
-        )
 
     def project_of(self, session: SessionId, project: Project, now: datetime) -> Project:
         """The project of the session, which is stored as one of `project` unless its id exists."""

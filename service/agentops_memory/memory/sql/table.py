@@ -58,8 +58,10 @@ class Dialect:
     inserted: Callable[[Connection, str, Mapping[str, object]], int]
     """Runs an INSERT, and answers the `id` of its row."""
 
-    inserted_all: Callable[[Connection, str, Sequence[Mapping[str, object]]], Sequence[int]]
-    """Runs an INSERT for each row, of which there is one; the `id` of each."""
+    inserted_all: Callable[
+        [Connection, str, Sequence[str], Sequence[Sequence[object]]], Sequence[int]
+    ]
+    """Inserts rows of these columns into a table, of which there is one; the `id` of each."""
 
     note: Callable[[Connection, DamagedRow], None]
     """Notes a row that was left out, since it is damaged."""
@@ -128,8 +130,8 @@ class Index(Protocol):
     def add(self, memory: Memory, space: int, area: int) -> None:
         """Index a memory that is new, the newest of all, with its space's id and area."""
 
-    def in_bulk(self) -> AbstractContextManager[None]:
-        """Inside, new memories are indexed many at a time."""
+    def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
+        """The same of many, each with its id, its space's id and its area, in the order of ids."""
 
     def updating(self, memory: MemoryId) -> AbstractContextManager[None]:
         """Bring the index in line with what is done to a memory inside."""
@@ -226,7 +228,8 @@ class Table:
         """Insert rows of the same columns into a table whose key is `id`; their ids."""
         if not rows:
             return ()
-        return self._sql.inserted_all(self._connection, _inserting(table, tuple(rows[0])), rows)
+        values = [tuple(row.values()) for row in rows]
+        return self._sql.inserted_all(self._connection, table, tuple(rows[0]), values)
 
 
 class Sql(Table):

@@ -1,8 +1,9 @@
 """SQL that keeps the words of memories in line with their rows."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -159,9 +160,9 @@ class Index(Table):
         if len(self._waiting) >= BULK or self._size >= MOST_TEXT:
             self.flush()
 
-    @contextmanager
-    def in_bulk(self) -> Iterator[None]:
-        yield
+    def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
+        for id_, memory, space, area in memories:
+            self.add(replace(memory, id=id_), space, area)
 
     def flush(self) -> None:
         """Put in what waits: words are about to be read, or committed."""

@@ -57,3 +57,17 @@ def context(before: Iterable[End], features: Features) -> str:
 
 def tags_column(tags: Iterable[str], features: Features) -> str:
     return indexed("\n".join(tags), features) if Feature.TAGS in features else ""
+
+
+def content_with_end(content: str, features: Features) -> tuple[str, End]:
+    """A content as it is tokenized, and its end.
+
+    In ASCII no word reaches over white space: so the end is prepared once, for both.
+    """
+    end = End(content)
+    text, stripped = end.text or "", content.rstrip()
+    if not (content.isascii() and stripped.endswith(text)):
+        return indexed(content, features), end
+    head = stripped[: len(stripped) - len(text)]
+    start = indexed(head, features) if head else ""
+    return f"{start}{end.prepared(features)}{content[len(stripped) :]}", end

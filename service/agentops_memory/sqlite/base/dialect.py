@@ -29,9 +29,11 @@ def _inserted(connection: Connection, statement: str, parameters: Mapping[str, o
 
 
 def _inserted_all(
-    connection: Connection, statement: str, rows: Sequence[Mapping[str, object]]
+    connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> Sequence[int]:
-    connection.executemany(statement, rows)
+    values = ", ".join("?" * len(columns))
+    insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
+    cast(sqlite3.Connection, connection).executemany(insert, rows)
     ((last,),) = connection.execute("SELECT last_insert_rowid()", {})
     return range(last - len(rows) + 1, last + 1)  # nobody else inserts meanwhile
 

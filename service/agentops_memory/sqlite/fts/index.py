@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ...memory.model.kinds import TRAITS, IndexGroup, group_of
@@ -15,7 +15,7 @@ from ...recall.inverted_index.entry import Entry
 from ...recall.search.rows import AREA
 from ..base.connection import known_stems, noted_by, token_of
 from ..base.dialect import SqliteTable
-from .documents import AREAS, BULK, Pending, entries_of
+from .documents import AREAS, Pending, entries_of
 from .partitions import Partitions, table
 
 LOOKED = 2_000  # memories whose stems are looked for together
@@ -53,12 +53,8 @@ class Index(SqliteTable):
         if area != UNINDEXED_AREA:
             self._pending.add(memory, space, area)
 
-    @contextmanager
-    def in_bulk(self) -> Iterator[None]:
-        most, self._pending.most = self._pending.most, BULK
-        yield
-        self._pending.most = most
-        self.flush()
+    def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
+        self._pending.add_all(memories)
 
     def flush(self) -> None:
         """Index the new memories that are not indexed yet."""
