@@ -11,13 +11,13 @@ from ..engine.maintenance import Maintenance, Tidied
 from ..errors import Damaged
 from ..memory.model.access import Caller, TenantId
 from ..telemetry import Metrics
-from ..telemetry.measures import INDEX_DRIFT, INDEX_PARTITIONS
+from ..telemetry.measures import DAMAGED_ROWS, INDEX_DRIFT, INDEX_PARTITIONS
 from .runner import Callers, Job, WorkSignal, background, repeating
 
 log = logging.getLogger(__name__)
 
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
-REST = 100  # times what it took to check all values, until they are checked again
+REST = 100  # times what it took to check all rows, until they are checked again
 LOOK = timedelta(seconds=1)  # at whether this process leads
 AT_ONCE = timedelta(microseconds=1)
 
@@ -57,17 +57,24 @@ def adapting(maintenance: Maintenance, callers: Callers) -> AbstractAsyncContext
 
 
 def checking(
-    maintenance: Maintenance, callers: Callers, every: timedelta
+    maintenance: Maintenance, callers: Callers, metrics: Metrics, every: timedelta
 ) -> AbstractAsyncContextManager[None]:
-    """Inside, each tenant's values are checked as often, but a hundredth of the time."""
-    job = Job(maintenance.check, log, "the values were not looked at; that is tried again")
+    """Inside, each tenant's rows are checked as often, but a hundredth of the time."""
     due_at = 0.0
+    found: list[int] = []
+
+    async def checked(caller: Caller) -> None:
+        found.append(len((await maintenance.check(caller)).damaged_rows))
+
+    job = Job(checked, log, "the rows were not looked at; that is tried again")
 
     async def check() -> None:
         nonlocal due_at
         clock = asyncio.get_running_loop().time
         if (began := clock()) >= due_at:
+            found.clear()
             await job.run(callers())
+            metrics.show(DAMAGED_ROWS, sum(found))
             due_at = clock() + (clock() - began) * REST
 
     return repeating(every, check)

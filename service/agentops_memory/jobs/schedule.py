@@ -161,7 +161,7 @@ class BackgroundJobs:
         async with (
             adapting(maintenance, callers),
             tidying(maintenance, callers, self.metrics, self._damaged, every),
-            checking(maintenance, callers, every),
+            checking(maintenance, callers, self.metrics, every),
             repairing(maintenance, self._damaged),
             Job(scrub, log, "no scrub now; it is tried again").on_signal(
                 callers, self.erased, every

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from ...engine.engine import IdempotencyRecord
-from .rows import EARLIEST, LAST, StrictRow, ids_of, instant, micros
+from ...errors import DamagedRow
+from .rows import EARLIEST, LAST, ids_of, instant, micros
 from .table import Table
 
 SUCCESSES = range(200, 300)  # statuses
@@ -56,7 +57,7 @@ class IdempotencyTable(Table):
 def _record(row: Any) -> IdempotencyRecord:
     key, request, status, ids, at = row
     if not EARLIEST <= at <= LAST:  # by which it could be over, and done again
-        raise StrictRow("done", key.hex()).damaged("at")
+        raise DamagedRow("done", key.hex(), "at")
     return IdempotencyRecord(
         key=key,
         request=request,

@@ -28,13 +28,14 @@ from .memories import SECOND
 from .rows import (
     EARLIEST,
     LAST,
-    StrictRow,
     instant,
     micros,
     optional_instant,
     optional_micros,
     parsed,
+    reads,
     tag_array,
+    texts_of,
 )
 from .table import Dialect, Table
 
@@ -386,7 +387,7 @@ class ImportTable(Table):
         self._connection.executemany(
             "UPDATE imports SET projects = :projects WHERE id = :id",
             [
-                {"id": id_, "projects": tag_array((*_patterns(id_, projects).names, into))}
+                {"id": id_, "projects": tag_array((*_patterns((id_, projects)).names, into))}
                 for id_, projects in imports.fetchall()
             ],
         )
@@ -463,12 +464,13 @@ def _import(row: Any) -> Import:
     id_, projects, *counts, is_accepted, is_finished = row
     return Import(
         id=ImportId(id_),
-        projects=_patterns(id_, projects),
+        projects=_patterns((id_, projects)),
         **dict(zip(COUNTED, counts, strict=True)),
         is_accepted=bool(is_accepted),
         is_finished=bool(is_finished),
     )
 
 
-def _patterns(import_: int, projects: str) -> Patterns:
-    return Patterns(StrictRow("imports", import_).texts("projects", projects))
+@reads("imports")
+def _patterns(_: int, projects: str) -> Patterns:
+    return Patterns(texts_of(projects))

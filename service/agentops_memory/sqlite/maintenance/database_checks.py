@@ -2,8 +2,10 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
+from ...errors import Unreadable
 from ...memory.model.findings import Finding, failed, note, ok, warn
 from ...memory.sql.kinds import in_a_session, in_no_session
 from ...memory.sql.liveness import undeleted
@@ -285,4 +287,6 @@ def _newest(database: sqlite3.Connection) -> datetime | None:
                                  LIMIT 1), 0),
                       coalesce((SELECT at FROM revisions ORDER BY id DESC LIMIT 1), 0))"""
     )
-    return instant(newest) if newest else None
+    with suppress(Unreadable):  # `values` says which row it is
+        return instant(newest) if newest else None
+    return None

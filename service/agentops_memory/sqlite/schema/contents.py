@@ -12,7 +12,7 @@ from ...memory.model.findings import GARBAGE
 from ...memory.sql.kinds import in_a_session, in_no_session
 from ...memory.sql.liveness import deleted, undeleted
 from ...memory.sql.receipts import receipts
-from ...memory.sql.rows import instant
+from ...memory.sql.rows import LAST, instant
 from ..base.connection import CHANGING, connect
 from .migrate import version_of
 
@@ -79,7 +79,9 @@ def _changed_at(database: sqlite3.Connection, tables: set[str]) -> datetime | No
                     UNION ALL SELECT max(updated_at) FROM memories
                     UNION ALL SELECT max(deleted_at) FROM memories
                     UNION ALL SELECT max(started_at) FROM sessions
-                    UNION ALL SELECT max(ended_at) FROM sessions)"""
+                    UNION ALL SELECT max(ended_at) FROM sessions)
+            WHERE at <= :last""",  # one of a damaged row may be later
+        {"last": LAST},
     )
     return None if latest is None else instant(latest)
 

@@ -1,0 +1,187 @@
+"""Damaged rows leave the database for a file beside it, each with what cannot be without it."""
+
+import json
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ...engine.shared.damage import TableCheck, named
+from ...memory.model.agent_memory import Access
+from ...memory.model.kinds import SpaceKind
+from ...memory.model.space import GLOBAL_SCOPE
+from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
+from ...memory.sql.liveness import undeleted
+from ...memory.sql.rows import micros
+from ...recall.text.instants import rendered
+from ..base.checks import run
+from ..base.copies import QUARANTINE
+from .values import checks, selecting, undecoded
+
+PLACE = {"area", "partition"}  # of a space in the index, which is made again
+
+# Of what lies beside another row, that row goes too: it would be read as another kind of thing, or
+# without the restriction that the damaged row has held.
+OWNERS: Mapping[str, tuple[str, str]] = {
+    "lifecycles": ("memories", "memory_id"),
+    "agent_memories": ("memories", "memory_id"),
+    "ref_entries": ("memories", "memory_id"),
+    "seals": ("memories", "memory_id"),
+    "versions": ("memories", "memory_id"),
+    "stores": ("spaces", "space_id"),
+    "agent_spaces": ("spaces", "space_id"),
+    "refs": ("spaces", "space_id"),
+    "coordinators": ("intents", "intent"),
+}
+PERMISSIONS = {"namespaces": "name", "namespace_access": "namespace"}
+
+
+class Quarantine:
+    """What is taken out of a database, in a transaction in which references are not looked at."""
+
+    def __init__(self, database: sqlite3.Connection, now: datetime) -> None:
+        self._database = database
+        self._now = now
+        self.damaged: list[str] = []  # rows, by table and key
+        self.rows: list[Mapping[str, object]] = []  # those, and the rows that went with them
+        self.is_placed_anew = False
+        # Of each table those that name its rows, by which column and by which of its own.
+        self._named_by: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+
+    def take_all(self) -> None:
+        """Take every damaged row, and put every space in a place in the index again."""
+        database = self._database
+        triggers = dict(
+            database.execute(
+                "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+            ).fetchall()
+        )
+        # They would count with what is damaged, and an index may not have it as its row does.
+        run(database, (f"DROP TRIGGER {name}" for name in triggers))
+        database.execute("REINDEX")
+        with undecoded(database):
+            every = list(checks(database))
+            for check in every:
+                self._note_references(check.table)
+            for check in every:
+                self._take_damaged(check)
+        if self.is_placed_anew:
+            database.execute(_PLACES)
+        run(database, [*_COUNTS, *triggers.values()])
+
+    def write(self, path: Path) -> Path:
+        """Append what was taken to the file for it, each row a line of JSON; on disk at the end."""
+        file = path.with_name(f"{path.name}.{QUARANTINE}")
+        lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in self.rows)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as opened:
+            opened.write(lines)
+            opened.flush()
+            os.fsync(opened.fileno())
+        return file
+
+    def _note_references(self, table: str) -> None:
+        rows = self._database.execute(
+            'SELECT "table", "from", "to" FROM pragma_foreign_key_list(?)', (table,)
+        )
+        for parent, column, its in rows.fetchall():
+            if (table, parent) != ("memories", "sessions"):  # which are served without one
+                self._named_by[parent].append((table, column, its))
+
+    def _take_damaged(self, check: TableCheck) -> None:
+        for key, *values in self._database.execute(selecting(check)).fetchall():
+            wrong = check.damaged(values)
+            if not wrong:
+                continue
+            self.damaged.append(f"{check.table} {named(key)}: {', '.join(wrong)}")
+            if check.table == "spaces" and PLACE.issuperset(wrong):
+                self.is_placed_anew = True
+            else:
+                self._take(check.table, _KEYS.get(check.table, "rowid"), key)
+
+    def _take(self, table: str, column: str, value: object) -> None:
+        """Take the rows with a value in a column, and those that name them, or own them."""
+        condition = f"CAST({column} AS BLOB) = CAST(:value AS BLOB)"
+        if isinstance(value, int):
+            condition = f"{column} = :value"
+        cursor = self._database.execute(
+            f'DELETE FROM "{table}" WHERE {condition} RETURNING *', {"value": value}
+        )
+        names = [name for name, *_ in cursor.description]
+        for row in [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]:
+            self.rows.append(_line(table, row, self._now))
+            for child, its, of in self._named_by[table]:
+                self._take(child, its, row[of])
+            if table in OWNERS:
+                owner, by = OWNERS[table]
+                self._take(owner, "id", row[by])
+            if table in PERMISSIONS:
+                self._close(row[PERMISSIONS[table]])
+
+    def _close(self, namespace: object) -> None:
+        """Let nobody into a namespace of whose permissions something is not known any more."""
+        if isinstance(namespace, str):
+            self._database.execute(
+                """INSERT INTO namespaces (name, default_access, version, created_at, updated_at)
+                   VALUES (:name, :access, 1, :now, :now)
+                       ON CONFLICT (name) DO UPDATE SET default_access = :access""",
+                {"name": namespace, "access": int(Access.NONE), "now": micros(self._now)},
+            )
+
+
+def _line(table: str, row: Mapping[str, Any], now: datetime) -> Mapping[str, object]:
+    columns = {
+        name: {"hex": value.hex()} if isinstance(value, bytes) else value
+        for name, value in row.items()
+    }
+    return {"at": rendered(now), "table": table, "row": columns}
+
+
+# Of tables without a rowid; several rows of one memory go together.
+_KEYS = {
+    "versions": "uid",
+    "erasures": "id",
+    "erased": "memory_id",
+    "done": "key",
+    "supersessions": "newer_id",
+    "lookalikes": "later_id",
+    "derivations": "memory_id",
+    "ref_tags": "memory_id",
+    "ref_supersessions": "newer_id",
+}
+
+# As a space is placed when it is made: a project, a store, a ref and one agent's tier have an area
+# each. What another row says of it would have to be believed of one that is damaged.
+_PLACES = f"""
+    UPDATE spaces
+       SET partition = NULL,
+           area = CASE WHEN scope = '{GLOBAL_SCOPE}' THEN {GLOBAL_AREA}
+                       WHEN kind = '{SpaceKind.WORKING}' THEN {UNINDEXED_AREA}
+                       ELSE coalesce((SELECT min(o.id)
+                                        FROM spaces o
+                                       WHERE o.project = spaces.project
+                                             AND o.scope <> '{GLOBAL_SCOPE}'),
+                                     (SELECT min(o.space_id)
+                                        FROM agent_spaces p
+                                        JOIN agent_spaces o ON o.tier = p.tier
+                                                               AND o.agent = p.agent
+                                       WHERE p.space_id = spaces.id AND p.agent <> ''),
+                                     id)
+                  END"""
+
+_COUNTS = (
+    f"""
+    UPDATE stores
+       SET (entries, size) = (SELECT count(*), coalesce(sum(length(CAST(m.content AS BLOB))), 0)
+                                FROM memories m
+                               WHERE m.space_id = stores.space_id AND {undeleted("m")})""",
+    f"""
+    UPDATE refs
+       SET (entries, size) = (SELECT count(*), coalesce(sum(e.size), 0)
+                                FROM ref_entries e
+                                JOIN memories m ON m.id = e.memory_id
+                               WHERE e.space_id = refs.space_id AND {undeleted("m")})""",
+)
