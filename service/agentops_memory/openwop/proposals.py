@@ -579,15 +579,13 @@ def _reader(tx: Transaction) -> Callable[[Any], Proposal]:
     ) -> Proposal:  # fmt: skip
         if sha256(artifact.encode()).digest() != checksum:
             raise Unreadable
-        if equal_number is not None:
-            first = _equal((equal_number, equal, equal_kind, equal_state, equal_sum))
+        equals = equal_number, equal, equal_kind, equal_state, equal_sum
+        source = ProvenanceOfProposal(source_run_ids=texts_of(runs), synthesizer_model=synthesizer)
         return Proposal(
             number=number, id=name, kind=ArtifactKind(kind), state=ProposalState(state),
             title=title, rationale=rationale, artifact=artifact, checksum=checksum,
-            revision=count(revision), duplicate_of="" if equal_number is None else first,
-            provenance=ProvenanceOfProposal(
-                source_run_ids=texts_of(runs), synthesizer_model=synthesizer
-            ),
+            revision=count(revision), provenance=source,
+            duplicate_of="" if equal_number is None else _equal(equals),
             owner=ProposalOwner(tenant=tx.caller.tenant, principal=principal),
             created_at=instant(created_at), updated_at=instant(updated_at),
         ).in_state(ProposalState(state))  # fmt: skip

@@ -18,14 +18,21 @@ from ...memory.model.agent_events import LOGGED, EventType
 from ...memory.model.agent_memory import Access, Binding, Priority, Sensitivity, Tier
 from ...memory.model.intents import Permission, TaskStatus
 from ...memory.model.kinds import ErasureKind, SpaceKind, is_partition
-from ...memory.model.memory import ChangeKind
 from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.model.space import GLOBAL_SCOPE
 from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA
-from ...memory.sql.rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
+from ...memory.sql.rows import (
+    EARLIEST,
+    LAST,
+    MOST,
+    UNREADABLE,
+    counts_of,
+    holds_object,
+    pairs_of,
+    texts_of,
+)
 from ...openintent.sql.intents import guardrails_of
 from ...openintent.sql.tasks import policy_of
-from ...recall.text.json_words import object_of
 
 REMEDY = "`agentops-memory doctor` says what can be repaired."
 MOST_TOLD = 100  # rows; more would make no sentence clearer
@@ -41,7 +48,7 @@ def _one_of(names: str) -> Check:
 
 
 def _json(text: str) -> bool:
-    return text == "{}" or object_of(text) is not None
+    return text == "{}" or holds_object(text)
 
 
 def _texts(text: str) -> bool:
@@ -62,7 +69,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "memories.tags": _texts,
     "memories.extras": _pairs,
     "memories.fingerprint": _whole(-(1 << 63), (1 << 63) - 1),
-    "revisions.deed": ChangeKind,
+    "revisions.deed": _one_of("created updated deleted"),
     "revisions.tags": _texts,
     "passes.written": _texts,
     "erasures.kind": ErasureKind,

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from ...engine.engine import Ids
 from ...errors import DamagedRow, Unreadable
 from ...recall.text.instants import EPOCH, MICROSECOND
+from ...recall.text.json_words import object_of
 from ...recall.text.normalization import clean, fingerprint
 from ..model.kinds import SpaceKind
 from ..model.memory import NO_LIFECYCLE, Lifecycle, Memory, MemoryId, SessionId, Shown, Text
@@ -288,10 +289,15 @@ def tag_tuple(array: str) -> tuple[str, ...]:
 
 def counts_of(text: str) -> Mapping[str, int]:
     """The positive counts in a JSON object; Unreadable if it is none."""
-    found = json.loads(text)
-    if not isinstance(found, dict) or not all(type(it) is int and it > 0 for it in found.values()):
+    found = object_of(text)
+    if not all(type(it) is int and it > 0 for it in found.values()):
         raise Unreadable
     return found
+
+
+def holds_object(text: str) -> bool:
+    """Whether there is a JSON object; ValueError if there is none."""
+    return object_of(text) is not None
 
 
 def json_of(pairs: Mapping[str, str]) -> str:
