@@ -212,7 +212,7 @@ def imported(port: int, document: bytes) -> Mapping[str, int]:
 
 
 def _bare(path: Path, inserts: Iterable[Statement]) -> float:
-    """The rows one by one, each memory with its entry in the index and its terms."""
+    """The rows one by one, each memory with its entry in the index."""
     migrated(path, START)
     gc.freeze()  # what is kept of the document is not looked through again and again
     with closing(connect(path)) as database:
@@ -229,24 +229,16 @@ def _bare(path: Path, inserts: Iterable[Statement]) -> float:
                 area, partition = places[space]
                 row = {"id": inserted.lastrowid, "area": area}
                 database.execute(_ENTRY.format(table=table(partition), bits=AREA), row)
-                database.execute(_TERMS, row)
         database.execute("COMMIT")
         return time.perf_counter() - began
 
 
-_INDEXES = re.compile(r"INSERT INTO (terms|memories_fts)")
+_INDEXES = re.compile(r"INSERT INTO memories_fts")
 _PLACE = "SELECT area, partition FROM spaces WHERE id = ?"
 _ENTRY = """INSERT INTO {table} (rowid, title, content, context, tags)
             SELECT area << {bits} | id, title, content, context, tags
               FROM memory_text
              WHERE id = :id AND area = :area"""
-_TERMS = """INSERT INTO terms (area, length, term)
-            SELECT :area, length(value), value
-              FROM json_each(forms((SELECT title || ' ' || content || ' ' || tags
-                                      FROM memories
-                                     WHERE id = :id)))
-             WHERE TRUE
-                ON CONFLICT DO NOTHING"""
 
 if __name__ == "__main__":
     main()

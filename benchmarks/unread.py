@@ -119,7 +119,7 @@ def _seeded(tenant: Tenant) -> list[str]:
         "/context?project=demo&query=lock&limit=1000&content_chars=50000",
         f"{CLOUD}/{store}/memories?limit=100", f"{CLOUD}/{store}/search?q=lock&limit=100",
         f"/anthropic/v1/memory_stores/{store}/memories?view=full",
-        f"{WOP}/memory?memoryRef=memory:a&limit=500", "/openapi.json", "/docs",
+        f"{WOP}/memory?memoryRef=memory:a&limit=500", "/openapi.json", "/docs/swagger-ui-bundle.js",
     ]  # fmt: skip
 
 

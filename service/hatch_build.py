@@ -1,12 +1,18 @@
-"""How the server's distribution comes by the client's, which it requires."""
+"""How the server's distribution comes by the client's, which it requires, and by Swagger UI."""
 
+import shutil
 import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+# Built in: a service that required the package would have Flask, for which that was made.
+VIEWER = Path("service", "agentops_memory", "http", "docs_page", "viewer")
+VIEWER_FILES = ("swagger-ui.css", "index.css", "swagger-ui-bundle.js")
 LINK = "agentops_memory_client_sources.pth"
 # Before site-packages, where an installation that was no editable one may have left a copy.
 BEFORE_PACKAGES = (
@@ -23,6 +29,7 @@ class ClientRequirement(BuildHookInterface[BuilderConfig]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the requirement; an editable installation finds the client's sources instead."""
+        self._copy_viewer()
         client = Path(self.root, "service", "client")
         if self.target_name == "sdist" or not client.is_dir():
             required = [f"agentops-memory-client=={self.metadata.version}"]
@@ -35,3 +42,17 @@ class ClientRequirement(BuildHookInterface[BuilderConfig]):
         else:
             required = [f"agentops-memory-client @ {client.as_uri()}"]
         build_data["dependencies"] += required
+
+    def _copy_viewer(self) -> None:
+        folder = Path(self.root, VIEWER)
+        if all((folder / name).is_file() for name in VIEWER_FILES):
+            with suppress(PackageNotFoundError):  # a build without isolation takes what is there
+                self._copy(folder)
+        else:
+            folder.mkdir(exist_ok=True)
+            self._copy(folder)
+
+    def _copy(self, folder: Path) -> None:
+        files = Path(str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist")))
+        for name in VIEWER_FILES:
+            shutil.copyfile(files / name, folder / name)

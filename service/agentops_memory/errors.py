@@ -81,6 +81,13 @@ class AnswerLost(Conflict):
         super().__init__("This was done, and its answer is not known any more.")
 
 
+class AnswerErased(NotFound):
+    """The request was done, and what it was answered is erased."""
+
+    def __init__(self) -> None:
+        super().__init__("This was done, and what it was answered is erased.")
+
+
 class PathTaken(Conflict):
     """Another entry holds the path, or lies where it leads through."""
 

@@ -27,7 +27,8 @@ from .memory.model.space import project_name
 from .memory.redactor import RulesOf
 from .recall.text.normalization import clean
 from .recall.text.summary import Message
-from .telemetry import Telemetry, hide_by
+from .telemetry import Telemetry, count, hide_by
+from .telemetry.measures import REDACTIONS
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
@@ -55,6 +56,7 @@ class LocalService(MemoryService):
         with self._asked(call.operation) as caller:
             operation = getattr(self.agentops, call.operation)
             answer = await operation(_Question(call, caller))
+            count(REDACTIONS, by=getattr(answer, "redacted", 0))
             return cast(T, list(answer) if isinstance(answer, Rows) else answer)
 
     async def export(
@@ -126,8 +128,8 @@ class _Question:
     async def transcript(self) -> AsyncIterator[Iterator[Message]]:
         yield wire.messages({"messages": [], **(self.call.body or {})})
 
-    async def idempotency(self) -> None:
-        return None
+    async def writer(self) -> Caller:
+        return self.asking
 
 
 @contextmanager

@@ -14,7 +14,7 @@ class Record(BaseModel):
     checked again, which costs no more than a dataclass does (2.2 µs for six fields against 1.9).
     """
 
-    model_config = ConfigDict(frozen=True, strict=True)
+    model_config = ConfigDict(frozen=True, strict=True, val_json_bytes="hex")
 
     def json_bytes(self) -> bytes:
         """As it is sent."""

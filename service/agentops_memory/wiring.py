@@ -45,7 +45,7 @@ from .stores.rules.entries import Entries
 from .stores.rules.rules import Policy
 from .stores.rules.stores import Stores
 from .stores.rules.versions import Versions
-from .telemetry import Telemetry, counted
+from .telemetry import Telemetry
 from .telemetry.measures import PASSES
 
 Handlers = TypeVar("Handlers")
@@ -100,42 +100,37 @@ class Wiring:
         on_erased: Callable[[Caller], None] = noop,
         on_due: Callable[[Caller], None] = noop,
     ) -> Services:
-        """The domain over the engine, with what comes of its operations counted.
+        """The domain over the engine.
 
         `on_due` is called where commitments may be left that are due.
         """
         settings, rules = self.settings, self.rules
-        count = partial(counted, metrics=self.telemetry.metrics)
         audit = self.audit
         entries = AgentEntries(
             engine=engine, capacities=settings.capacities, rules=rules, on_erased=on_erased
         )
-        recall = count(
-            Recall(
-                engine=engine,
-                features=settings.recall,
-                timeout=settings.recall_limit,
-                accessed=entries.accesses.given,
-            )
+        recall = Recall(
+            engine=engine,
+            features=settings.recall,
+            timeout=settings.recall_limit,
+            accessed=entries.accesses.given,
         )
         stores = partial(self._stores, engine, on_erased)
-        events = count(Events(engine=engine, rules=rules))
+        events = Events(engine=engine, rules=rules)
         return Services(
             agentops=AgentOps(
-                memories=count(
-                    Memories(
-                        engine=engine,
-                        dedupe_window=settings.dedupe_window,
-                        rules=rules,
-                        on_erased=on_erased,
-                        features=settings.recall,
-                        recall_limit=settings.recall_limit,
-                    )
+                memories=Memories(
+                    engine=engine,
+                    dedupe_window=settings.dedupe_window,
+                    rules=rules,
+                    on_erased=on_erased,
+                    features=settings.recall,
+                    recall_limit=settings.recall_limit,
                 ),
-                sessions=count(Sessions(engine=engine, rules=rules)),
+                sessions=Sessions(engine=engine, rules=rules),
                 recall=recall,
                 reviews=Reviews(engine=engine, periods=settings.review_after),
-                transfer=count(transfer),
+                transfer=transfer,
                 projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
                 erasures=Erasures(engine=engine),
                 clock=self.clock,
@@ -143,7 +138,7 @@ class Wiring:
             memory_stores=stores(memory_stores.POLICY, partial(MemoryStores, recall=recall)),
             anthropic_stores=stores(anthropic_stores.POLICY, AnthropicStores),
             openintent=OpenIntent(
-                entries=count(entries),
+                entries=entries,
                 namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
                 agent_search=AgentSearch(
                     engine=engine,
@@ -155,47 +150,41 @@ class Wiring:
                 events=events,
             ),
             intents=IntentHandlers(
-                intents=count(Intents(engine=engine, rules=rules)),
-                participants=count(Participants(engine=engine, audit=audit, rules=rules)),
-                tasks=count(Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased)),
+                intents=Intents(engine=engine, rules=rules),
+                participants=Participants(engine=engine, audit=audit, rules=rules),
+                tasks=Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased),
                 events=events,
                 clock=self.clock,
             ),
             openwop=OpenWopServices(
-                ref_entries=count(
-                    RefEntries(
-                        engine=engine,
-                        redaction=self.redaction,
-                        features=settings.recall,
-                        timeout=settings.recall_limit,
-                        on_due=on_due,
-                    )
+                ref_entries=RefEntries(
+                    engine=engine,
+                    redaction=self.redaction,
+                    features=settings.recall,
+                    timeout=settings.recall_limit,
+                    on_due=on_due,
                 ),
                 runs=Runs(engine=engine, redaction=self.redaction),
-                commitments=count(
-                    Commitments(
-                        engine=engine,
-                        redaction=self.redaction,
-                        firing=Firing(
-                            engine=engine, on_fired=self.telemetry.metrics.fired, on_due=on_due
-                        ),
-                    )
+                commitments=Commitments(
+                    engine=engine,
+                    redaction=self.redaction,
+                    firing=Firing(
+                        engine=engine, on_fired=self.telemetry.metrics.fired, on_due=on_due
+                    ),
                 ),
-                passes=count(
-                    Passes(
-                        engine=engine,
-                        redaction=self.redaction,
-                        keep_archives=self.settings.keep_archives,
-                        audit=audit,
-                        ended=partial(self.telemetry.metrics.count, PASSES),
-                        on_erased=on_erased,
-                        on_due=on_due,
-                    )
+                passes=Passes(
+                    engine=engine,
+                    redaction=self.redaction,
+                    keep_archives=self.settings.keep_archives,
+                    audit=audit,
+                    ended=partial(self.telemetry.metrics.count, PASSES),
+                    on_erased=on_erased,
+                    on_due=on_due,
                 ),
                 forgetting=Forgetting(
                     engine=engine, redaction=self.redaction, audit=audit, on_erased=on_erased
                 ),
-                proposals=count(Proposals(engine=engine, redaction=self.redaction, audit=audit)),
+                proposals=Proposals(engine=engine, redaction=self.redaction, audit=audit),
                 redaction=self.redaction,
                 clock=self.clock,
             ),
@@ -208,11 +197,10 @@ class Wiring:
         policy: Policy,
         make: Callable[..., Handlers],
     ) -> Handlers:
-        count = partial(counted, metrics=self.telemetry.metrics)
         over: dict[str, Any] = {"engine": engine, "policy": policy, "on_erased": on_erased}
         return make(
-            stores=count(Stores(audit=self.audit, rules=self.rules, **over)),
-            entries=count(Entries(rules=self.rules, **over)),
+            stores=Stores(audit=self.audit, rules=self.rules, **over),
+            entries=Entries(rules=self.rules, **over),
             versions=Versions(audit=self.audit, **over),
         )
 

@@ -47,7 +47,7 @@ CROSSINGS: Mapping[tuple[str, str], int] = {
     ("recall", "stores"): 1,
     ("sqlite", "openintent"): 1,
     ("sqlite", "operations"): 5,
-    ("telemetry", "openintent"): 5,
+    ("telemetry", "openintent"): 1,
 }
 
 POSSESSIVE = re.compile(r"(?<!\\)\)(?:[*+?]|\{[0-9]*,?[0-9]*\})\+")  # of a group

@@ -31,7 +31,7 @@ from ..support.terminal import Terminal
 
 MANY = {
     ("memories", "content"), ("spaces", "scope"), ("sessions", "summary"),
-    ("revisions", "content"), ("stores", "metadata"), ("done", "ids"), ("transcripts", "last"),
+    ("revisions", "content"), ("stores", "metadata"), ("done", "answer"), ("transcripts", "last"),
     ("agent_memories", "ttl"),
 }  # fmt: skip
 BUSY = {

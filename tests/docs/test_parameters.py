@@ -77,8 +77,8 @@ class Asked:
     async def transcript(self) -> AsyncIterator[Iterator[Message]]:
         yield iter(())
 
-    async def idempotency(self) -> None:
-        return None
+    async def writer(self) -> Caller:
+        return OPERATOR
 
 
 class Read(dict[str, list[str]]):

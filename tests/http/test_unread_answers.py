@@ -64,7 +64,7 @@ def assert_refused(answer: httpx.Response, status: int, sentence: str) -> None:
     assert answer.headers["retry-after"] == "1"
 
 
-@pytest.mark.parametrize("path", ["/export", MANY, "/search?q=apple&limit=20", "/docs"])
+@pytest.mark.parametrize("path", ["/export", MANY, "/search?q=apple&limit=20"])
 def test_a_key_has_so_many_large_answers_unread_and_no_more(service: Service, path: str) -> None:
     http = service.http
     with ExitStack() as stack:
@@ -78,6 +78,18 @@ def test_a_key_has_so_many_large_answers_unread_and_no_more(service: Service, pa
             assert other.get(MANY).status_code == 200
 
     assert until(lambda: http.get(path).is_success)
+
+
+def test_the_files_of_the_page_share_the_slots_of_requests_without_a_key(service: Service) -> None:
+    viewer = "/docs/swagger-ui-bundle.js"
+    with ExitStack() as stack:
+        for _ in range(2):
+            unread(stack, service, path=viewer)
+
+        assert_refused(service.http.get(viewer), 429, large.UNREAD)
+        assert service.http.get(MANY).status_code == 200
+
+    assert until(lambda: service.http.get(viewer).is_success)
 
 
 def test_all_keys_together_have_so_many_and_no_more(service: Service) -> None:

@@ -3,7 +3,8 @@
 import random
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -16,12 +17,17 @@ from agentops_memory.memory.memories import Memories
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.model.erasure import ErasureId
 from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.recall.inverted_index import cache
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.open_files import OpenFiles, file_id, in_use
+from agentops_memory.sqlite.fts import partitions
+from agentops_memory.sqlite.maintenance import scrub
 from agentops_memory.sqlite.schema import upgrade
 
 from ..support import engine as engines
 from ..support.database import assert_index_is_whole
+from ..support.engine import locked
 from ..support.engines import is_postgresql
 from ..support.erasing import erased, gone, receipt, remains
 from ..support.files import assert_sound
@@ -33,6 +39,7 @@ from ..support.service import Service, observation, serving
 # Rare words: in full, as the index has them stemmed, and in the middle of a sentence.
 EVER = ("xylographer", "wyvernlike", "vexillology", "quokkafarm", "jabberwock", "zugzwanging")
 STEMS = ("xylograph", "wyvernlik", "vexillolog", "quokkafarm", "jabberwock", "zugzwang")
+PAGE = 4096  # bytes
 HIDDEN = "The xylographers of Zanzibar hide a key."
 
 
@@ -84,6 +91,169 @@ def test_a_memory_that_was_deleted_before_leaves_nothing_either(service: Service
     gone(service.http, erased(service.http, memory))
 
     assert remains(service.path.parent, *EVER, *STEMS) == set()
+
+
+def test_words_that_separate_pages_of_the_index_go_too(service: Service) -> None:
+    """Words that differ in their last letters alone stand whole where a page begins."""
+    words = [f"account{number:05}" for number in range(3_000)]
+    kept, gone_one = words[::2], words[1::2]
+    service.save(" ".join(kept))
+    memory = service.save(" ".join(gone_one))["id"]
+
+    gone(service.http, erased(service.http, memory))
+
+    assert remains(service.path.parent, *gone_one) == set()
+    assert remains(service.path.parent, *kept) != set()
+    assert_index_is_whole(service.path)
+
+
+@pytest.mark.sqlite_files
+def test_words_go_while_others_are_saved_and_erased(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "PAGES", 1)
+    for group in range(20):
+        service.save(" ".join(f"account{number:05}" for number in range(group, 3_000, 20)))
+    memories = [service.save(f"The {word} of all.")["id"] for word in EVER[:4]]
+
+    load = Load(service.url, saves=150).start()
+    receipts = [erased(service.http, memory) for memory in memories[:2]]
+    load.reach(50)
+    receipts += [erased(service.http, memory) for memory in memories[2:]]
+    for erasure in receipts:
+        gone(service.http, erasure)
+    assert remains(service.path.parent, *EVER, *STEMS) == set()
+    load.join()
+
+    assert load.refused == {}
+    assert_index_is_whole(service.path)
+
+
+@pytest.mark.sqlite_files
+def test_what_lies_in_free_space_goes_with_the_next_erasure(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        for number in range(30):
+            service.save(f"walnut {number} " * (1 + number * 7 % 40), project=f"p{number % 10}")
+    leave_in_free_space(path, b"hippogriff")
+
+    with serving(path) as service:
+        service.save("This reads pages.")
+        gone(service.http, erased(service.http, 1))
+        assert remains(tmp_path, "hippogriff") == set()
+
+        for number in range(10):
+            service.save(f"cashew {number}", project=f"p{number}")
+        assert remains(tmp_path, "hippogriff") == set()
+
+    assert remains(tmp_path, "hippogriff") == set()
+    assert_sound(path, live=40)
+
+
+def leave_in_free_space(path: Path, word: bytes, pages: Collection[int] = range(2, 9999)) -> None:
+    """Leave a word before the rows of pages, as SQLite does with moved rows, and between them."""
+    content, headers, left = bytearray(path.read_bytes()), {2: 12, 5: 12, 10: 8, 13: 8}, 0
+    for number in pages:
+        start = (number - 1) * PAGE
+        if start >= len(content):
+            break
+        kind, block, rows, begin = struct.unpack_from(">BHHH", content, start)
+        if kind not in headers:
+            continue
+        places = []
+        gap = headers[kind] + 2 * rows
+        if begin - gap > 2 * len(word):
+            places.append(start + (gap + begin) // 2)
+        if block and struct.unpack_from(">H", content, start + block + 2)[0] >= 4 + len(word):
+            places.append(start + block + 4)
+        for place in places:
+            content[place : place + len(word)] = word
+        left += len(places)
+    assert left > 10 or left == len(pages)
+    path.write_bytes(content)
+
+
+@pytest.mark.sqlite_files
+def test_pages_that_change_while_free_space_is_zeroed_are_zeroed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        for number in range(30):
+            service.save(f"walnut {number} " * (1 + number * 7 % 40), project=f"p{number % 10}")
+    leave_in_free_space(path, b"hippogriff")
+
+    monkeypatch.setattr(scrub, "PAGES", 3)
+    with serving(path) as service:
+        load = Load(service.url, saves=150).start()
+        load.reach(10)
+        gone(service.http, erased(service.http, 1))
+        assert remains(tmp_path, "hippogriff") == set()
+        load.join()
+        assert remains(tmp_path, "hippogriff") == set()
+
+    assert load.refused == {}
+    assert_sound(path, live=29 + 150)
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize("own", [True, False])
+def test_a_page_that_is_written_behind_the_walk_is_zeroed_before_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        service.save("walnut")
+    monkeypatch.setattr(scrub, "PAGES", 3)
+    with (
+        in_use(file_id(path)),
+        closing(connect(path)) as database,
+        closing(connect(path)) as other,
+    ):
+        walk = scrub.Walk(OpenFiles.of(path, file_id(path), database))
+        ((root,),) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sessions'")
+        for _ in range(root):  # far behind it
+            assert walk.step(database)
+        leave_in_free_space(path, b"hippogriff", {root})
+        (database if own else other).execute("UPDATE sessions SET summary = 'x'")
+
+        while not walk.is_done:
+            assert walk.step(database)
+
+    assert remains(tmp_path, "hippogriff") == set()
+
+
+@pytest.mark.sqlite_files
+def test_another_process_that_writes_holds_it_back(service: Service) -> None:
+    memory = service.save(HIDDEN)["id"]
+    service.save("walnut")
+    with held_open(service.path):
+        erasure = erased(service.http, memory)
+    with locked(service.path):
+        assert service.http.get("/stats").status_code == 200
+        assert receipt(service.http, erasure)["id"] == erasure
+
+    gone(service.http, erasure)
+
+    assert remains(service.path.parent, "xylograph") == set()
+
+
+def test_what_is_held_in_memory_follows_changes_after_an_erasure(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "PATIENCE", 1)
+    monkeypatch.setattr(cache, "REST", 0)
+    memory = service.save(HIDDEN)["id"]
+    changed = service.save("walnut", title="A nut")["id"]
+
+    def hits() -> int:
+        return len(service.http.get("/search?q=walnut&project=demo").json())
+
+    gone(service.http, erased(service.http, memory))
+    assert [hits() for _ in range(5)] == [1] * 5
+    service.http.patch(f"/observations/{changed}", json={"content": "cashew"})
+
+    assert [hits() for _ in range(5)] == [0] * 5
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def test_a_rename_keeps_all_but_the_name(
     assert_index_is_whole(path)
     assert of_project(path, "c") == before[0]
     assert of_project(path, "a") == []
-    for table in ("memories", "revisions", "terms"):
+    for table in ("memories", "revisions"):
         assert everything(path)[table] == before[1][table]
 
 

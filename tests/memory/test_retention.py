@@ -169,7 +169,7 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
         answers.append([(it.status_code, it.content) for it in again])
 
     assert answers[0] == answers[1] == [
-        (404, b'{"error":"No such observation."}'), (204, b""),
+        (404, b'{"error":"This was done, and what it was answered is erased."}'), (204, b""),
     ]  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
     async def one_step(engine: SqliteEngine) -> None:
         assert (await engine.write(OPERATOR, remove_memories, [MemoryId(4)])).rows == 4
         if not is_postgresql():
-            assert await engine.read(OPERATOR, lambda tx: tx.purges.marked())
+            assert await engine.read(OPERATOR, lambda tx: tx.partitions.marked_for_purge())
 
     run(service, one_step, START + MONTH)
     ids = "SELECT number FROM {} WHERE memory_id = 4 ORDER BY number"
@@ -596,9 +596,8 @@ def contents(path: Path) -> dict[str, Any]:
         "versions": "memory_id, number, path, size",
         "sessions": "id, project, started_at, ended_at, summary",
         "spaces": "project, area, partition",
-        "done": "status, ids, at",
+        "done": "status, answer, at",
         "erased": "memory_id",
-        "terms": "area, term",
     }
     return {
         table: rows(path, f"SELECT {what} FROM {table} ORDER BY {what}")

@@ -181,7 +181,7 @@ def test_a_put_is_done_once_under_its_key(ada: Agent) -> None:
 
     assert (first.status_code, changed.status_code) == (201, 200)
     assert (again.status_code, again.headers["idempotent-replayed"]) == (201, "true")
-    assert again.json() == changed.json()  # as it is now
+    assert again.content == first.content
     assert once("b", 2).status_code == 200
     assert refused(once("b", 3)) == (409, "IDEMPOTENCY_KEY_REUSED")
 

@@ -67,7 +67,7 @@ def test_a_backup_beside_a_load_and_its_end_by_any_signal_loses_nothing(
     with Archive.opened(made) as archive:
         archive.verify()
         (part,) = archive.manifest.tenants
-        assert MEMORIES <= part.contents.counts.observations <= MEMORIES + SAVES
+        assert MEMORIES <= part.counts.observations <= MEMORIES + SAVES
     assert_sound(path, live=MEMORIES + SAVES)
     remark = f"{while_made} saved while it was made; SIGTERM amid one took {took:.2f} s"
     lost(

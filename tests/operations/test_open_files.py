@@ -5,21 +5,26 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from agentops_memory.errors import Unavailable
+from agentops_memory.errors import StartRefused, Unavailable
 from agentops_memory.http.edge import health
-from agentops_memory.memory.model.access import TenantId
+from agentops_memory.memory.model.access import OPERATOR, TenantId
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base import connection as transactions
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.connection import connect, connection
 from agentops_memory.sqlite.base.open_files import GONE, LINKED, LOG_GONE
+from agentops_memory.sqlite.engine import opening
+from agentops_memory.sqlite.engine.tenant_files import remove
 from agentops_memory.sqlite.engine.tenants import tenant_file
 
 from ..support import engine
@@ -27,7 +32,7 @@ from ..support.callers import calling, made_key
 from ..support.engines import rows
 from ..support.files import assert_sound
 from ..support.process import Program, run, served, stored
-from ..support.service import Service, observation, serving
+from ..support.service import START, Service, observation, serving
 
 Harm = Callable[[Path], object]
 
@@ -340,3 +345,61 @@ def test_the_log_of_one_tenant_concerns_that_tenant_alone(tmp_path: Path) -> Non
             assert (refused.status_code, refused.json()) == (503, {"error": LOG_GONE})
             assert default.post("/observations", json=observation("And on.")).status_code == 201
     assert set(stored(file)) == contents
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.db"
+
+    def connection_to_another(*given: Any) -> Any:
+        replaced(path)
+        return connection(*given)
+
+    async def use() -> None:
+        with pytest.raises(StartRefused, match="was replaced while it was opened"):
+            async with SqliteEngine.opened(path, clock=lambda: START):
+                pass
+
+    monkeypatch.setattr(opening, "connection", connection_to_another)
+    asyncio.run(use())
+
+
+def test_a_file_that_has_taken_the_place_of_another_is_not_scrubbed(tmp_path: Path) -> None:
+    path = tmp_path / "acme.db"
+
+    async def use() -> None:
+        async with SqliteEngine.opened(path, clock=lambda: START) as old:
+            await engine.save(old, "apple")
+            remove(path)
+            async with SqliteEngine.opened(path, clock=lambda: START) as new:
+                await engine.save(new, "pear")
+                before = path.read_bytes()
+                assert not await old.scrub_file(OPERATOR)
+                assert path.read_bytes() == before
+                assert await new.scrub_file(OPERATOR)
+
+    asyncio.run(use())
+
+
+def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+
+    def is_locked() -> bool:
+        code = (
+            "import fcntl, sys\n"
+            "fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)"
+        )
+        ran = subprocess.run([sys.executable, "-c", code, path], check=False, capture_output=True)
+        assert ran.returncode == 0 or b"BlockingIOError" in ran.stderr
+        return ran.returncode != 0
+
+    async def use() -> None:
+        async with SqliteEngine.opened(path, clock=lambda: START):
+            async with SqliteEngine.opened(path, clock=lambda: START) as other:
+                await engine.save(other, "apple")
+                assert await other.scrub_file(OPERATOR)
+            assert is_locked()
+        assert not is_locked()
+
+    asyncio.run(use())

@@ -345,7 +345,7 @@ def names(folder: Path) -> list[str]:
 def observations(archive: Path) -> int:
     with Archive.opened(archive) as whole:
         whole.verify()
-        return sum(part.contents.counts.observations for part in whole.manifest.tenants)
+        return sum(part.counts.observations for part in whole.manifest.tenants)
 
 
 def figure(service: Service, name: str) -> float:

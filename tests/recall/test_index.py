@@ -197,7 +197,6 @@ def small_partitions() -> Iterator[None]:
         patched.setattr(writer, "BULK", 3)
         patched.setattr(index, "MOVED", 3)
         patched.setattr(documents, "MAX_STEP", 40)
-        patched.setattr(documents, "KNOWN", 3)
         for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():
             patched.setattr(document, name, value)
         yield

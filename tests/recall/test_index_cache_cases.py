@@ -1,7 +1,8 @@
 """Projects in memory and the stored index, side by side: what once told them apart."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import random
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -17,11 +18,12 @@ from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.recall.inverted_index.cache import IndexCache
 from agentops_memory.recall.recall import Recall
+from agentops_memory.recall.search import document
 from agentops_memory.recall.text.features import ALL, Feature
 from agentops_memory.sqlite import SqliteEngine
 
-from ..support.engines import rows
 from ..support.service import Clock
+from ..support.spelling import SAID, by_hand, mistyped
 from .test_index_cache import read_at_once
 
 ACUTE = "\u0301"
@@ -55,6 +57,16 @@ class Sides:
             if self.cache.size:
                 return
         raise AssertionError("It was never read into memory.")
+
+    async def corrected(self, words: list[str], project: str) -> Mapping[str, tuple[str, ...]]:
+        """What both make of misspelt words, which is the same."""
+        filter_ = Filter(project=Project(project), global_too=True)
+        told = [
+            await engine.read(OPERATOR, lambda tx: tx.search.corrections(words, filter_))
+            for engine in (self.engine, self.stored)
+        ]
+        assert told[0] == told[1], words
+        return told[0]
 
     async def _found(
         self, engine: SqliteEngine, words: str, project: str
@@ -113,7 +125,7 @@ def test_a_word_with_many_marks_has_a_term_that_goes_with_it(tmp_path: Path, gon
         for memory in (1, 2):
             await sides.engine.write(OPERATOR, gone, MemoryId(memory))
         await sides.hold("zebra")
-        assert rows(tmp_path / "memory.db", "SELECT term FROM terms") == [("zebrb",)]
+        assert await sides.found("zebra") == await sides.found("zebrb")
 
     side_by_side(tmp_path / "memory.db", play)
 
@@ -143,3 +155,28 @@ def test_prompts_alone_let_memory_grow_to_its_bound_and_no_further(tmp_path: Pat
             assert sides.cache.size < most + slack
 
     side_by_side(tmp_path / "memory.db", play, most=most)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_memory_fts5_and_a_look_at_each_text_correct_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(document, "MOST_PROJECTS", 2)
+    chance = random.Random(seed)  # noqa: S311 - the same each time
+    texts: dict[str, list[str]] = {name: [] for name in ("heron", "stork", "crane", "global")}
+
+    async def play(sides: Sides) -> None:
+        for number in range(60):
+            name = chance.choice(list(texts))
+            texts[name].append(" ".join(chance.choices(SAID, k=chance.randint(1, 6))))
+            place = ("heron", "global") if name == "global" else (name, "project")
+            session = f"s{number % 5}"
+            await sides.save(texts[name][-1], place[0], scope=place[1], session=session)
+        for name in ("heron", "stork", "crane"):
+            await sides.hold("worker", name)
+            own = ["t", *texts[name], *texts["global"]]
+            for _ in range(80):
+                words = [mistyped(it, chance) for it in chance.sample(SAID, 6)]
+                assert await sides.corrected(words, name) == by_hand(words, own), words
+
+    side_by_side(tmp_path / "memory.db", play)

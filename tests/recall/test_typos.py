@@ -1,27 +1,29 @@
 """A word that nobody wrote stands for those that differ from it in one letter."""
 
+import random
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
+from datetime import timedelta
+from functools import partial
 from itertools import pairwise, product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentops_memory.engine.shared import stems
 from agentops_memory.engine.shared.stems import TOKENIZER, Stems
 from agentops_memory.recall.text.spelling import is_one_edit
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.connection import connect, in_snapshot, read_only
+from agentops_memory.sqlite.fts.partitions import Vocabularies
 
-from ..support.database import all_terms, assert_index_is_whole, imported, terms_afresh
-from ..support.engines import rows
+from ..support.database import assert_index_is_whole, imported
 from ..support.explaining import explained
 from ..support.recall import context, search, titles
-from ..support.service import Service, observation, serving
+from ..support.service import Service, observation
+from ..support.spelling import SAID, by_hand, mistyped
 
 EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
 
@@ -159,15 +161,25 @@ def test_the_first_four_unknown_words_are_put_right(service: Service) -> None:
     assert list(found) == typos[:4]
 
 
+def test_a_word_stands_for_what_a_look_at_each_word_finds(service: Service) -> None:
+    chance = random.Random(3)  # noqa: S311 - the same each time
+    words = [it for it in SAID if it.isalpha() and len(it) > 4]
+    texts = [" ".join(chance.choices(SAID, k=5)) for _ in range(12)]
+    imported(service, [observation(it, title="-", session_id=it) for it in texts])
+
+    for word in chance.choices(words, k=120):
+        typo = mistyped(word, chance)
+        if typo.isalpha() and len(typo) > 4:
+            found = {it: tuple(near) for it, near in corrections(service, typo).items()}
+            assert found == by_hand([typo], texts), typo
+
+
 # Words that are gone
 
 
 def test_a_word_is_offered_until_the_last_memory_with_it_is_gone(service: Service) -> None:
     def offered() -> bool:
         return corrections(service, "walruz") == {"walruz": ["walru"]}
-
-    def terms() -> set[str]:
-        return {term for (term,) in rows(service.path, "SELECT term FROM terms")}
 
     service.save("a walrus", title="it")
     service.save("the walruses", title="it", session_id="s2")
@@ -180,7 +192,7 @@ def test_a_word_is_offered_until_the_last_memory_with_it_is_gone(service: Servic
 
     service.http.patch("/observations/3", json={"tags": []})
     assert not offered()
-    assert terms() == {"lion"}
+    assert corrections(service, "lionn") == {"lionn": ["lion"]}
 
     service.http.post("/observations/1/restore", json={"revision": 1})
     assert offered()
@@ -194,29 +206,7 @@ def test_a_word_that_is_only_borrowed_is_no_word_of_the_memory(service: Service)
     service.save("Friday", title="it")
     service.http.delete("/observations/1")
 
-    assert rows(service.path, "SELECT term FROM terms") == [("fridai",)]
-
-
-SHARING = {
-    "a short word": ("use it", "used it"),
-    "a word with a mark": ("замо\u0301к", "замок"),
-    "a word too long to compare": (f"{'long' * 8}ing", f"{'long' * 8}s"),
-    "a word too long to be looked at": (f"{'long' * 20}ing", f"{'long' * 20}"),
-    "a name": ("use_windowing", "windows"),
-}
-
-
-@pytest.mark.parametrize(("one", "other"), SHARING.values(), ids=SHARING)
-def test_words_of_one_stem_leave_no_term_behind(service: Service, one: str, other: str) -> None:
-    for first, second in ((one, other), (other, one)):
-        memories = [
-            service.save(text, title="it", session_id=text, type=str(at))["id"]
-            for at, text in enumerate((first, second))
-        ]
-        for memory in memories:
-            service.http.delete(f"/observations/{memory}", params={"hard": "true"})
-            assert_index_is_whole(service.path)
-        assert rows(service.path, "SELECT term FROM terms") == []
+    assert corrections(service, "walruz fridey") == {"fridey": ["fridai"]}
 
 
 @pytest.mark.parametrize("text", ["using", "aging", "running"])
@@ -227,49 +217,19 @@ def test_a_word_of_a_short_stem_is_taken_at_its_word(service: Service, text: str
     assert corrections(service, text) == {}
 
 
-WORDS = ("window", "windows", "widow", "closing", "closed", "walrus", "penguin")
-said = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
-target = st.integers(1, 6)
-DEEDS = st.one_of(
-    st.tuples(st.just("save"), said, st.sampled_from(["project", "team", "global"])),
-    st.tuples(st.just("amend"), target, said),
-    st.tuples(st.just("delete"), target, st.sampled_from(["true", "false"])),
-    st.tuples(st.just("restore"), target, st.integers(1, 3)),
-)
-
-
 @pytest.mark.sqlite_files
-@settings(
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(deeds=st.lists(DEEDS, min_size=5, max_size=30))
-def test_the_terms_are_those_of_the_memories_that_are_left(
-    deeds: list[tuple[Any, ...]],
+def test_a_reader_makes_its_list_of_stems_once_and_can_write_no_more_than_before(
+    service: Service,
 ) -> None:
-    with (
-        TemporaryDirectory() as folder,
-        serving(Path(folder) / "memory.db", MEMORY_DEDUPE_WINDOW="0") as service,
-    ):
-        for deed, *given_ in deeds:
-            do(service, deed, *given_)
-        with closing(connect(service.path)) as database:
-            assert all_terms(database) == terms_afresh(database)
-
-
-def do(service: Service, deed: str, first: Any, second: Any) -> None:
-    memory = f"/observations/{first}"
-    if deed == "save":
-        service.save(first, title=first, scope=second)
-    elif deed == "amend":
-        service.http.patch(memory, json={"content": second})
-    elif deed == "delete":
-        service.http.delete(memory, params={"hard": second})
-    else:
-        service.http.post(f"{memory}/restore", json={"revision": second})
+    service.save("the window")
+    with closing(connect(service.path)) as database:
+        read_only(database)
+        for _ in range(2):
+            stems = partial(Vocabularies(database).stems, 0, ["w"])
+            assert in_snapshot(database, timedelta(seconds=1), stems) == ["window"]
+        assert database.execute("SELECT name FROM temp.sqlite_schema").fetchall() == [("stems_0",)]
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            database.execute("DELETE FROM memories")
 
 
 # One edit

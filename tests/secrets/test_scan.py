@@ -3,17 +3,21 @@
 import asyncio
 import hashlib
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.engine.engine import Engine
+from agentops_memory.errors import NotFound
+from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.redactor import default_rules
 from agentops_memory.memory.writes import erase
 from agentops_memory.operations import scan as scanning
-from agentops_memory.operations.scan import Scan, redact
-from agentops_memory.secrets.redaction import DEFAULT_RULES
+from agentops_memory.operations.scan import Scan
 
 from ..support.callers import calling, made_key
 from ..support.database import assert_index_is_whole
@@ -197,17 +201,36 @@ def test_a_name_that_is_a_secret_is_shown_and_stays(tmp_path: Path) -> None:
     assert scan(path, "--redact")[0] == 1
 
 
-def test_what_is_erased_while_it_is_scanned_is_passed_over(stored: Path) -> None:
-    async def scan_and_erase() -> int:
-        async with opened(stored, clock=lambda: START) as engine:
-            scan = Scan(engine=engine, rules=default_rules)
-            pages = [page async for page in scan.look(OPERATOR)]
-            await engine.write(OPERATOR, erase, MemoryId(1))
-            findings = [finding for page in pages for finding in page.findings]
-            await engine.write(OPERATOR, redact, findings, DEFAULT_RULES)
-            return sum(len(page.findings) for page in [p async for p in scan.look(OPERATOR)])
+class ErasingEngine:
+    """An engine whose first memory is erased by another caller after each read."""
 
-    assert asyncio.run(scan_and_erase()) == 0
+    def __init__(self, engine: Engine) -> None:
+        self.write = engine.write
+        self.maintenance = engine.maintenance
+        self._engine = engine
+
+    async def read(self, caller: Caller, work: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        found = await self._engine.read(caller, work, *args, **named)
+        with suppress(NotFound):
+            await self._engine.write(caller, erase, MemoryId(1))
+        return found
+
+
+def test_what_is_erased_while_it_is_scanned_is_passed_over(stored: Path) -> None:
+    async def scan_and_erase() -> tuple[list[MemoryId | None], int]:
+        async with opened(stored, clock=lambda: START) as engine:
+            scan = Scan(engine=ErasingEngine(engine), rules=default_rules)
+            pages = [page async for page in scan.redact(OPERATOR)]
+            redacted = [finding.memory for page in pages for finding in page.findings]
+            return redacted, sum(
+                len(page.findings) for page in [p async for p in scan.look(OPERATOR)]
+            )
+
+    redacted, left = asyncio.run(scan_and_erase())
+
+    assert (redacted, left) == ([2, 3, 4, None], 0)
+    receipts = rows(stored, "SELECT project, observations FROM erasures WHERE kind = 'redaction'")
+    assert sorted(receipts) == [("demo", 0), ("demo", 2), ("other", 1)]
     assert_index_is_whole(stored)
 
 

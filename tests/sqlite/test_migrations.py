@@ -335,9 +335,7 @@ THREE = """
     VALUES ('e1', 'observation', 'demo', 1, 1, 0, 5);
     INSERT INTO erased (memory_id, erasure_id) VALUES (9, 'e1');
     INSERT INTO memories_fts_0 (memories_fts_0) VALUES ('rebuild');
-    INSERT INTO terms (area, length, term)
-    SELECT DISTINCT area, length(value), value
-      FROM memory_text, json_each(forms(title || char(10) || content || char(10) || tags));
+    INSERT INTO terms (area, length, term) VALUES (1, 5, 'zebra');
 """
 
 

@@ -40,8 +40,6 @@ DAMAGES = {
            SELECT 'delete', id, title, 'pear', context, tags FROM memory_text_1 LIMIT 1""",
         1,
     ),
-    "a missing term": ("DELETE FROM terms WHERE area = 2 AND term = 'cherri'", 0),
-    "a term too many": ("INSERT INTO terms VALUES (2, 5, 'bogus')", 0),
 }
 
 

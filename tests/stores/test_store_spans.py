@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.engine import Engine, Transaction
-from agentops_memory.engine.search import SearchTable
 from agentops_memory.errors import NotFound, Unavailable
 from agentops_memory.memory.lookalikes import lookalikes
 from agentops_memory.memory.memories import save
@@ -20,7 +19,7 @@ from agentops_memory.recall.recall import Recall
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.recall.text.summary import Message
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry.step_spans import MOST_STEPS, SEARCHES, STEPS
+from agentops_memory.telemetry.step_spans import MOST_STEPS
 
 from ..support.otlp import Attributes, Collector, ReceivedSpan
 from ..support.traced import ADA, DEMO, collector, draft, memories, trace
@@ -164,22 +163,3 @@ def test_the_steps_of_a_long_transaction_are_bounded(collector: Collector, tmp_p
     trace(collector, tmp_path, work)
 
     assert len(collector.children(collector.one("store.many"))) == MOST_STEPS
-
-
-def test_every_step_is_a_method_of_its_table() -> None:
-    for table, named in [*STEPS.items(), (SearchTable, SEARCHES)]:
-        assert named.keys() <= set(dir(table)), table
-
-
-def test_a_traced_transaction_has_every_part_of_a_transaction(
-    collector: Collector, tmp_path: Path
-) -> None:
-    def missing(tx: Transaction) -> list[str]:
-        parts = [name for name in vars(Transaction) if not name.startswith("_")]
-        assert "search" in parts
-        return [name for name in parts if not hasattr(tx, name)]
-
-    async def work(_: Telemetry, engine: Engine) -> None:
-        assert await engine.read(OPERATOR, missing) == []
-
-    trace(collector, tmp_path, work)

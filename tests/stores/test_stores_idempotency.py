@@ -16,6 +16,7 @@ from ..support.stores import NEVER, STORES, at, entry, entry_at, fault, ok, stor
 
 KEYS = count()
 CONFLICT = (409, "conflict_error", None)
+ERASED = "This was done, and what it was answered is erased."
 REUSED = "Idempotency key reused with a different request body."
 
 
@@ -212,7 +213,7 @@ def test_what_was_made_and_is_gone_is_not_there(service: Service) -> None:
     ]
 
     assert [fault(answer)[0] for answer in again] == [404, 404, 404]
-    assert again[0].json()["error"]["message"] == "No such memory store."
+    assert again[0].json()["error"]["message"] == ERASED
     assert home["id"] in again[1].json()["error"]["message"]
 
 

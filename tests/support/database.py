@@ -1,7 +1,6 @@
 """A look into the service's file, and rows put there in one request."""
 
 import asyncio
-import sqlite3
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -32,7 +31,6 @@ def assert_index_is_whole(path: Path) -> None:
             "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL"
         ).fetchall()
         assert {number for (number,) in needed} <= set(partitions.all())
-        assert all_terms(database) == terms_afresh(database)
 
 
 def assert_undamaged(path: Path) -> None:
@@ -52,21 +50,6 @@ def assert_areas_are_whole(tx: Any) -> None:
     for area in tx.upkeep.areas():
         assert tx.upkeep.is_exact(area), area
         assert tx.upkeep.drift(area) == 0, area
-
-
-def all_terms(database: sqlite3.Connection) -> set[tuple[int, str]]:
-    """The terms that are kept, by area."""
-    return set(database.execute("SELECT area, term FROM terms"))
-
-
-def terms_afresh(database: sqlite3.Connection) -> set[tuple[int, str]]:
-    """The terms of every live memory's own words."""
-    return set(
-        database.execute(
-            """SELECT area, value
-                 FROM memory_text, json_each(forms(title || ' ' || content || ' ' || tags))"""
-        )
-    )
 
 
 def imported(

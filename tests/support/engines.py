@@ -40,7 +40,7 @@ FILES = frozenset(
     test_index_cache_moves test_index_rules test_library test_litestream test_locking
     test_lost_keys test_machine test_migrate test_migrations test_open_files
     test_openintent_lost_seals test_openintent_seal_file test_partitions test_partitions_mended
-    test_pending test_restore test_scheduled_backups test_serving_lock test_slack test_start
+    test_pending test_restore test_scheduled_backups test_serving_lock test_start
     test_starting test_sweep test_tenants test_transactions test_upgrade test_upgrade_adversity
     test_waiting test_wal
     """.split()

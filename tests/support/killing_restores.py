@@ -9,7 +9,6 @@ from types import FrameType
 from typing import Any
 
 from agentops_memory.operations.backup import restore as restores
-from agentops_memory.operations.backup.backup import Scope
 from agentops_memory.operations.files import atomic
 from agentops_memory.settings.settings import settings
 from agentops_memory.sqlite.base import copies
@@ -60,7 +59,7 @@ def _restore(archive: Path, path: Path, line: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return traced
 
-    with restores.prepared(settings({"MEMORY_DB_PATH": str(path)}), archive, Scope()) as ready:
+    with restores.prepared(settings({"MEMORY_DB_PATH": str(path)}), archive) as ready:
         sys.settrace(traced)
         ready.carry_out(at=datetime.now(UTC), by={"user": "tester"}, is_forced=True)
         sys.settrace(None)

@@ -20,7 +20,7 @@ from .service import Clock, Service
 
 T = TypeVar("T")
 
-TABLES = ("memories", "revisions", "sessions", "spaces", "erasures", "erased", "terms")
+TABLES = ("memories", "revisions", "sessions", "spaces", "erasures", "erased")
 
 
 @dataclass(frozen=True)

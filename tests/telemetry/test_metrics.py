@@ -189,6 +189,17 @@ def test_each_secret_of_a_text_is_counted(service: Service) -> None:
     assert measured(service)[key("memory_redactions_total")] == 2
 
 
+def test_the_secrets_of_a_repeated_request_are_counted_once(service: Service) -> None:
+    once = {"Idempotency-Key": "one"}
+    store = service.http.post("/anthropic/v1/memory_stores", json={"name": "one"}).json()["id"]
+    body = {"path": "/a.md", "content": SECRET}
+    for _ in range(2):
+        path = f"/anthropic/v1/memory_stores/{store}/memories"
+        assert service.http.post(path, json=body, headers=once).is_success
+
+    assert measured(service)[key("memory_redactions_total")] == 1
+
+
 def test_a_dry_run_takes_no_secret_out(service: Service) -> None:
     row = {"session_id": "s", "type": "t", "title": "T", "content": SECRET, "project": "p"}
     service.http.post("/import?dry_run=true", json={"observations": [row]}).raise_for_status()

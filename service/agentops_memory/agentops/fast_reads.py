@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_plus, unquote_to_bytes
 
 from pydantic_core import to_json
 
@@ -160,13 +160,20 @@ def _parameters(query: bytes, text_name: bytes) -> tuple[Project, str, int] | No
     if not (limit.isdigit() and len(limit) <= 2):
         return None
     named = _named(project)
-    cleaned = clean(unquote_plus(text.decode("latin-1")))
+    cleaned = clean(_decoded(text))
     return (named, cleaned, int(limit)) if named and cleaned else None
+
+
+def _decoded(value: bytes) -> str:
+    """The value as the long way decodes it."""
+    if value.isascii():
+        return unquote_to_bytes(value.replace(b"+", b" ")).decode(errors="replace")
+    return unquote_plus(value.decode("latin-1"))
 
 
 @lru_cache(4096)
 def _named(project: bytes) -> Project:
-    return project_name(clean(unquote_plus(project.decode("latin-1"))))
+    return project_name(clean(_decoded(project)))
 
 
 def _line(shown: Shown) -> bytes:

@@ -19,7 +19,8 @@ from ..memory.model.memory import Memory, MemoryId, Session, SessionId
 from ..memory.model.space import Project, project_name
 from ..memory.sessions import Sessions
 from ..recall.text.normalization import clean
-from ..telemetry import annotate
+from ..telemetry import annotate, count
+from ..telemetry.measures import DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
 from . import answers as a
 from . import models as m
@@ -45,9 +46,9 @@ class AgentOps(RecallOperations):
 
     async def create_session(self, asked: Question) -> c.Session:
         given = m.body(m.SessionBody, await asked.body())
-        key = await asked.idempotency()
+        caller = await asked.writer()
         session, project = SessionId(given.id), project_name(given.project)
-        opened = await self.sessions.open(asked.caller(), session, project, idempotency=key)
+        opened = await self.sessions.open(caller, session, project)
         annotate(_session_span(opened.session))
         return wire.session_opened(opened)
 
@@ -55,8 +56,8 @@ class AgentOps(RecallOperations):
         session, project = _session(asked)
         messages = wire.messages(await asked.body())
         said = await self.sessions.hear(asked.caller(), messages)
-        key = await asked.idempotency()
-        grown = await self.sessions.append(asked.caller(), session, said, project, idempotency=key)
+        caller = await asked.writer()
+        grown = await self.sessions.append(caller, session, said, project)
         annotate(_session_span(grown.session))
         return c.Appended(redacted=grown.redacted, warning=grown.warning)
 
@@ -64,8 +65,8 @@ class AgentOps(RecallOperations):
         session, project = _session(asked)
         async with asked.transcript() as messages:
             said = await self.sessions.hear(asked.caller(), messages)
-        key = await asked.idempotency()
-        ended = await self.sessions.close(asked.caller(), session, said, project, idempotency=key)
+        caller = await asked.writer()
+        ended = await self.sessions.close(caller, session, said, project)
         annotate(_session_span(ended.session))
         return wire.session_ended(ended)
 
@@ -82,8 +83,8 @@ class AgentOps(RecallOperations):
 
     async def add_observation(self, asked: Question) -> c.Saved:
         draft = wire.draft(m.body(m.ObservationBody, await asked.body()))
-        key, similar = await asked.idempotency(), _similar(asked)
-        outcome = await self.memories.save(asked.caller(), draft, similar=similar, idempotency=key)
+        caller, similar = await asked.writer(), _similar(asked)
+        outcome = await self.memories.save(caller, draft, similar=similar)
         annotate(
             {
                 **_observation_span(outcome.memory),
@@ -91,6 +92,9 @@ class AgentOps(RecallOperations):
                 "memory.session.id": outcome.memory.session,
             }
         )
+        if not caller.is_replay:  # that was counted when it was done
+            count(DEDUP, outcome.action.value)
+            count(SUPERSEDED, by=outcome.superseded)
         return wire.saved(outcome)
 
     async def recent_observations(self, asked: Question) -> Rows[c.Observation]:
@@ -117,24 +121,22 @@ class AgentOps(RecallOperations):
     async def restore_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
         given = m.body(m.RestoreBody, await asked.body())
-        key = await asked.idempotency()
-        restored = await self.memories.restore(
-            asked.caller(), memory_id, given.revision, idempotency=key
-        )
+        caller = await asked.writer()
+        restored = await self.memories.restore(caller, memory_id, given.revision)
         annotate(_observation_span(restored.memory))
         return wire.observation(restored.memory, redacted=restored.redacted)
 
     async def update_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
         change = wire.change(m.body(m.ChangeBody, await asked.body()))
-        key = await asked.idempotency()
-        amended = await self.memories.amend(asked.caller(), memory_id, change, idempotency=key)
+        caller = await asked.writer()
+        amended = await self.memories.amend(caller, memory_id, change)
         annotate(_observation_span(amended.memory))
         return wire.observation(amended.memory, redacted=amended.redacted)
 
     async def confirm_observation(self, asked: Question) -> c.Observation:
-        key = await asked.idempotency()
-        memory = await self.memories.confirm(asked.caller(), _memory_id(asked), idempotency=key)
+        caller = await asked.writer()
+        memory = await self.memories.confirm(caller, _memory_id(asked))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
@@ -142,10 +144,10 @@ class AgentOps(RecallOperations):
         """The id of the receipt, of what was erased."""
         memory_id, hard = _memory_id(asked), is_true(asked.query, "hard")
         annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
-        key = await asked.idempotency()
+        caller = await asked.writer()
         if hard:
-            return await self.memories.erase(asked.caller(), memory_id, idempotency=key)
-        await self.memories.forget(asked.caller(), memory_id, idempotency=key)
+            return await self.memories.erase(caller, memory_id)
+        await self.memories.forget(caller, memory_id)
         return None
 
     async def delete_project(self, asked: Question) -> a.ErasureReceipt | a.ErasurePlan:

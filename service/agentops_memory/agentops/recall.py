@@ -1,6 +1,7 @@
 """Searches, contexts and timelines: what is asked, what is answered, what their spans say."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ from ..http.requests import (
     several,
     whole_number,
 )
-from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Caller, Role
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.agents import asking
@@ -52,7 +52,8 @@ from ..recall.text.normalization import cut
 from ..recall.text.query import MAX_PROMPT
 from ..recall.text.summary import Message
 from ..stores.rules.rules import NO_STORE
-from ..telemetry import Cut, OwnText, annotate, events
+from ..telemetry import Cut, OwnText, annotate, count, events
+from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
 from ..telemetry.spans import Attributes
 from . import explain, wire
 from .wire import MOST_BESIDE, Rows, SummaryLine, held, json_bytes
@@ -140,8 +141,8 @@ class Question(Protocol):
     def transcript(self) -> AbstractAsyncContextManager[Iterator[Message]]:
         """The messages that were sent, however many there are; none without a body."""
 
-    async def idempotency(self) -> IdempotentRequest | None:
-        """The request under its idempotency key, once its body was read; None without a key."""
+    async def writer(self) -> Caller:
+        """The same once the body was read, under the idempotency key of the request if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +174,7 @@ class RecallOperations:
         )  # fmt: skip
         annotate({**context_span(text, filter_, told), **budget_span(budget, told)})
         events("context.injected", map(_injected, told.found.hits))
+        _count(told.found)
         return await _context(told, budget, wanted)
 
     async def timeline(self, asked: Question) -> Rows[c.TimelineEntry]:
@@ -353,6 +355,18 @@ def budget_span(given: Budget, told: Context) -> Attributes:
             len(told.packed.left_out) + told.packed.summaries_left_out
         ),
     }
+
+
+def _count(found: Found) -> None:
+    methods = Counter(hit.method for hit in found.hits)
+    for method, hits in methods.items():
+        count(CONTEXT_METHOD, method.value, by=hits)
+    outcome = "recency" if methods else "empty"
+    if found.is_degraded:
+        outcome = "degraded"
+    elif methods.keys() - {Method.RECENCY}:
+        outcome = "found"
+    count(CONTEXT_ANSWERS, outcome)
 
 
 def _injected(hit: Hit) -> Attributes:

@@ -13,18 +13,17 @@ from starlette.responses import Response, StreamingResponse
 from ..errors import Invalid, Refusal
 from ..http.endpoint import admission, current_caller
 from ..http.json_reader import entries
-from ..http.protocol import Handler, Operation, Parameter, Protocol
+from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol
 from ..http.refusals import Refusals
 from ..http.requests import (
     Query,
     asks_for,
-    idempotency_of,
     is_empty,
     json_object,
     query_of,
+    read_key,
     spooled,
 )
-from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Caller, Role
 from ..recall.text.summary import Message
 from ..telemetry import annotate
@@ -34,7 +33,7 @@ from . import wire
 from .operations import AgentOps
 from .recall import MOST_TYPES, Question, project_of
 from .transfer import Document
-from .wire import JSON, OMITTED, REDACTED, WARNING, build_serializers, json_bytes, response
+from .wire import JSON, OMITTED, WARNING, build_serializers, json_bytes, response
 
 ERASURE_ID = "X-Erasure-Id"
 
@@ -113,8 +112,9 @@ class _Question:
         async with spooled(self.request, limit, folder) as file:
             yield _messages(file)
 
-    async def idempotency(self) -> IdempotentRequest | None:
-        return await idempotency_of(self.request)
+    async def writer(self) -> Caller:
+        await read_key(self.request)
+        return current_caller(self.request)
 
 
 def _messages(file: BinaryIO) -> Iterator[Message]:

@@ -14,6 +14,7 @@ from agentops_memory_client.contract import models as c
 
 from ..http import requests
 from ..http.large_answers import paced
+from ..http.protocol import REDACTED
 from ..memory.model.memory import (
     UNSET,
     Change,
@@ -38,7 +39,6 @@ T = TypeVar("T")
 
 JSON = "application/json"
 OMITTED = "X-Results-Omitted"
-REDACTED = "X-Redacted"
 WARNING = "X-Memory-Warning"
 NONE: Mapping[str, str] = {}
 IN_HEADERS = {"redacted", "warning"}

@@ -71,13 +71,11 @@ HINTS = {
     "SnapshotRefused": "Nothing was changed. A database that is damaged is restored from an "
     "archive.",
     "ArchiveRefused": "Nothing was changed. Take another archive.",
-    "NotInArchive": "`restore --dry-run` without --tenant shows those that it has.",
     "DatabaseThere": "--force replaces it, and keeps what is there beside it.",
     "StillOpen": "End what has it open (agents, a shell) and repeat this: what is restored already "
     "is left alone.",
+    "InUse": "End that service, and repeat this.",
     "RestoreRefused": "What is said above tells what is in the way; `restore` can be repeated.",
-    "ReplaceRefused": "What is said above tells what is in the way; `restore` can be repeated.",
-    "NoRoom": "Make room there, or name another database with --db.",
     "RedactionFileRefused": "Mend it, or name another with --redaction-file.",
     "SealFileRefused": "Put the file back from a copy, or name another with --seal-file.",
     "StartRefused": "Is it the right file? A service that is started on it brings it up to date, "

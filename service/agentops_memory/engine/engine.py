@@ -1,6 +1,6 @@
 """The engine port: transactions, which read and change the tables of each noun."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -48,19 +48,15 @@ def project_of(work: Callable[..., object], *args: object, **kwargs: object) -> 
     return of(*args, **kwargs)
 
 
-Ids = Mapping[str, int | str]
-"""Ids and numbers from which an outcome is rebuilt; never any text."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyRecord:
-    """The outcome of a request with an idempotency key; key and request are kept as digests."""
+    """What was done under an idempotency key; key and request are kept as digests."""
 
     key: bytes
     request: bytes
     status: int  # of the answer
-    ids: Ids
     at: datetime
+    answer: str | None  # the outcome as JSON, empty if it was not stored; None if it is erased
 
 
 class Transaction(Protocol):

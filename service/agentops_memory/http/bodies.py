@@ -11,13 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import Invalid
-from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Caller
 from .endpoint import current_caller
-from .requests import idempotency_of, json_object
+from .protocol import REDACTED
+from .requests import json_object, read_key
 
 JSON = "application/json"
-REDACTED = "X-Redacted"
 WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
 
@@ -45,12 +44,10 @@ class Bodies:
         except ValidationError as error:
             raise self.refusal(error.errors(include_url=False)) from None
 
-    async def caller_and_idempotency(
-        self, request: Request, *, holder: str = ""
-    ) -> tuple[Caller, IdempotentRequest | None]:
-        """Whose request it is once its body was read; and it under its idempotency key, if any."""
-        idempotency = await idempotency_of(request, limit=self.limit, holder=holder)
-        return current_caller(request), idempotency
+    async def caller(self, request: Request, *, holder: str = "") -> Caller:
+        """Whose request it is once its body was read, under its idempotency key if it has one."""
+        await read_key(request, limit=self.limit, holder=holder)
+        return current_caller(request)
 
 
 def present(given: Mapping[str, object]) -> dict[str, object]:

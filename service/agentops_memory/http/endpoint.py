@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from starlette.requests import Request
@@ -11,12 +11,12 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from ..errors import Refusal
-from ..memory.idempotency import IdempotentRequest
-from ..memory.model.access import Caller, KeyId, Role
+from ..memory.model.access import Caller, IdempotentRequest, KeyId, Role
 from ..secrets.redaction import Rules
-from ..telemetry import Telemetry, annotate, hide_by
-from .large_answers import MANY, PIECE, LargeAnswers, Slot, row_counts
-from .protocol import Operation, Protocol
+from ..telemetry import Telemetry, annotate, count, hide_by
+from ..telemetry.measures import REDACTIONS
+from .large_answers import MANY, PIECE, SAFE, LargeAnswers, Slot, row_counts
+from .protocol import REDACTED, Operation, Protocol
 
 REPLAYED = "Idempotent-Replayed"
 REPLAY = {"memory.idempotent_replay": True}
@@ -87,7 +87,9 @@ def current_caller(request: Request) -> Caller:
     A body may take long to come, and an answer to be taken: a right that was
     taken away meanwhile holds no more. Refuses with Unauthenticated then.
     """
-    return admission(request).caller()
+    known = admission(request)
+    caller = known.caller()
+    return caller if known.idempotency is None else replace(caller, request=known.idempotency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,8 @@ class Endpoint:
             answer.status_code = status
             for name in filter(None, (REPLAYED, self.protocol.replayed)):
                 answer.headers[name] = "true"
+        elif request.method not in SAFE:  # what is repeated was counted when it was done
+            count(REDACTIONS, by=int(answer.headers.get(REDACTED, 0)))
         scope, receive = request.scope, request.receive
         body = getattr(answer, "body", None)
         if slot is not None:

@@ -41,7 +41,7 @@ UNREAD_OF_KEY = "This key has too many large answers that are not read yet; read
 UNREAD = "Too many large answers are not read yet; try again."
 TOO_SLOW = "The client takes its answer too slowly."
 
-_SAFE = ("GET", "HEAD")
+SAFE = ("GET", "HEAD")
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ class Slot:
         try:
             self._fit(-(-size // SLOT) if size > LARGE else 0)
         except (TooMany, Unavailable):
-            if scope["method"] not in _SAFE:
+            if scope["method"] not in SAFE:
                 timeout = 0.0
             else:
                 raise

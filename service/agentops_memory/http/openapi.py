@@ -15,7 +15,7 @@ from .protocol import Operation, Parameter, Protocol, Served
 from .requests import KEY_HEADERS
 
 REFUSED_AT_THE_GATE = (400, 401, 403, 429, 503)
-REFUSED_WITH_KEY = (400, 408, 409, 507)  # an idempotency key takes the body, and some room
+REFUSED_WITH_KEY = (400, 404, 408, 409, 507)  # it takes the body and some room; answers are erased
 
 
 def document(described: Sequence[Served], *, title: str, version: str) -> dict[str, Any]:

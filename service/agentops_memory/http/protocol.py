@@ -20,6 +20,7 @@ SENT = (
     "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "X-Idempotency-Key",
     "traceparent",
 )  # fmt: skip
+REDACTED = "X-Redacted"
 READ = ("Retry-After", "x-should-retry", "Idempotent-Replayed")
 
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, parse_qsl
 from starlette.requests import Request
 
 from ..errors import Full, Invalid
-from ..memory.idempotency import IdempotentRequest, idempotency
+from ..memory.idempotency import idempotency
 from ..recall.text.normalization import clean
 from .endpoint import admission
 from .json_reader import parsed
@@ -88,18 +88,16 @@ async def whole_body(request: Request, limit: int) -> bytes:
     return b"".join([chunk async for chunk in _chunks(request, limit)])
 
 
-async def idempotency_of(
-    request: Request, *, limit: int = MAX_BODY, holder: str = ""
-) -> IdempotentRequest | None:
-    """The request under its idempotency key, of its holder; None if it has no key.
+async def read_key(request: Request, *, limit: int = MAX_BODY, holder: str = "") -> None:
+    """Let the caller of the request be one under its idempotency key, of its holder.
 
-    Asked for after the body was read: what is left of it is read here, up to so
-    many bytes. Invalid for what is no key, and for several keys.
+    Called after the body was read: what is left of it is read here, up to so many bytes.
+    Invalid for what is no key, and for several keys. Without a key nothing is read.
     """
     values = (value for name in KEY_HEADERS for value in request.headers.getlist(name))
     keys = {value.strip(" \t") for value in values}
     if not keys:
-        return None
+        return
     if len(keys) > 1:
         raise Invalid("A request has one idempotency key; this one has several.")
     admitted = admission(request)
@@ -110,7 +108,6 @@ async def idempotency_of(
     admitted.idempotency = idempotency(
         admitted.caller(), keys.pop(), admitted.status, *asked, holder=holder
     )
-    return admitted.idempotency
 
 
 def is_empty(file: BinaryIO) -> bool:

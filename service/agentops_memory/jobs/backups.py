@@ -16,7 +16,7 @@ from ..secrets.sanitizing import code_of, is_operational, sentence_of
 from ..settings.settings import Settings
 from ..telemetry import Metrics
 from ..telemetry.measures import BACKUP_BYTES, BACKUP_INTERVAL, BACKUP_LAST_SUCCESS, BACKUPS
-from .runner import background, run_in_thread
+from .runner import background, log_failure, run_in_thread
 
 LOOK = timedelta(minutes=1)  # between two looks at the folder; a start has enough to do
 TIMEOUT = timedelta(minutes=15)  # after a failure, at most
@@ -60,10 +60,8 @@ class Backups:
             await run_in_thread(lambda _: _require_writable(self.folder))
             if await run_in_thread(lambda _: are_on_one_disk(self.folder, self.place.db_path)):
                 self._warn("backups lie on the disk of the database, and are lost with it")
-        except OSError as error:
-            self._warn("no backup can be made now", reason=sentence_of(error))
-        except Exception:
-            log.exception("the backups could not be looked at; that is tried again")
+        except Exception as error:  # noqa: BLE001 - the next look at the folder may be better
+            log_failure(log, "no backup can be made now", error, folder=str(self.folder))
 
     async def keep_up(self) -> None:
         """Make an archive if one is due. What fails is tried again after a while."""

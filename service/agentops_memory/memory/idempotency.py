@@ -1,16 +1,29 @@
-"""Idempotency keys: a request is executed once, and its repetition gets the first answer."""
+"""Idempotency keys: a request is executed once, and its repetition gets the first answer.
 
+What the transaction of a write returns is stored beside the key, in that transaction: a handler
+makes the same answer of it again. Text goes with what it is the text of: a stored outcome is
+removed with the memories that it is about, when one of them is erased or redacted, and with every
+erasure that names no memories. The key stays, so the request is not executed again.
+"""
+
+import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial, wraps
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from functools import cache, wraps
 from hashlib import sha256
-from typing import Concatenate, ParamSpec, TypeVar
+from inspect import unwrap
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
-from ..engine.engine import IdempotencyRecord, Ids, Transaction
-from ..errors import AnswerLost, Invalid, KeyReused
+from pydantic import BaseModel, TypeAdapter
+
+from ..engine.engine import IdempotencyRecord, Transaction
+from ..errors import AnswerErased, AnswerLost, Invalid, KeyReused
 from .limits import require_margin
-from .model.access import Caller
+from .model.access import Caller, IdempotentRequest
+from .model.memory import MemoryId
 from .model.retention import Kind
 from .sql.idempotency_records import IdempotencyTable
 
@@ -18,18 +31,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LONGEST_KEY = 255
+LARGEST_ANSWER = 2 * 1024 * 1024  # bytes of an outcome that is stored; no answer is larger
 
 _KEY = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
-
-
-@dataclass(slots=True, kw_only=True)
-class IdempotentRequest:
-    """A request under its caller's idempotency key, as digests; used for one write."""
-
-    key: bytes
-    request: bytes
-    status: int  # of the answer; the write replaces it by that of the first
-    is_replay: bool = False  # set by the write: whether it was executed before
 
 
 def idempotency(
@@ -46,79 +50,111 @@ def idempotency(
     return IdempotentRequest(key=_digest(*held), request=_digest(*request, *held), status=status)
 
 
-def no_ids(_: object) -> Ids:
-    """For an outcome that follows from the request and the stored state."""
-    return {}
-
-
-def idempotent(
+def once(
     work: Callable[Concatenate[Transaction, P], T],
-    idempotency: IdempotentRequest | None,
     *,
-    again: Callable[Concatenate[Transaction, Ids, P], T],
-    ids: Callable[[T], Ids] = no_ids,
+    check: Callable[..., object] | None = None,
+    told: Callable[[Transaction, T], T] | None = None,
+    kept: Callable[[T], T] | None = None,
+    about: Callable[[T], Collection[MemoryId]] | None = None,
     status: Callable[[T], int] | None = None,
 ) -> Callable[Concatenate[Transaction, P], T]:
-    """Work that executes a request once; without a key, the work itself.
+    """Work that executes the caller's request once; without an idempotency key, the work itself.
 
-    The `ids` of the outcome are recorded in the same transaction. A repetition finds
-    them, and `again` rebuilds the outcome from them and the work's arguments: it must
-    refuse whom the work would refuse. `status` tells that of the answer where it follows
-    from the outcome. Another request under the key is Conflict.
+    A repetition first runs `check` with the arguments of the work, which refuses whom the work
+    would refuse, and gets the outcome through `told`; AnswerErased or AnswerLost if it is not
+    stored. `kept` leaves out of an outcome what is not to be stored, and `about` names the memories
+    whose text it holds. `status` is that of the answer where it follows from the outcome. Another
+    request under the key is KeyReused. The outcome is stored as the type that the work declares.
     """
-    if idempotency is None:
-        return work
 
     @wraps(work)
     def done_once(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        done = _done(tx, idempotency)
-        idempotency.is_replay = done is not None  # set each time: a transaction may be retried
+        request = tx.caller.request
+        if request is None:
+            return work(tx, *args, **kwargs)
+        done = _done(tx, request)
+        request.is_replay = done is not None  # set each time: a transaction may be retried
         if done is not None:
-            idempotency.status = done.status
-            return _again(partial(again, tx, done.ids, *args, **kwargs))
+            request.status = done.status
+            if check is not None:
+                check(tx, *args, **kwargs)
+            first: T = _outcome(work, done)
+            return first if told is None else told(tx, first)
         outcome = work(tx, *args, **kwargs)
         if status is not None:
-            idempotency.status = status(outcome)
-        _record(tx, idempotency, ids(outcome))
+            request.status = status(outcome)
+        require_margin(tx)
+        answer = _json(outcome if kept is None else kept(outcome))
+        record = IdempotencyRecord(
+            key=request.key,
+            request=request.request,
+            status=request.status,
+            at=tx.now,
+            answer=answer if len(answer.encode()) <= LARGEST_ANSWER else "",
+        )
+        tx[IdempotencyTable].add(record, () if about is None else about(outcome))
         return outcome
 
     return done_once
 
 
-def _again(outcome: Callable[[], T]) -> T:
-    """The rebuilt outcome; Conflict for ids that a damaged file has garbled."""
-    try:
-        return outcome()
-    except (LookupError, ValueError, TypeError, OverflowError) as damage:
-        raise AnswerLost from damage
+def is_due(tx: Transaction) -> bool:
+    """Whether the caller's request was not executed yet; KeyReused for another under its key."""
+    request = tx.caller.request
+    return request is None or _done(tx, request) is None
 
 
-def is_due(tx: Transaction, idempotency: IdempotentRequest | None) -> bool:
-    """Whether the request was not executed yet; Conflict for another one under its key."""
-    return idempotency is None or _done(tx, idempotency) is None
-
-
-def _done(tx: Transaction, idempotency: IdempotentRequest) -> IdempotencyRecord | None:
+def _done(tx: Transaction, request: IdempotentRequest) -> IdempotencyRecord | None:
     """The record of the request, within its retention."""
-    done = tx[IdempotencyTable].get(idempotency.key)
+    done = tx[IdempotencyTable].get(request.key)
     until = tx.retention.until(Kind.IDEMPOTENCY, tx.now)
     if done is None or (until is not None and done.at <= until):
         return None
-    if done.request != idempotency.request:
+    if done.request != request.request:
         raise KeyReused
     return done
 
 
-def _record(tx: Transaction, idempotency: IdempotentRequest, ids: Ids) -> None:
-    require_margin(tx)
-    record = IdempotencyRecord(
-        key=idempotency.key,
-        request=idempotency.request,
-        status=idempotency.status,
-        ids=ids,
-        at=tx.now,
-    )
-    tx[IdempotencyTable].add(record)
+def _outcome(work: Callable[..., object], done: IdempotencyRecord) -> Any:
+    """The stored outcome; that of work which returns nothing needs no storing."""
+    if done.answer is None:
+        raise AnswerErased
+    try:
+        return _adapter(work).validate_json(done.answer or "null")
+    except ValueError as damage:
+        raise AnswerLost from damage
+
+
+@cache
+def _adapter(work: Callable[..., object]) -> TypeAdapter[Any]:
+    return TypeAdapter(get_type_hints(unwrap(work))["return"])
+
+
+def _json(outcome: object) -> str:
+    """The fields of an outcome, also those that are not sent, but for defaults."""
+    return json.dumps(outcome, default=_plain, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: Any) -> object:
+    """What JSON has in place of a value."""
+    if is_dataclass(value):
+        named = ((field, getattr(value, field.name)) for field in fields(value))
+        return {field.name: it for field, it in named if it != field.default}
+    for type_, plain in _PLAIN.items():
+        if isinstance(value, type_):
+            return plain(value)
+    raise TypeError(type(value).__name__)
+
+
+_PLAIN: Mapping[type, Callable[[Any], object]] = {
+    BaseModel: vars,
+    Enum: lambda it: it.value,
+    datetime: datetime.isoformat,
+    bytes: bytes.hex,  # as `Record` reads it
+    Mapping: dict,
+    Collection: list,
+}
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from ..engine.callbacks import noop
-from ..engine.engine import Engine, Ids, Transaction, within_one_project
+from ..engine.engine import Engine, Transaction, within_one_project
 from ..errors import Invalid, Unavailable
 from ..recall.text.features import ALL, Features
 from ..recall.text.query import TIMEOUT
 from . import lifecycles
-from .idempotency import IdempotentRequest, idempotent
+from .idempotency import once
 from .lifecycles import shown, with_links
 from .limits import require_draft, require_room
 from .lookalikes import keep_lookalikes, kept_lookalikes, lookalikes
@@ -30,32 +30,29 @@ from .model.memory import (
     Revision,
     Saved,
     Session,
+    Text,
 )
 from .model.search import Filter
 from .redactor import Redactor, RulesOf, default_rules
 from .sessions import entered, project_warning
 from .sql.memories import MemoryTable
+from .sql.receipts import ReceiptTable
 from .sql.revisions import RevisionTable
 from .sql.sessions import SessionTable
 from .writes import (
     amend,
-    amended_again,
     changed_at,
     confirm,
-    confirmed_again,
     created,
     erase,
-    erased_again,
     forget,
-    forgotten_again,
-    ids_of_changed,
-    ids_of_erased,
-    ids_of_restored,
     known,
+    require_seen,
+    require_seen_if_any,
     restore,
-    restored_again,
     revised,
     undeleted,
+    visible_id,
 )
 
 
@@ -92,27 +89,28 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     return replace(saved, warning=warning) if warning else saved
 
 
-def ids_of_saved(outcome: Saved) -> Ids:
-    memory = outcome.memory
-    return {
-        "memory": memory.id,
-        "action": outcome.action.value,
-        "revision": memory.revision,
-        "duplicates": memory.duplicates,
-    }
+def _saved_again(tx: Transaction, saved: Saved) -> Saved:
+    """What was saved; a warning names the session's project, which may be hidden by now."""
+    tx.caller.require_space(saved.memory.space)
+    session = tx[SessionTable].get(saved.memory.session) if saved.memory.session else None
+    is_seen = session is not None and tx.caller.projects.match(session.project)
+    return saved if is_seen else replace(saved, warning=None)
 
 
-def saved_again(tx: Transaction, ids: Ids, draft: Draft, _: object) -> Saved:
-    """The counts of then, even if the memory was changed or deleted since."""
-    tx.caller.require_space(draft.space)
-    memory = known(tx, MemoryId(int(ids["memory"])))
-    session = tx[SessionTable].get(draft.session)
-    warning = None
-    if session is not None and tx.caller.projects.match(session.project):  # still, since then
-        warning = project_warning(session, draft.space.project)
-    then = replace(memory, revision=int(ids["revision"]), duplicates=int(ids["duplicates"]))
-    action = Action(str(ids["action"]))
-    return Saved(memory=then, action=action, is_repeated=True, warning=warning)
+def _without_text(saved: Saved) -> Saved:
+    """What is answered tells numbers alone."""
+    memory = saved.memory
+    text = Text(type=memory.text.type, title="", content="")
+    return replace(saved, memory=replace(memory, text=text, key=None))
+
+
+def _ids(outcome: Saved | Amended) -> list[MemoryId]:
+    return [outcome.memory.id]
+
+
+def _visible(tx: Transaction, erasure: ErasureId | None) -> ErasureId | None:
+    """The receipt's id, unless its project is none of the caller's any more."""
+    return visible_id(tx, tx[ReceiptTable].get(erasure)) if erasure else None
 
 
 def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:
@@ -161,14 +159,7 @@ class Memories:
     features: Features = ALL
     recall_limit: timedelta = TIMEOUT
 
-    async def save(
-        self,
-        caller: Caller,
-        draft: Draft,
-        *,
-        similar: int = 0,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Saved:
+    async def save(self, caller: Caller, draft: Draft, *, similar: int = 0) -> Saved:
         """Store a draft by the three dedup tiers; racing saves of one text end as one memory.
 
         Tells at most so many `similar` memories, looked for when the save is durable.
@@ -176,7 +167,7 @@ class Memories:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = redactor.draft(draft)
-        work = idempotent(save, idempotency, again=saved_again, ids=ids_of_saved)
+        work = once(save, told=_saved_again, kept=_without_text, about=_ids)
         saved = await self.engine.write(caller, work, clean, self.dedupe_window)
         found = await self._similar(caller, saved, similar) if similar else None
         return replace(saved, redacted=redactor.count, similar=found)
@@ -186,7 +177,7 @@ class Memories:
     ) -> tuple[Lookalike, ...] | None:
         """What a saved memory looks like; None if that cannot be found out in time."""
         id_ = saved.memory.id
-        if saved.is_repeated:
+        if caller.request is not None and caller.request.is_replay:
             return await self.engine.read(caller, kept_lookalikes, id_, most)
         with suppress(Unavailable):
             found = await self.engine.read(
@@ -209,48 +200,33 @@ class Memories:
         caller.require(Role.READER)
         return await self.engine.read(caller, recent, filter_, limit, before)
 
-    async def amend(
-        self,
-        caller: Caller,
-        memory: MemoryId,
-        change: Change,
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Amended:
+    async def amend(self, caller: Caller, memory: MemoryId, change: Change) -> Amended:
         """Change parts of a memory. A change that changes nothing leaves no trace."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
-        work = idempotent(amend, idempotency, again=amended_again, ids=ids_of_changed)
+        work = once(amend, check=require_seen, about=lambda it: [it.id])
         amended = await self.engine.write(caller, work, memory, redactor.change(change))
         return Amended(memory=amended, redacted=redactor.count)
 
-    async def confirm(
-        self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
-    ) -> Memory:
+    async def confirm(self, caller: Caller, memory: MemoryId) -> Memory:
         """Note that a memory still holds; a review of it that was due is done."""
         caller.require(Role.WRITER)
-        work = idempotent(confirm, idempotency, again=confirmed_again)
+        work = once(confirm, check=require_seen, about=lambda it: [it.id])
         return await self.engine.write(caller, work, memory)
 
-    async def forget(
-        self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
-    ) -> None:
+    async def forget(self, caller: Caller, memory: MemoryId) -> None:
         """Soft-delete a memory, which can be restored. An unknown id is no error."""
         caller.require(Role.WRITER)
-        await self.engine.write(
-            caller, idempotent(forget, idempotency, again=forgotten_again), memory
-        )
+        await self.engine.write(caller, once(forget, check=require_seen_if_any), memory)
 
-    async def erase(
-        self, caller: Caller, memory: MemoryId, *, idempotency: IdempotentRequest | None = None
-    ) -> ErasureId | None:
+    async def erase(self, caller: Caller, memory: MemoryId) -> ErasureId | None:
         """Erase a memory, live or deleted, with its revisions; returns the receipt's id.
 
         An unknown id is no error: the receipt of an earlier erasure is returned again, and
         none outside the caller's projects.
         """
         caller.require(Role.ADMIN)
-        work = idempotent(erase, idempotency, again=erased_again, ids=ids_of_erased)
+        work = once(erase, check=require_seen_if_any, told=_visible)
         erasure = await self.engine.write(caller, work, memory)
         if erasure is not None:
             self.on_erased(caller)
@@ -261,20 +237,13 @@ class Memories:
         caller.require(Role.READER)
         return await self.engine.read(caller, history, memory)
 
-    async def restore(
-        self,
-        caller: Caller,
-        memory: MemoryId,
-        number: int,
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Amended:
+    async def restore(self, caller: Caller, memory: MemoryId, number: int) -> Amended:
         """Restore an earlier revision's text as a new revision; undeletes a deleted memory.
 
         Conflict when another memory holds the topic key now.
         """
         caller.require(Role.WRITER)
-        work = idempotent(restore, idempotency, again=restored_again, ids=ids_of_restored)
+        work = once(restore, check=require_seen, about=_ids)
         return await self.engine.write(caller, work, memory, number, self.rules(caller))
 
 

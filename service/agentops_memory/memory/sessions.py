@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ..engine.engine import Engine, Ids, Transaction, within_one_project
+from ..engine.engine import Engine, Transaction, within_one_project
 from ..errors import Invalid, NotFound
 from ..recall.text.normalization import cut
 from ..recall.text.summary import (
@@ -17,7 +17,7 @@ from ..recall.text.summary import (
     summary,
     transcript,
 )
-from .idempotency import IdempotentRequest, idempotent
+from .idempotency import once
 from .limits import require_margin, require_session
 from .model.access import Caller, Role
 from .model.memory import Entered, Session, SessionId
@@ -41,19 +41,12 @@ class Sessions:
     engine: Engine
     rules: RulesOf = default_rules
 
-    async def open(
-        self,
-        caller: Caller,
-        session: SessionId,
-        project: Project,
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Entered:
+    async def open(self, caller: Caller, session: SessionId, project: Project) -> Entered:
         """Start a session. A known id is answered with what is stored, unchanged."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         id_ = redactor.session_id(session)
-        work = idempotent(open_session, idempotency, again=opened_again, ids=ids_of_session)
+        work = once(open_session, check=_require_enterable)
         opened = await self.engine.write(caller, work, id_, project)
         return _outcome(opened, project, redactor.count)
 
@@ -65,13 +58,7 @@ class Sessions:
         return replace(said, redacted=redactor.count)
 
     async def append(
-        self,
-        caller: Caller,
-        session: SessionId,
-        said: Transcript,
-        project: Project | None,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, session: SessionId, said: Transcript, project: Project | None
     ) -> Entered:
         """Append messages to a session; the digest continues that of its summary.
 
@@ -80,18 +67,12 @@ class Sessions:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         id_ = redactor.session_id(session)
-        work = idempotent(append_messages, idempotency, again=appended_again)
+        work = once(append_messages, check=_require_known, kept=lambda it: replace(it, summary=""))
         grown = await self.engine.write(caller, work, id_, said, project)
         return _outcome(grown, project, redactor.count + said.redacted)
 
     async def close(
-        self,
-        caller: Caller,
-        session: SessionId,
-        said: Transcript,
-        project: Project | None,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, session: SessionId, said: Transcript, project: Project | None
     ) -> Entered:
         """Close a session with the summary of its transcript; the last transcript wins.
 
@@ -102,7 +83,7 @@ class Sessions:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         id_ = redactor.session_id(session)
-        work = idempotent(close_session, idempotency, again=closed_again, ids=ids_of_session)
+        work = once(close_session, check=_require_known)
         closed = await self.engine.write(caller, work, id_, said, project)
         return _outcome(closed, project, redactor.count + said.redacted)
 
@@ -185,34 +166,6 @@ def close_session(
     return _ended(tx, opened, digest, tx.now)
 
 
-def ids_of_session(session: Session) -> Ids:
-    return {"messages": session.message_count}
-
-
-def opened_again(tx: Transaction, ids: Ids, session: SessionId, project: Project) -> Session:
-    tx.caller.require_project(project)
-    return replace(_known(tx, session), message_count=int(ids["messages"]))
-
-
-def appended_again(
-    tx: Transaction, _: Ids, session: SessionId, __: Transcript, ___: Project | None
-) -> Session:
-    return _known(tx, session)
-
-
-def closed_again(
-    tx: Transaction, ids: Ids, session: SessionId, said: Transcript, _: Project | None
-) -> Session:
-    """The summary of the repeated request's messages, else the stored one.
-
-    Records of earlier versions have no count of messages.
-    """
-    stored = _known(tx, session)
-    if not said.messages:
-        return replace(stored, message_count=int(ids.get("messages", stored.message_count)))
-    return replace(stored, summary=summary(said), message_count=said.messages)
-
-
 def is_any_idle(tx: Transaction, idle: timedelta) -> bool:
     return bool(tx[TranscriptTable].idle(tx.now - idle, 1))
 
@@ -256,9 +209,14 @@ def _is_seen(tx: Transaction, session: SessionId) -> bool:
     return found is not None and tx.caller.projects.match(found.project)
 
 
-def _known(tx: Transaction, session: SessionId) -> Session:
+def _require_enterable(tx: Transaction, session: SessionId, project: Project) -> None:
+    tx.caller.require_project(project)
+    _require_known(tx, session)
+
+
+def _require_known(tx: Transaction, session: SessionId, *_: object) -> None:
+    """Refuse a session that is gone, or of a project that is none of the caller's any more."""
     stored = tx[SessionTable].get(session)
     if stored is None:
         raise NotFound("No such session.")
     tx.caller.require_project(stored.project)
-    return stored

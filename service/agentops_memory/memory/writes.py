@@ -1,10 +1,10 @@
-"""The one write path: each change of a memory, and what a replay of its request answers."""
+"""The one write path: each change of a memory, and who is answered a repeated request for it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from ..engine.engine import Ids, Transaction, within_one_project
+from ..engine.engine import Transaction, within_one_project
 from ..errors import NotFound
 from ..recall.text.instants import LATEST
 from ..recall.text.normalization import content_hash
@@ -72,19 +72,9 @@ def confirm(tx: Transaction, memory: MemoryId) -> Memory:
     return lifecycles.shown(tx, after)
 
 
-def confirmed_again(tx: Transaction, _: Ids, memory: MemoryId) -> Memory:
-    """The memory as it is now."""
-    now = known(tx, memory)
-    tx.caller.require_space(now.space)
-    return lifecycles.shown(tx, now)
-
-
-def ids_of_changed(memory: Memory) -> Ids:
-    return {"revision": memory.revision}
-
-
-def amended_again(tx: Transaction, ids: Ids, memory: MemoryId, _: Change) -> Memory:
-    return _as_of(tx, memory, int(ids["revision"]))
+def require_seen(tx: Transaction, memory: MemoryId, *_: object) -> None:
+    """Refuse who may not change the memory, whatever was changed; NotFound if it is gone."""
+    tx.caller.require_space(known(tx, memory).space)
 
 
 @within_one_project()
@@ -97,17 +87,16 @@ def forget(tx: Transaction, memory: MemoryId) -> None:
         revised(tx, before, replace(before, deleted_at=tx.now), ChangeKind.DELETED)
 
 
-def forgotten_again(tx: Transaction, _: Ids, memory: MemoryId) -> None:
-    """Nothing, but for the access check."""
-    now = tx[MemoryTable].get(memory)
-    if now is not None:
-        tx.caller.require_space(now.space)
+def require_seen_if_any(tx: Transaction, memory: MemoryId) -> None:
+    """The same of a memory that may be gone."""
+    if (found := tx[MemoryTable].get(memory)) is not None:
+        tx.caller.require_space(found.space)
 
 
 def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
     before = tx[MemoryTable].get(memory)
     if before is None:
-        return _visible_id(tx, tx[ReceiptTable].of(memory))  # the caller may have lost the answer
+        return visible_id(tx, tx[ReceiptTable].of(memory))  # the caller may have lost the answer
     tx.caller.require_space(before.space)
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)),
@@ -121,17 +110,6 @@ def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
     tx[MemoryTable].erase(memory)
     tx[ReceiptTable].add(erasure)
     return erasure.id
-
-
-def ids_of_erased(erasure: ErasureId | None) -> Ids:
-    return {} if erasure is None else {"erasure": erasure}
-
-
-def erased_again(tx: Transaction, ids: Ids, memory: MemoryId) -> ErasureId | None:
-    """The same receipt, unless the caller has lost access to its project."""
-    forgotten_again(tx, ids, memory)
-    receipt = tx[ReceiptTable].get(ErasureId(str(ids["erasure"]))) if "erasure" in ids else None
-    return _visible_id(tx, receipt)
 
 
 def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Amended:
@@ -152,15 +130,6 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
     lifecycles.require_place(tx, before, after)
     restored = lifecycles.shown(tx, revised(tx, before, after))
     return Amended(memory=restored, redacted=redactor.count)
-
-
-def ids_of_restored(outcome: Amended) -> Ids:
-    return {"revision": outcome.memory.revision, "redacted": outcome.redacted}
-
-
-def restored_again(tx: Transaction, ids: Ids, memory: MemoryId, _: int, __: Rules) -> Amended:
-    then = _as_of(tx, memory, int(ids["revision"]))
-    return Amended(memory=then, redacted=int(ids["redacted"]))
 
 
 def live(tx: Transaction, memory: MemoryId) -> Memory:
@@ -254,7 +223,7 @@ def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
         tx[RetentionTable].trim([memory.id], tx.retention.revisions)
 
 
-def _visible_id(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
+def visible_id(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
     if receipt is None or not tx.caller.projects.match(receipt.project):
         return None
     return receipt.id
@@ -266,20 +235,4 @@ def _changed(text: Text, change: Change) -> Text:
         title=text.title if change.title is None else change.title,
         content=text.content if change.content is None else change.content,
         tags=text.tags if change.tags is None else change.tags,
-    )
-
-
-def _as_of(tx: Transaction, memory: MemoryId, number: int) -> Memory:
-    """The memory with the text of that revision; as it is now if that is not kept any more."""
-    now = lifecycles.shown(tx, known(tx, memory))
-    tx.caller.require_space(now.space)
-    then = next((r for r in tx[RevisionTable].newest(now) if r.number == number), None)
-    if then is None or then.text is None:
-        return now
-    return replace(
-        now,
-        text=then.text,
-        content_hash=content_hash(then.text.content),
-        revision=number,
-        updated_at=then.at,
     )

@@ -24,7 +24,8 @@ from ..memory.model.intents import (
     TaskId,
     TaskStatus,
 )
-from ..telemetry import annotate
+from ..telemetry import annotate, count
+from ..telemetry.measures import AGENT_ARCHIVED
 from . import intent_bodies as b
 from . import intent_bodies as drafts
 from . import intent_wire, queries, wire
@@ -48,11 +49,9 @@ class IntentHandlers:
 
     async def create_intent(self, request: Request) -> Response:
         given = await BODIES.read(request, b.IntentBody)
-        caller, eyes, idempotency = await asked(request)
+        caller, eyes = await asked(request)
         id_ = None if given.id is None else IntentId(given.id)
-        made = await self.intents.create(
-            caller, eyes, drafts.intent(given), id_, idempotency=idempotency
-        )
+        made = await self.intents.create(caller, eyes, drafts.intent(given), id_)
         return _intent(made.value, 201, redacted=made.redacted)
 
     async def get_intent(self, request: Request) -> Response:
@@ -63,8 +62,8 @@ class IntentHandlers:
     async def create_task(self, request: Request) -> Response:
         given = await BODIES.read(request, b.TaskBody)
         draft = drafts.task(given)
-        caller, eyes, idempotency = await asked(request)
-        made = await self.tasks.create(caller, eyes, draft, idempotency=idempotency)
+        caller, eyes = await asked(request)
+        made = await self.tasks.create(caller, eyes, draft)
         return _task(made.value, 201, redacted=made.redacted)
 
     async def get_task(self, request: Request) -> Response:
@@ -76,11 +75,11 @@ class IntentHandlers:
         version = queries.version(request)
         given = await BODIES.read(request, b.TaskChangeBody, nulls=True)
         change = drafts.change(given)
-        caller, eyes, idempotency = await asked(request)
-        after = await self.tasks.amend(
-            caller, eyes, _task_id(request), change, version, idempotency=idempotency
-        )
+        caller, eyes = await asked(request)
+        after = await self.tasks.amend(caller, eyes, _task_id(request), change, version)
         annotate({"memory.archived_count": after.archived})
+        if not caller.is_replay:
+            count(AGENT_ARCHIVED, by=after.archived)
         return _task(after.value, redacted=after.redacted)
 
     async def list_tasks(self, request: Request) -> Response:
@@ -92,10 +91,8 @@ class IntentHandlers:
     async def log_event(self, request: Request) -> Response:
         given = await BODIES.read(request, b.EventBody)
         payload = drafts.payload(given)
-        caller, eyes, idempotency = await asked(request)
-        made = await self.events.log(
-            caller, eyes, _intent_id(request), given.event_type, payload, idempotency=idempotency
-        )
+        caller, eyes = await asked(request)
+        made = await self.events.log(caller, eyes, _intent_id(request), given.event_type, payload)
         return answered(wire.event(made.value), 201, redacted=made.redacted)
 
     async def list_events(self, request: Request) -> Response:
@@ -108,8 +105,8 @@ class IntentHandlers:
     async def create_coordinator(self, request: Request) -> Response:
         given = await BODIES.read(request, b.CoordinatorBody)
         draft = drafts.coordinator(given)
-        caller, eyes, idempotency = await asked(request)
-        made = await self.participants.coordinate(caller, eyes, draft, idempotency=idempotency)
+        caller, eyes = await asked(request)
+        made = await self.participants.coordinate(caller, eyes, draft)
         return self._coordinator(made.value, 201, redacted=made.redacted)
 
     async def get_coordinator(self, request: Request) -> Response:
@@ -118,10 +115,8 @@ class IntentHandlers:
         return self._coordinator(await self.participants.coordinator(caller, eyes, which))
 
     async def end_coordinator(self, request: Request) -> Response:
-        caller, eyes, idempotency = await asked(request)
-        ended = await self.participants.end_coordinator(
-            caller, eyes, _coordinator_id(request), idempotency=idempotency
-        )
+        caller, eyes = await asked(request)
+        ended = await self.participants.end_coordinator(caller, eyes, _coordinator_id(request))
         return self._coordinator(ended)
 
     async def list_coordinators(self, request: Request) -> Response:
@@ -139,18 +134,14 @@ class IntentHandlers:
 
     async def create_grant(self, request: Request) -> Response:
         given = await BODIES.read(request, b.GrantBody)
-        caller, eyes, idempotency = await asked(request)
-        made = await self.participants.grant(
-            caller, eyes, _intent_id(request), drafts.grant(given), idempotency=idempotency
-        )
+        caller, eyes = await asked(request)
+        made = await self.participants.grant(caller, eyes, _intent_id(request), drafts.grant(given))
         return answered(intent_wire.grant(made.value), 201, redacted=made.redacted)
 
     async def revoke_grant(self, request: Request) -> Response:
-        caller, eyes, idempotency = await asked(request)
+        caller, eyes = await asked(request)
         grant = GrantId(_known(request, "grant_id", NO_GRANT))
-        await self.participants.revoke(
-            caller, eyes, _intent_id(request), grant, idempotency=idempotency
-        )
+        await self.participants.revoke(caller, eyes, _intent_id(request), grant)
         return answered({"status": "deleted", "entry_id": grant})
 
     def _coordinator(self, of: Coordinator, status: int = 200, *, redacted: int = 0) -> Response:

@@ -18,7 +18,6 @@ from ..http.paging import instant
 from ..http.protocol import Parameter
 from ..http.refusals import NoPath
 from ..http.requests import Query, parameter, query_of
-from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Caller, Role
 from ..memory.model.agent_events import EventFilter
 from ..memory.model.agent_memory import (
@@ -234,13 +233,10 @@ def asking(request: Request) -> tuple[Caller, Eyes]:
     return caller, eyes(request, caller)
 
 
-async def asked(
-    request: Request, bodies: Bodies = BODIES
-) -> tuple[Caller, Eyes, IdempotentRequest | None]:
-    """Who asks once the body was read, by what the keys say now; under which idempotency key."""
-    agent = eyes(request).agent
-    caller, idempotency = await bodies.caller_and_idempotency(request, holder=agent)
-    return caller, eyes(request, caller), idempotency
+async def asked(request: Request, bodies: Bodies = BODIES) -> tuple[Caller, Eyes]:
+    """Who asks once the body was read, under the request's idempotency key, and by whose eyes."""
+    caller = await bodies.caller(request, holder=eyes(request).agent)
+    return caller, eyes(request, caller)
 
 
 def agent_in_path(request: Request) -> AgentId:

@@ -9,17 +9,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import Refusal
-from ..http.bodies import JSON, REDACTED, WRITTEN, answered, written
+from ..http.bodies import JSON, WRITTEN, answered, written
 from ..http.endpoint import current_caller
 from ..http.ids import ENTRY, known_uid, public_id
-from ..http.protocol import Operation, Parameter, Protocol
+from ..http.protocol import REDACTED, Operation, Parameter, Protocol
 from ..http.refusals import Refusals
 from ..http.spans import Attributes
 from ..memory.model.access import Caller, Role
 from ..memory.model.agent_memory import AgentEntry, AgentEntryId, Eyes, Namespace
 from ..memory.model.search import Method
-from ..telemetry import Cut, annotate
+from ..telemetry import Cut, annotate, count
 from ..telemetry import events as span_events
+from ..telemetry.measures import AGENT_EVICTIONS, CAPACITY_REFUSALS
 from . import bodies as b
 from . import intent_routes, queries, wire
 from . import wire as m
@@ -37,6 +38,7 @@ from .queries import (
     asked,
     require_agent,
 )
+from .rules.binding import OverCapacity
 from .rules.entries import AgentEntries
 from .rules.events import Events
 from .rules.namespaces import Namespaces
@@ -85,10 +87,10 @@ class OpenIntent:
 
     async def create_entry(self, request: Request) -> Response:
         given = await BODIES.read(request, b.AgentEntryBody)
-        caller, eyes, idempotency = await asked(request)
+        caller, eyes = await asked(request)
         draft = queries.draft(given, eyes)
-        made = await self.entries.create(caller, eyes, draft, idempotency=idempotency)
-        annotate({"memory.evicted_count": made.evicted})
+        made = await self.entries.create(caller, eyes, draft)
+        _evicted(caller, made.evicted)
         return _entry(made.value, 201, redacted=made.redacted)
 
     async def get_entry(self, request: Request) -> Response:
@@ -100,11 +102,11 @@ class OpenIntent:
         place = queries.own_place(request, queries.eyes(request))
         queries.require_names(namespace=place.space.namespace, key=place.key)
         given = await BODIES.read(request, b.AgentPutBody, nulls=True)
-        caller, _, idempotency = await asked(request)
+        caller, _ = await asked(request)
         eyes = _own(request, caller)
         draft = queries.kept(given, place)
-        done = await self.entries.put(caller, eyes, draft, idempotency=idempotency)
-        annotate({"memory.evicted_count": done.evicted})
+        done = await self.entries.put(caller, eyes, draft)
+        _evicted(caller, done.evicted)
         return _entry(done.value, 201 if done.is_new else 200, redacted=done.redacted)
 
     async def get_keyed_entry(self, request: Request) -> Response:
@@ -122,18 +124,16 @@ class OpenIntent:
         version = queries.version(request)
         given = await BODIES.read(request, b.AgentChangeBody, nulls=True)
         change = queries.change(given, version)
-        caller, eyes, idempotency = await asked(request)
-        after = await self.entries.amend(
-            caller, eyes, _id(request), change, version, idempotency=idempotency
-        )
+        caller, eyes = await asked(request)
+        after = await self.entries.amend(caller, eyes, _id(request), change, version)
         return _entry(after.value, redacted=after.redacted)
 
     async def delete_entry(self, request: Request) -> Response:
         version = queries.version_if_any(request)
-        caller, eyes, idempotency = await asked(request)
+        caller, eyes = await asked(request)
         id_ = _id(request)
         annotate({"memory.entry.id": public_id(ENTRY, id_)})
-        await self.entries.delete(caller, eyes, id_, version, idempotency=idempotency)
+        await self.entries.delete(caller, eyes, id_, version)
         return answered(wire.deleted(public_id(ENTRY, id_)))
 
     async def query_entries(self, request: Request) -> Response:
@@ -170,17 +170,18 @@ class OpenIntent:
 
     async def write_batch(self, request: Request) -> Response:
         given = await BATCHES.read(request, b.AgentBatchBody)
-        caller, eyes, idempotency = await asked(request, BATCHES)
+        caller, eyes = await asked(request, BATCHES)
         items = queries.items(given, eyes)
-        done = await self.entries.write_batch(caller, eyes, items, idempotency=idempotency)
-        annotate({"memory.result_count": len(done.value), "memory.evicted_count": done.evicted})
+        done = await self.entries.write_batch(caller, eyes, items)
+        annotate({"memory.result_count": len(done.value)})
+        _evicted(caller, done.evicted)
         content = {"entries": [wire.entry(each) for each in done.value]}
         return answered(content, redacted=done.redacted)
 
     async def delete_batch(self, request: Request) -> Response:
         filter_, most = queries.filter_(request), queries.most(request)
-        caller, eyes, idempotency = await asked(request)
-        done = await self.entries.delete_batch(caller, eyes, filter_, most, idempotency=idempotency)
+        caller, eyes = await asked(request)
+        done = await self.entries.delete_batch(caller, eyes, filter_, most)
         annotate({"memory.result_count": done.count})
         return answered({"deleted": done.count, "has_more": done.has_more})
 
@@ -214,10 +215,8 @@ class OpenIntent:
     async def update_namespace(self, request: Request) -> Response:
         name, version = queries.new_namespace(request), queries.version_if_any(request)
         given = await BODIES.read(request, b.NamespaceChangeBody)
-        caller, eyes, idempotency = await asked(request)
-        done = await self.namespaces.permit(
-            caller, eyes, name, queries.permissions(given), version, idempotency=idempotency
-        )
+        caller, eyes = await asked(request)
+        done = await self.namespaces.permit(caller, eyes, name, queries.permissions(given), version)
         return _namespace(done.value, redacted=done.redacted)
 
 
@@ -226,6 +225,12 @@ def _own(request: Request, caller: Caller) -> Eyes:
     eyes = queries.eyes(request, caller)
     queries.require_own(queries.agent_in_path(request), eyes)
     return eyes
+
+
+def _evicted(caller: Caller, entries: int) -> None:
+    annotate({"memory.evicted_count": entries})
+    if not caller.is_replay:
+        count(AGENT_EVICTIONS, by=entries)
 
 
 def _id(request: Request) -> AgentEntryId:
@@ -424,6 +429,8 @@ def require(request: Request, caller: Caller) -> None:
 def refused(refusal: Refusal) -> Response:
     """The answer to a refused request; of a batch, by what is wrong with its item."""
     cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
+    if isinstance(cause, OverCapacity):
+        count(CAPACITY_REFUSALS, "episodic" if "episodic" in cause.limit else "working")
     return Response(
         written(wire.problem(refusal)),
         REFUSALS.status(cause.code),

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
-from ..errors import BadFields, Invalid, Refusal
+from ..errors import AnswerErased, BadFields, Invalid, Refusal
 from ..http.bodies import JSON, NONE, Instant, written
 from ..http.ids import ENTRY, EVENT, public_id
 from ..http.large_answers import paced
@@ -370,9 +370,10 @@ def problem(refusal: Refusal) -> JsonObject:
     """A refusal, with the state that refuses if there is one."""
     cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
     code = CODES.get(cause.code, UNAVAILABLE)
+    is_gone = str(cause) == NO_ENTRY or isinstance(cause, AnswerErased)
     shown: JsonObject = {
         "message": str(refusal),
-        "error": {"code": "ENTRY_NOT_FOUND" if str(cause) == NO_ENTRY else code},
+        "error": {"code": "ENTRY_NOT_FOUND" if is_gone else code},
     }
     item = f"entries[{refusal.number}]." if isinstance(refusal, AtItem) else ""
     if isinstance(cause, BadFields):

@@ -4,18 +4,19 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
 from ..engine.callbacks import noop
-from ..engine.engine import Engine, Ids, Transaction
-from ..errors import AnswerLost, BadFields, Conflict
+from ..engine.engine import Engine, Transaction
+from ..errors import AnswerErased, BadFields, Conflict
 from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant
 from ..http.protocol import Operation
-from ..memory.idempotency import idempotent
+from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
@@ -35,7 +36,7 @@ from ..recall.text.query import Query as Words
 from ..record import CamelRecord
 from ..telemetry import Cut, annotate
 from . import fields as f
-from .api import BASE, LONGEST_IN_SPAN, SHOWN, Idempotency, Page, Param, Query, limit, op
+from .api import BASE, LONGEST_IN_SPAN, SHOWN, Page, Param, Query, limit, op
 from .commitments import arm, cancel_of, fire_met
 from .conditions import conditions_of
 from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
@@ -258,18 +259,16 @@ class RefEntries:
         ref = readable(self.redaction, caller, memory_ref)
         return await self.engine.read(caller, provenance_of, ref, memory_id)
 
-    async def put(
-        self, caller: Caller, body: RefEntryBody, *, idempotency: Idempotency = None
-    ) -> Written[OneRefEntry]:
+    async def put(self, caller: Caller, body: RefEntryBody) -> Written[OneRefEntry]:
         """Make an entry; the same one again under a host's id is the first.
 
         Denied for another tenant's ref; IdTaken, MemoryChanged, RunEnded, SecretsLost,
         TooManyArmed.
         """
-        work = idempotent(
-            put_entry, idempotency, again=put_again,
-            ids=lambda put: {"memory": put.value.memory, "is_new": int(put.is_new)},
-            status=lambda put: 201 if put.is_new else 200,
+        work = once(
+            put_entry, about=lambda it: [it.value.memory],
+            told=partial(_still_live, body.memory_ref),
+            status=lambda it: 201 if it.is_new else 200,
         )  # fmt: skip
 
         def clean(screen: Screen) -> RefEntryBody:
@@ -300,13 +299,11 @@ class RefEntries:
         memory_id: RefEntryId,
         memory_ref: MemoryRef,
         run_id: str | None = None,
-        idempotency: Idempotency = None,
     ) -> DeletedRefEntry:
         """Delete an entry: it is gone for all but runs that are open; NotFound, RunEnded."""
         if (ref := readable(self.redaction, caller, memory_ref)) == NOWHERE:
             await self.engine.read(caller, get_entry, ref, memory_id, run_id)  # is refused
-        work = idempotent(delete_entry, idempotency, again=lambda tx, _, ref, entry, run: None)
-        await self.engine.write(caller, work, ref, memory_id, run_id)
+        await self.engine.write(caller, once(delete_entry), ref, memory_id, run_id)
         id_ = self.redaction.echo(caller, memory_id)
         return DeletedRefEntry(memory_ref=memory_ref, memory_id=id_, removed=True)
 
@@ -442,14 +439,11 @@ def put_entry(
     return Written(value=entry, is_new=True, fired=fired)
 
 
-def put_again(
-    tx: Transaction, ids: Ids, body: RefEntryBody, _: IsCurrent, __: Callable[[RunId], object]
-) -> Written[RefEntry]:
-    """The entry as it was answered; AnswerLost if it is not live any more."""
-    (entry,) = tx[RefTable].some([MemoryId(int(ids["memory"]))])
-    if tx[RefTable].get(body.memory_ref, entry.id) != entry:
-        raise AnswerLost
-    return Written(value=entry, is_new=bool(ids["is_new"]))
+def _still_live(ref: MemoryRef, tx: Transaction, put: Written[RefEntry]) -> Written[RefEntry]:
+    """What was put; AnswerErased if it is deleted, or over its time."""
+    if tx[RefTable].get(ref, put.value.id) != put.value:
+        raise AnswerErased
+    return put
 
 
 def delete_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: str | None) -> None:

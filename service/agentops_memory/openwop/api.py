@@ -13,17 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadFields
-from ..http.bodies import JSON, REDACTED, Bodies, written
+from ..http.bodies import JSON, Bodies, written
 from ..http.endpoint import current_caller
 from ..http.faults import bad_fields
-from ..http.protocol import Operation, Parameter
+from ..http.protocol import REDACTED, Operation, Parameter
 from ..http.requests import exact_parameter, fitting
-from ..memory.idempotency import IdempotentRequest
 from ..memory.model.access import Role
 from ..memory.model.stores import Written
 from ..recall.text.normalization import REPLACEMENT
 from ..record import Record
-from ..telemetry import Cut, annotate
+from ..telemetry import Cut, annotate, count
+from ..telemetry.measures import COMMITMENTS_FIRED
 
 BASE = "/v1/host/agentops-memory"
 LONGEST_BODY = 1024 * 1024  # bytes
@@ -41,9 +41,6 @@ BODIES = Bodies(refusal=bad_fields, limit=LONGEST_BODY)
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _DIGITS = 18  # that are read: a larger number is as good as this one
 _IN_PATH = re.compile(r"{(\w+)")
-
-Idempotency = IdempotentRequest | None
-"""A request under its idempotency key, or one that has none."""
 
 
 class Query:
@@ -161,8 +158,8 @@ def op(  # noqa: PLR0913 - all that an operation is
 ) -> Operation:
     """An operation. `work` gets the caller, who may still do this, and what the request has.
 
-    That is, by name, what the path names and the parameters (in snake_case), the `body`, and
-    for an operation that takes an idempotency key its `idempotency`: every one but GET, unless set.
+    That is, by name, what the path names and the parameters (in snake_case), and the `body`. Every
+    operation but GET takes an idempotency key, unless set.
     """
     keyed = method != "GET" if takes_key is None else takes_key
     in_path = _IN_PATH.findall(path)
@@ -177,8 +174,7 @@ def op(  # noqa: PLR0913 - all that an operation is
         parameters.done()
         _annotate(values)
         if keyed:
-            caller, key = await BODIES.caller_and_idempotency(request, holder=f"openwop {name}")
-            values["idempotency"] = key
+            caller = await BODIES.caller(request, holder=f"openwop {name}")
         else:
             caller = current_caller(request)
         # The gate has asked the same; a right may have been taken away since.
@@ -189,6 +185,8 @@ def op(  # noqa: PLR0913 - all that an operation is
             return _page(done)
         if isinstance(done, Record):
             return Response(done.json_bytes(), status, media_type=JSON)
+        if not caller.is_replay:
+            count(COMMITMENTS_FIRED, "predicate", by=done.fired)
         headers = {REDACTED: str(done.redacted)} if done.redacted else {}
         of_new = status if done.is_new or status_if_new is None else status_if_new
         return Response(done.value.json_bytes(), of_new, headers, media_type=JSON)

@@ -19,8 +19,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from ..engine.callbacks import noop
-from ..engine.engine import Ids, Transaction
-from ..errors import AnswerLost, Conflict, Refusal
+from ..engine.engine import Transaction
+from ..errors import Conflict, Refusal
 from ..memory.limits import require_room
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
@@ -40,7 +40,7 @@ from .refs import (
     Screen,
     ScreenOutdated,
 )
-from .runs import RunEventType, RunId, RunKind, RunStatus, RunTable
+from .runs import RunEventType, RunKind, RunStatus, RunTable
 from .subjects import subjects
 
 Resting = Callable[[], object]
@@ -409,28 +409,3 @@ def put_archive(
     event = p.PassEvent(type=RunEventType.COMPACTED.value, payload=told)
     checksum, is_new = sha256_of(entry.content), held is None
     return p.DistilledObject(run_id=run.id, event=event, archive_checksum=checksum, created=is_new)
-
-
-def ids_of_archive(done: p.DistilledObject) -> Ids:
-    return {"run": done.run_id, "checksum": done.archive_checksum, "is_new": int(done.created)}
-
-
-def archive_again(
-    tx: Transaction, ids: Ids, _: p.ArchiveDraft | None, __: p.Inputs, ___: IsCurrent
-) -> p.DistilledObject:
-    """What was answered, as the log has it."""
-    done = done_again(tx, ids)
-    checksum, is_new = str(ids["checksum"]), bool(ids["is_new"])
-    return p.DistilledObject(**vars(done), archive_checksum=checksum, created=is_new)
-
-
-def done_again(tx: Transaction, ids: Ids) -> p.PassObject:
-    """What the log has of a pass; AnswerLost if that is gone."""
-    run = RunId(str(ids["run"]))
-    known = tx[RunTable].get(run)
-    event = None if known is None else tx[RunTable].event(known, 1)
-    if event is None:
-        raise AnswerLost
-    # Validated here: a log that is damaged may have an event of another type, and is AnswerLost.
-    told = p.PassEvent.model_validate({"type": event.type.value, "payload": event.payload})
-    return p.PassObject(run_id=run, event=told)

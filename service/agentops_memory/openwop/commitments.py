@@ -18,13 +18,13 @@ from uuid import UUID
 from pydantic import BaseModel, Field, model_validator
 
 from ..engine.callbacks import noop
-from ..engine.engine import Engine, Ids, Transaction
-from ..errors import AnswerLost, Conflict, NotFound, Unavailable
+from ..engine.engine import Engine, Transaction
+from ..errors import Conflict, NotFound, Unavailable
 from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant as parsed
 from ..http.protocol import Operation
-from ..memory.idempotency import IdempotentRequest, idempotent
+from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MemoryId
@@ -196,19 +196,13 @@ class Commitments:
     redaction: Redaction
     firing: Firing
 
-    async def arm(
-        self, caller: Caller, body: CommitmentBody, *, idempotency: IdempotentRequest | None = None
-    ) -> Written[Commitment]:
+    async def arm(self, caller: Caller, body: CommitmentBody) -> Written[Commitment]:
         """Arm a condition for an entry; an equal one that is armed is answered again.
 
         BadFields for a time that is past, Denied for another tenant's ref, NotFound for an entry
         that is not live, or that a live one supersedes, TooManyArmed.
         """
-        work = idempotent(
-            arm_entry, idempotency, again=_armed_again,
-            ids=lambda it: {"commitment": it.value.id, "is_new": int(it.is_new)},
-            status=lambda it: 201 if it.is_new else 200,
-        )  # fmt: skip
+        work = once(arm_entry, status=lambda it: 201 if it.is_new else 200)
 
         async def write(screen: refs.Screen, is_current: refs.IsCurrent) -> Written[Commitment]:
             refs.require_ref(body.memory_ref, caller.tenant, screen)
@@ -236,11 +230,8 @@ class Commitments:
         await self.fire_due(caller)
         return await self.engine.read(caller, known, commitment_id)
 
-    async def cancel(
-        self, caller: Caller, commitment_id: str, *, idempotency: IdempotentRequest | None = None
-    ) -> Commitment:
-        work = idempotent(cancel_commitment, idempotency, again=lambda tx, _, id_: known(tx, id_))
-        return await self.engine.write(caller, work, commitment_id)
+    async def cancel(self, caller: Caller, commitment_id: str) -> Commitment:
+        return await self.engine.write(caller, once(cancel_commitment), commitment_id)
 
     async def fire_due(self, caller: Caller) -> None:
         """Fire what is due, at most a step of it, before something is read that would tell of it.
@@ -271,18 +262,6 @@ def arm_entry(
     require_room(tx)
     (made,) = arm(tx, source.memory, [condition])
     return Written(value=made, is_new=True)
-
-
-def _armed_again(
-    tx: Transaction, ids: Ids, _: CommitmentBody, __: refs.IsCurrent
-) -> Written[Commitment]:
-    """The commitment as it was answered, whatever has become of it; AnswerLost if it is gone."""
-    try:
-        found = known(tx, str(ids["commitment"]))
-    except NotFound as gone:
-        raise AnswerLost from gone
-    then = found.model_copy(update={"state": CommitmentState.ARMED, "fired_at": None})
-    return Written(value=then, is_new=bool(ids["is_new"]))
 
 
 def known(tx: Transaction, id_: str) -> Commitment:

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.engine import Engine, Ids, Transaction
+from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
 from ..http.faults import fault_of
 from ..http.protocol import Operation
-from ..memory.idempotency import idempotent
+from ..memory.idempotency import once
 from ..memory.limits import require_margin
 from ..memory.model.access import Caller, Role
 from ..memory.model.space import MemoryRef
@@ -26,7 +26,7 @@ from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
 from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate
-from .api import BASE, LONGEST_IN_SPAN, Idempotency, Page, Param, Query, limit, op
+from .api import BASE, LONGEST_IN_SPAN, Page, Param, Query, limit, op
 from .fields import CAMEL, AgentName, Exact, MemoryRefText, RunName, Workflow
 from .refs import Offset, require_plain, require_ref, screen_of
 from .runs import Run, RunEnded, RunEvent, RunKind, RunStatus, RunTable, fork_run, open_run
@@ -163,9 +163,7 @@ class Runs:
     engine: Engine
     redaction: Redaction
 
-    async def open(
-        self, caller: Caller, body: RunBody, *, idempotency: Idempotency = None
-    ) -> Written[OpenedRun]:
+    async def open(self, caller: Caller, body: RunBody) -> Written[OpenedRun]:
         """Open a run; the same one again is the first.
 
         RunConflict for another one, and for one that has ended.
@@ -174,12 +172,7 @@ class Runs:
         require_plain(screen, runId=body.run_id, agentId=body.agent_id, workflowId=body.workflow_id)
         for number, ref in enumerate(body.memory_refs):
             require_ref(MemoryRef(ref), caller.tenant, screen, f"memoryRefs[{number}]")
-        work = idempotent(
-            open_or_known, idempotency,
-            again=_opened_again,
-            ids=lambda it: {"run": it.value.id, "is_new": int(it.is_new)},
-            status=lambda it: 201 if it.is_new else 200,
-        )  # fmt: skip
+        work = once(open_or_known, status=lambda it: 201 if it.is_new else 200)
         done = await self.engine.write(caller, work, body)
         run = done.value
         annotate({"openwop.run_id": Cut(run.id, LONGEST_IN_SPAN)})
@@ -224,14 +217,9 @@ class Runs:
             raise
         return RegisteredSecret(secret_id=secret, registered=True)
 
-    async def end(
-        self, caller: Caller, run_id: str, body: RunEndBody, *, idempotency: Idempotency = None
-    ) -> Run:
+    async def end(self, caller: Caller, run_id: str, body: RunEndBody) -> Run:
         """End a run, whose values are no secrets any more; RunEnded if it did otherwise."""
-        work = idempotent(
-            end_run, idempotency, again=lambda tx, _, run, status: tx[RunTable].known(run)
-        )
-        ended = await self.engine.write(caller, work, run_id, RunStatus(body.status))
+        ended = await self.engine.write(caller, once(end_run), run_id, RunStatus(body.status))
         self.redaction.registry.forget(RunKey(tenant=caller.tenant, run=run_id))
         return ended
 
@@ -251,19 +239,13 @@ class Runs:
 
         return Page("events", events, beside)
 
-    async def fork(
-        self, caller: Caller, run_id: str, body: RunForkBody, *, idempotency: Idempotency = None
-    ) -> ForkedRun:
+    async def fork(self, caller: Caller, run_id: str, body: RunForkBody) -> ForkedRun:
         """A copy of a run, which is over, or a run that begins where another one was.
 
         InvalidSequence; SnapshotLost if it is not known any more what it saw.
         """
-        work = idempotent(
-            fork_run, idempotency, again=_forked_again,
-            ids=lambda it: {"run": it.id, "status": it.status.value},
-        )  # fmt: skip
         kind, from_sequence = RunKind(body.mode), min(body.from_seq or 0, BEYOND)
-        run = await self.engine.write(caller, work, run_id, kind, from_sequence)
+        run = await self.engine.write(caller, once(fork_run), run_id, kind, from_sequence)
         return ForkedRun(
             run_id=run.id, source_run_id=run_id, from_seq=run.from_sequence,
             mode=body.mode, status=run.status,
@@ -291,10 +273,6 @@ def open_or_known(tx: Transaction, body: RunBody) -> Written[Run]:
     if not (known.is_open and same and known.kind is RunKind.HOST):
         raise RunConflict("There is another run with this id, or it has ended.")
     return Written(value=known)
-
-
-def _opened_again(tx: Transaction, ids: Ids, _: RunBody) -> Written[Run]:
-    return Written(value=tx[RunTable].known(str(ids["run"])), is_new=bool(ids["is_new"]))
 
 
 def note_secrets(tx: Transaction, run: str, counted: Callable[[], Mapping[str, int]]) -> None:
@@ -332,12 +310,6 @@ def read_events(
         f"v.id > :after {of_type} ORDER BY v.id", most=limit, after=after, **of
     )
     return events, events[-1].offset if len(events) == limit else max(after, tx[RunTable].newest())
-
-
-def _forked_again(tx: Transaction, ids: Ids, _: str, __: RunKind, ___: int) -> Run:
-    """The run as it was answered, whatever has become of it."""
-    run = tx[RunTable].known(str(ids["run"]))
-    return run.model_copy(update={"status": RunStatus(str(ids["status"]))})
 
 
 def over(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[RunKey]:

@@ -18,7 +18,7 @@ from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant as parsed
 from ..http.protocol import Operation
-from ..memory.idempotency import IdempotentRequest, idempotent, is_due
+from ..memory.idempotency import is_due, once
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
@@ -181,9 +181,7 @@ class Passes:
     on_due: Callable[[Caller], None] = noop  # called where commitments may be due
     _turns: Turns = field(default_factory=Turns)
 
-    async def compact(
-        self, caller: Caller, body: CompactBody, *, idempotency: IdempotentRequest | None = None
-    ) -> Written[p.PassObject]:
+    async def compact(self, caller: Caller, body: CompactBody) -> Written[p.PassObject]:
         """Put an archive in the place of the oldest entries; NothingToCompact.
 
         Its text is the host's `content`, or chosen from what they say (`extract-1`).
@@ -195,13 +193,11 @@ class Passes:
             return partial(archives.archive_of, ref, sources, content=text, supersedes=replaces)
 
         which = p.REPLACEABLE
-        done = await self._archived(caller, "compaction", ref, read, which, idempotency)
+        done = await self._archived(caller, "compaction", ref, read, which)
         made = p.PassObject(run_id=done.value.run_id, event=done.value.event)
         return Written(value=made, redacted=done.redacted)
 
-    async def distill(
-        self, caller: Caller, body: DistillBody, *, idempotency: IdempotentRequest | None = None
-    ) -> Written[p.DistilledObject]:
+    async def distill(self, caller: Caller, body: DistillBody) -> Written[p.DistilledObject]:
         """Put an archive of all entries, within a budget of tokens for both; these stay.
 
         The same sources and budget are the same archive. With `recursive` archives are read,
@@ -221,7 +217,7 @@ class Passes:
             text = body.content
             return partial(archives.archive_of, ref, sources, content=text, budget=most, ends=ends)
 
-        return await self._archived(caller, "distillation", ref, read, which, idempotency)
+        return await self._archived(caller, "distillation", ref, read, which)
 
     async def index(self, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
         """The live archives of the ref."""
@@ -240,26 +236,17 @@ class Passes:
                     await self.consolidate(caller, body, trigger=trigger)
 
     async def consolidate(
-        self,
-        caller: Caller,
-        body: ConsolidateBody,
-        *,
-        idempotency: IdempotentRequest | None = None,
-        trigger: p.Trigger = p.Trigger.ON_DEMAND,
+        self, caller: Caller, body: ConsolidateBody, *, trigger: p.Trigger = p.Trigger.ON_DEMAND
     ) -> Written[p.PassObject]:
         """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
 
         No word is lost but those of a stale key. It is done in steps, each of which holds;
         MemoryTooLarge for a ref that is more than one pass can look at.
         """
-        finish = idempotent(
-            consolidation.finish_pass, idempotency,
-            again=lambda tx, ids, *_: archives.done_again(tx, ids),
-            ids=lambda it: {"run": it.run_id},
-        )  # fmt: skip
+        finish = once(consolidation.finish_pass)
         async with self._turn(caller, body.memory_ref, "consolidation"):
             begun, redacted = None, 0
-            if await self.engine.read(caller, is_due, idempotency):
+            if await self.engine.read(caller, is_due):
                 begun, redacted = await self._consolidated(caller, body)
             done = await self.engine.write(caller, finish, begun, trigger)
             if begun is not None:
@@ -267,21 +254,14 @@ class Passes:
             _measure(done)
             return Written(value=done, redacted=redacted)
 
-    async def undo(
-        self, caller: Caller, run_id: str, *, idempotency: IdempotentRequest | None = None
-    ) -> UndonePass:
+    async def undo(self, caller: Caller, run_id: str) -> UndonePass:
         """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
         run = RunId(run_id)
-        work = idempotent(
-            undo_pass, idempotency,
-            again=lambda tx, ids, id_: UndonePass.model_validate({"run_id": id_, **ids}),
-            ids=lambda it: {"restored": it.restored, "removed": it.removed},
-        )  # fmt: skip
         async with self._turns.of(caller, run):  # what is audited is what is done
-            if await self.engine.read(caller, is_undo_due, run, idempotency):
+            if await self.engine.read(caller, is_undo_due, run):
                 said = {"tenant": caller.tenant, "run": run}
                 await asyncio.to_thread(self.audit, caller, "pass.undone", **said)
-            return await self.engine.write(caller, work, run)
+            return await self.engine.write(caller, once(undo_pass), run)
 
     async def _consolidated(self, caller: Caller, body: ConsolidateBody) -> tuple[Begun, int]:
         """All that a consolidation does, and how many secrets it has kept out."""
@@ -343,19 +323,15 @@ class Passes:
         ref: MemoryRef,
         read: Callable[[Transaction], Build],
         which: p.Inputs,
-        idempotency: IdempotentRequest | None,
     ) -> Written[p.DistilledObject]:
         """Put an archive, made anew while what it is made of changes."""
-        work = idempotent(
-            archives.put_archive, idempotency,
-            again=archives.archive_again, ids=archives.ids_of_archive,
-        )  # fmt: skip
+        work = once(archives.put_archive)
         async with self._turn(caller, ref, kind):
             for left in reversed(range(TRIES)):
                 screen, draft = screen_of(self.redaction, caller), None
                 is_current = currency(self.redaction, caller, screen)
                 try:
-                    if await self.engine.read(caller, is_due, idempotency):
+                    if await self.engine.read(caller, is_due):
                         build = await self.engine.read(caller, read)
                         draft = await asyncio.to_thread(build, screen)
                     done = await self.engine.write(caller, work, draft, which, is_current)
@@ -461,9 +437,9 @@ def undo_pass(tx: Transaction, id_: RunId) -> UndonePass:
     return UndonePass(run_id=id_, restored=_replaced(tx, run, p.VISIBLE), removed=len(written))
 
 
-def is_undo_due(tx: Transaction, run: RunId, idempotency: IdempotentRequest | None) -> bool:
+def is_undo_due(tx: Transaction, run: RunId) -> bool:
     """Whether it was not undone under the idempotency key; PassNotUndoable."""
-    return is_due(tx, idempotency) and bool(undoable(tx, run))
+    return is_due(tx) and bool(undoable(tx, run))
 
 
 def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[MemoryId]]:

@@ -15,18 +15,17 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, Field, PlainSerializer
 
 from ..engine.callbacks import Audit
-from ..engine.engine import Engine, Ids, Transaction
+from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, NotFound, Unreadable
 from ..http.bodies import WRITTEN
 from ..http.protocol import Operation
-from ..memory.idempotency import IdempotentRequest, idempotent, is_due
+from ..memory.idempotency import is_due, once
 from ..memory.limits import require_margin, require_room
 from ..memory.model.access import Caller, Role
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
 from ..memory.sql.rows import count, instant, micros, reads, tag_array, texts_of
 from ..memory.sql.table import Sql
-from ..recall.text.instants import EPOCH, MICROSECOND
 from ..record import CamelRecord, Milliseconds, Record
 from .api import BASE, Page, Param, choice, limit, listed, op
 from .artifacts import (
@@ -233,12 +232,9 @@ class Proposals:
     audit: Audit
     _turns: Turns = field(default_factory=Turns)  # of each: what is audited is what is done
 
-    async def create(
-        self, caller: Caller, *, body: ProposalBody, idempotency: IdempotentRequest | None = None
-    ) -> Written[Proposal]:
+    async def create(self, caller: Caller, *, body: ProposalBody) -> Written[Proposal]:
         """Make a proposal; BadFields for names that hold a secret, OverQuota."""
-        work = idempotent(create_proposal, idempotency, again=_again, ids=_ids)
-        return await self._write_screened(caller, body, work)
+        return await self._write_screened(caller, body, once(create_proposal))
 
     async def list(
         self, caller: Caller, *, limit: int, after: str | None = None, **where: str | None
@@ -251,13 +247,11 @@ class Proposals:
         return await self.engine.read(caller, known_proposal, proposal_id)
 
     async def revise(
-        self, caller: Caller, *, proposal_id: str, body: ProposalChangeBody,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Written[Proposal]:  # fmt: skip
+        self, caller: Caller, *, proposal_id: str, body: ProposalChangeBody
+    ) -> Written[Proposal]:
         """Replace texts of a proposal that is open; nothing is installed. OverQuota."""
-        work = idempotent(revise_proposal, idempotency, again=_again, ids=_ids)
         async with self._turns.of(caller, proposal_id):
-            return await self._write_screened(caller, body, work, proposal_id)
+            return await self._write_screened(caller, body, once(revise_proposal), proposal_id)
 
     async def apply(self, caller: Caller, **request: Any) -> AppliedProposal:
         """Install the stored artifact; ArtifactInvalid for one that lacks something."""
@@ -266,16 +260,15 @@ class Proposals:
 
     async def move(
         self, caller: Caller, *, proposal_id: str, to: ProposalState,
-        body: ProposalMoveBody | None = None, idempotency: IdempotentRequest | None = None,
+        body: ProposalMoveBody | None = None,
     ) -> Proposal:  # fmt: skip
         """Apply, reject or archive a proposal that is open; one that is applied can be archived.
 
         What is installed, or withdrawn, is audited before.
         """
-        work = idempotent(move_proposal, idempotency, again=_again, ids=_ids)
         async with self._turns.of(caller, proposal_id):
             while True:
-                seen = await self.engine.read(caller, planned, proposal_id, to, idempotency)
+                seen = await self.engine.read(caller, planned, proposal_id, to)
                 if seen and ProposalState.APPLIED in (to, seen.state):
                     action = "applied" if to is ProposalState.APPLIED else "withdrawn"
                     await asyncio.to_thread(
@@ -283,6 +276,7 @@ class Proposals:
                         proposal=seen.id, kind=seen.kind.value, artifact=seen.installed,
                     )  # fmt: skip
                 try:
+                    work = once(move_proposal)
                     return await self.engine.write(caller, work, proposal_id, to, seen)
                 except Unrecorded:  # another process has changed it
                     continue
@@ -347,12 +341,10 @@ def revise_proposal(
     return known_proposal(tx, id_)
 
 
-def planned(
-    tx: Transaction, id_: str, to: ProposalState, idempotency: IdempotentRequest | None
-) -> Proposal | None:
+def planned(tx: Transaction, id_: str, to: ProposalState) -> Proposal | None:
     """The proposal that is to be moved, or the refusal; None if there is nothing to do."""
     found = known_proposal(tx, id_)
-    if not is_due(tx, idempotency) or found.state is to:
+    if not is_due(tx) or found.state is to:
         return None
     is_withdrawn = to is ProposalState.ARCHIVED and found.state is ProposalState.APPLIED
     if not (found.state.is_open or is_withdrawn):
@@ -367,7 +359,7 @@ def planned(
 
 def move_proposal(tx: Transaction, id_: str, to: ProposalState, seen: Proposal | None) -> Proposal:
     """Move a proposal that is as it was seen; one that is there already is left as it is."""
-    found = planned(tx, id_, to, None)
+    found = planned(tx, id_, to)
     if found is None:
         return known_proposal(tx, id_)
     if seen is None or (seen.state, seen.checksum) != (found.state, found.checksum):
@@ -437,22 +429,6 @@ def redact_proposal(tx: Transaction, id_: str, screen: Screen) -> None:
 def _record(tx: Transaction, type_: RunEventType, of: Proposal, **more: object) -> None:
     payload = {"proposalId": of.id, "kind": of.kind.value, **more}
     tx[RunTable].record(type_, (payload, ()))
-
-
-def _ids(proposal: Proposal) -> Ids:
-    return {
-        "proposal": proposal.id, "revision": proposal.revision, "state": proposal.state.value,
-        "duplicate": proposal.duplicate_of, "updated": micros(proposal.updated_at),
-    }  # fmt: skip
-
-
-def _again(tx: Transaction, ids: Ids, *_: Any) -> Proposal:
-    """The proposal as it was answered; ProposalStateConflict if its texts have changed since."""
-    found = known_proposal(tx, str(ids["proposal"]))
-    if found.revision != ids["revision"]:
-        raise ProposalStateConflict("This was done, and the proposal was changed since.")
-    state, at = ProposalState(str(ids["state"])), EPOCH + int(ids["updated"]) * MICROSECOND
-    return found.in_state(state, duplicate_of=str(ids["duplicate"]), updated_at=at)
 
 
 # What is screened. An artifact may be longer without its secrets.

@@ -14,10 +14,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ..errors import AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal, TooMany
-from ..http.bodies import JSON, REDACTED, answered, written
+from ..errors import (
+    AnswerErased,
+    AnswerLost,
+    BadFields,
+    Conflict,
+    Denied,
+    KeyReused,
+    Refusal,
+    TooMany,
+)
+from ..http.bodies import JSON, answered, written
 from ..http.openapi import document
-from ..http.protocol import Operation, Protocol
+from ..http.protocol import REDACTED, Operation, Protocol
 from ..http.refusals import Refusals
 from ..http.request_ids import Refused
 from ..memory.model.access import Caller
@@ -233,7 +242,7 @@ def refused(refusal: Refusal) -> Response:
     known = refusal
     if isinstance(refusal, KeyReused):
         known = KeyMismatch(str(refusal))
-    elif isinstance(refusal, AnswerLost):  # the protocol has no name for a conflict of any kind
+    elif isinstance(refusal, AnswerLost | AnswerErased):  # of neither the protocol has a name
         known = MemoryChanged()
 
     def content(_: Scope, request_id: str) -> bytes:

@@ -2,23 +2,24 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
 from ..engine.callbacks import Audit, noop
-from ..engine.engine import Engine, Ids, Transaction
+from ..engine.engine import Engine, Transaction
 from ..errors import NotFound
 from ..http.protocol import Operation
-from ..memory.idempotency import IdempotentRequest, idempotent, is_due
+from ..memory.idempotency import is_due, once
 from ..memory.model.access import Caller, Role
 from ..memory.model.erasure import UNKNOWN_COPIES, Erasure, ErasureId
 from ..memory.model.kinds import ErasureKind
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import NO_PROJECT
 from ..memory.redactor import Redaction
+from ..memory.sql.idempotency_records import IdempotencyTable
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.receipts import ReceiptTable
 from ..memory.sql.rows import micros, tag_array, tag_tuple
@@ -94,9 +95,7 @@ class Forgetting:
     on_erased: Callable[[Caller], None] = noop
     _turns: Turns = field(default_factory=Turns)
 
-    async def forget(
-        self, caller: Caller, body: ForgetBody, *, idempotency: IdempotentRequest | None = None
-    ) -> ForgottenSubject:
+    async def forget(self, caller: Caller, body: ForgetBody) -> ForgottenSubject:
         """Erase every entry of the subject, in any ref, with what was made of any of them.
 
         What these stood for and is of others stands for itself again. When this answers,
@@ -108,10 +107,11 @@ class Forgetting:
             subject=self.redaction.echo(caller, subject), dry_run=body.dry_run or None,
             entries=0, archives=0, restored=0, commitments=0,
         )  # fmt: skip
-        finish = idempotent(finish_forgetting, idempotency, again=forgotten_again, ids=ids_of)
+        finish = once(finish_forgetting, kept=lambda it: it.model_copy(update={"subject": ""}))
         async with self._turns.of(caller):  # each entry counts once
-            if not await self.engine.read(caller, is_due, idempotency):
-                return await self.engine.write(caller, finish, told)
+            if not await self.engine.read(caller, is_due):
+                first = await self.engine.write(caller, finish, told)
+                return first.model_copy(update={"subject": told.subject})
             high, erasure = await self.engine.read(
                 caller, lambda tx: (newest(tx), ErasureId(tx.new_uid(tx.now)))
             )
@@ -119,7 +119,7 @@ class Forgetting:
             if body.dry_run:
                 return told
             if entries:
-                said = {"tenant": caller.tenant, "erasure": erasure, **ids_of(told)}
+                said = {"tenant": caller.tenant, "erasure": erasure, **counts_of(told)}
                 await asyncio.to_thread(self.audit, caller, "memory.forgotten", **said)
                 told = told.model_copy(update={"erasure_id": erasure})
             while entries:
@@ -294,6 +294,7 @@ def unname_events(
 
 def finish_forgetting(tx: Transaction, told: ForgottenSubject) -> ForgottenSubject:
     """Tell of what was erased. Its bytes, and those of its name, are gone after the next scrub."""
+    tx[IdempotencyTable].erase_answers()
     tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
     if told.erasure_id is not None:
         tx[ReceiptTable].extend(ErasureId(told.erasure_id), (), 0)
@@ -302,12 +303,5 @@ def finish_forgetting(tx: Transaction, told: ForgottenSubject) -> ForgottenSubje
     return told
 
 
-def ids_of(told: ForgottenSubject) -> Ids:
-    counts = {name: getattr(told, name) for name in COUNTS}
-    return counts if told.erasure_id is None else counts | {"erasure": told.erasure_id}
-
-
-def forgotten_again(tx: Transaction, ids: Ids, told: ForgottenSubject) -> ForgottenSubject:
-    erasure = str(ids["erasure"]) if "erasure" in ids else None
-    counts = {name: int(ids[name]) for name in COUNTS}
-    return told.model_copy(update=counts | {"erasure_id": erasure})
+def counts_of(told: ForgottenSubject) -> Mapping[str, int]:
+    return {name: getattr(told, name) for name in COUNTS}

@@ -146,7 +146,7 @@ def _set_lock_timeout(connection: Database) -> None:
     connection.execute(cast(Any, f"SET lock_timeout = '{PATIENCE.total_seconds()}s'"))
 
 
-_WORDS = "SELECT pg_total_relation_size('postings') + pg_total_relation_size('terms')"
+_WORDS = "SELECT pg_total_relation_size('postings')"
 
 
 def storage_stats(

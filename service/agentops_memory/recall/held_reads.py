@@ -3,9 +3,8 @@
 What is not in memory, or is not as of now, is left to a transaction, which answers the same.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -18,14 +17,16 @@ from ..memory.model.space import Project
 from ..memory.sql.kinds import GLOBAL_AREA
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
 from .inverted_index.group import Group, Stem, StemPiece
+from .inverted_index.prompt_words import PromptWords
 from .inverted_index.ranking import Ranking
+from .inverted_index.vocabulary import UNKNOWN
 from .recall import SUMMARIES
-from .text.query import Query, understood
+from .text.query import Corrections, Query, understood
 
 LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
 # Memories of a project that are ranked on the event loop's thread, which serves nobody meanwhile:
 # 0.1 ms for a hundred; more are ranked by a reader's.
-MOST_ON_LOOP = 2_500
+MOST_ON_LOOP = 10_000
 
 
 class Place(NamedTuple):
@@ -75,50 +76,72 @@ class HeldReads:
     index: DatabaseIndex
     stored: Stored
     stems: Stems
+    _words: PromptWords = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._words = PromptWords(self.index.vocabulary, self.stems.known)
 
     def context(self, asked: Plain, render: Render) -> HeldContext | None:
         """As `recall.context` without more than these; None where memory cannot tell.
 
         What is rendered is remembered with the memory.
         """
-        query, project, limit = understood(asked.text), asked.project, asked.limit
-        with self._free() as is_free:
-            reading = self._reading(asked, query) if is_free else None
-            if reading is None:
-                return None
-            summaries = self.index.summaries.get(project)
-            if summaries is None:
-                summaries = self.stored.summaries(project, SUMMARIES)
-                self.index.summaries[project] = summaries
-            matches = [id_ for _, id_ in reading.best(query, limit)] if query.sentences else []
-            methods = [Method.FULL_TEXT] * len(matches)
-            if len(matches) < limit:
-                newest = reading.newest(limit, matches)
-                matches += newest
-                methods += [Method.RECENCY] * len(newest)
-            pins = reading.pinned((limit + 1) // 2)
-            if pins:
-                others = [it for it in zip(matches, methods, strict=True) if it[0] not in pins][
-                    : limit - len(pins)
-                ]
-                matches = [*pins, *(id_ for id_, _ in others)]
-                methods = [Method.PINNED] * len(pins) + [method for _, method in others]
-            lines = reading.rendered(matches, self.stored, render, "lines")
+        if not self.index.lock.acquire(blocking=False):  # the event loop waits for no reader
+            return None
+        try:
+            found = self._context(asked, render)
+        finally:
+            self.index.lock.release()
         self.index.grew(READ_BYTES)
-        return None if lines is None else HeldContext(summaries, lines, methods)
+        return found
 
     def search(self, asked: Plain, render: Render) -> list[tuple[float, bytes]] | None:
         """As `recall.search` without more than these, each with its rank."""
         query = understood(asked.text)
         if query.path is not None or not query.sentences:
             return None
-        with self._free() as is_free:
-            reading = self._reading(asked, query) if is_free else None
-            if reading is None:
-                return None
-            ranked = reading.every_then_any(query, asked.limit)
-            lines = reading.rendered([id_ for _, id_ in ranked], self.stored, render, "hits")
+        if not self.index.lock.acquire(blocking=False):
+            return None
+        try:
+            found = self._search(asked, query, render)
+        finally:
+            self.index.lock.release()
         self.index.grew(READ_BYTES)
+        return found
+
+    def _context(self, asked: Plain, render: Render) -> HeldContext | None:
+        project, limit = asked.project, asked.limit
+        reading = self._reading(asked)
+        best = reading.best(asked.text, limit) if reading else None
+        if reading is None or best is None:
+            return None
+        summaries = self.index.summaries.get(project)
+        if summaries is None:
+            summaries = self.stored.summaries(project, SUMMARIES)
+            self.index.summaries[project] = summaries
+        matches = [id_ for _, id_ in best]
+        methods = [Method.FULL_TEXT] * len(matches)
+        if len(matches) < limit:
+            newest = reading.newest(limit, matches)
+            matches += newest
+            methods += [Method.RECENCY] * len(newest)
+        pins = reading.pinned((limit + 1) // 2)
+        if pins:
+            others = [it for it in zip(matches, methods, strict=True) if it[0] not in pins]
+            others = others[: limit - len(pins)]
+            matches = [*pins, *(id_ for id_, _ in others)]
+            methods = [Method.PINNED] * len(pins) + [method for _, method in others]
+        lines = reading.rendered(matches, self.stored, render, "lines")
+        return None if lines is None else HeldContext(summaries, lines, methods)
+
+    def _search(
+        self, asked: Plain, query: Query, render: Render
+    ) -> list[tuple[float, bytes]] | None:
+        reading = self._reading(asked)
+        ranked = reading.every_then_any(query, asked.limit) if reading else None
+        if reading is None or ranked is None:
+            return None
+        lines = reading.rendered([id_ for _, id_ in ranked], self.stored, render, "hits")
         if lines is None:
             return None
         hits, floor = [], float("-inf")
@@ -127,17 +150,7 @@ class HeldReads:
             hits.append((floor, line))
         return hits
 
-    @contextmanager
-    def _free(self) -> Iterator[bool]:
-        """Whether the index is free at once: the event loop waits for no reader."""
-        is_free = self.index.lock.acquire(blocking=False)
-        try:
-            yield is_free
-        finally:
-            if is_free:
-                self.index.lock.release()
-
-    def _reading(self, asked: Plain, query: Query) -> "Reading | None":
+    def _reading(self, asked: Plain) -> "Reading | None":
         index, project = self.index, asked.project
         if index.holds_nothing or not asked.projects.match(project):
             return None
@@ -153,45 +166,64 @@ class HeldReads:
         group = index.group(place.group)
         if group is None:
             return None
-        numbers = self._numbers(query, group)
-        if numbers is None or group.memories_of(place.area) > MOST_ON_LOOP:
+        if group.memories_of(place.area) > MOST_ON_LOOP:
             return None
-        return Reading(group, place, numbers, self.stems, asked.now)
-
-    def _numbers(self, query: Query, group: Group) -> dict[str, Stem] | None:
-        """The stem of each term; None for a prefix, and for what the index takes apart."""
-        numbers, stem_of = group.vocabulary.numbers, self.stems.known
-        found: dict[str, Stem] = {}
-        number_of = numbers.get
-        for terms, _ in query.sentences:
-            for text, is_prefix in terms:
-                stem = stem_of[text]
-                if is_prefix or not stem:
-                    return None
-                found[text] = number_of(stem)
-        return found
+        return Reading(group, place, self._words, self.stems, asked.now)
 
 
 class Reading:
     """One request to the areas of a project."""
 
     def __init__(
-        self, group: Group, place: Place, numbers: dict[str, Stem], stems: Stems, now: int
+        self, group: Group, place: Place, words: PromptWords, stems: Stems, now: int
     ) -> None:
-        self._group = group
+        self._vocabulary = group.vocabulary
+        self._words = words
         self._place = place
-        self._numbers = numbers
         self._stems = stems
         self._parts = group.weights_of((place.area, GLOBAL_AREA))
         self._hidden = [it.area.hidden(now) for it in self._parts]
         self._ranking = Ranking(self._parts, group.vocabulary, self._hidden)
 
-    def best(self, query: Query, limit: int) -> list[Scored]:
-        return self._any(self._corrected(query), limit)
+    def best(self, prompt: str, limit: int) -> list[Scored] | None:
+        """The best of each sentence; None for what has to be looked for in another way."""
+        asked = self._words.asked(prompt)
+        if asked is None:
+            return None
+        number_of, text_of, ranking = self._words.stems, self._words.texts, self._ranking
+        sentences: list[tuple[list[Stem], float]] = [
+            ([number_of[it] for it in words], weight) for words, weight in asked.sentences
+        ]
+        for stems, _ in sentences:
+            ranking.look_up(stems)
+        doubtful = [number_of[it] for it in asked.doubtful]
+        known = ranking.known(doubtful)
+        missing = [
+            text_of[word]
+            for word, stem in zip(asked.doubtful, doubtful, strict=True)
+            if stem not in known
+        ]
+        if missing and (corrections := self._corrections(dict.fromkeys(missing))):
+            for (words, _), (stems, _) in zip(asked.sentences, sentences, strict=True):
+                texts = [text_of[it] for it in words]
+                terms = chain.from_iterable(corrections.get(it, ()) for it in texts)
+                new = [it for it in dict.fromkeys(terms) if it not in texts]
+                stems.extend(self._looked_up(new) or ())
+        return ranking.any(sentences, limit) if sentences else []
 
-    def every_then_any(self, query: Query, limit: int) -> list[Scored]:
-        query = self._corrected(query)
-        numbers = self._numbers
+    def every_then_any(self, query: Query, limit: int) -> list[Scored] | None:
+        terms = query.terms
+        texts = [text for text, starts in terms if not starts]
+        if len(texts) < len(terms) or (stems := self._looked_up(texts)) is None:
+            return None
+        known = self._ranking.known(stems)
+        stem_of = dict(zip(texts, stems, strict=True))
+        missing = [it for it in query.doubtful if stem_of[it] not in known]
+        if missing and (corrections := self._corrections(missing)):
+            query = query.corrected(corrections)
+            texts = [it.text for it in query.terms]
+            stems = self._looked_up(texts) or []
+        numbers = dict(zip(texts, stems, strict=True))
         pieces: list[StemPiece] = []
         for parts, joined in query.every:
             if len(parts) == 1 and not joined:  # most are
@@ -202,7 +234,8 @@ class Reading:
         ranked = self._ranking.every(pieces, limit)
         if len(ranked) < limit:
             first = {id_ for _, id_ in ranked}
-            ranked += [it for it in self._any(query, limit) if it[1] not in first]
+            sentences = [([numbers[it.text] for it in of], by) for of, by in query.sentences]
+            ranked += [it for it in self._ranking.any(sentences, limit) if it[1] not in first]
         return ranked[:limit]
 
     def newest(self, limit: int, but: Sequence[MemoryId]) -> list[MemoryId]:
@@ -256,27 +289,21 @@ class Reading:
                         return None
                     every[shown.id] = line = render(shown)
                     if len(line) <= LONGEST_LINE:
-                        getattr(part.area, kind)[shown.id] = line
+                        part.area.remember(getattr(part.area, kind), shown.id, line)
             lines = [every.get(id_) for id_ in ids]
         return None if None in lines else [it for it in lines if it is not None]
 
-    def _any(self, query: Query, limit: int) -> list[Scored]:
-        numbers = self._numbers
-        sentences = [
-            ([numbers[text] for text, _ in terms], weight) for terms, weight in query.sentences
-        ]
-        return self._ranking.any(sentences, limit)
+    def _looked_up(self, texts: Sequence[str]) -> list[Stem] | None:
+        """The stem of each text, found in the areas; None if the index takes one apart."""
+        stems = list(map(self._stems.known.__getitem__, texts))
+        if "" in stems:
+            return None
+        number_of = self._vocabulary.numbers.get
+        numbers = [number_of(it, UNKNOWN) for it in stems]
+        self._ranking.look_up(numbers)
+        return numbers
 
-    def _corrected(self, query: Query) -> Query:
-        doubtful = query.doubtful
-        if not doubtful:
-            return query
-        forms, known = self._stems.compared, self._stems.known
-        words = [(word, known[word], form) for word in doubtful if (form := forms[word])]
-        corrections = self._ranking.corrections(words)
-        if not corrections:
-            return query
-        numbers = self._group.vocabulary.numbers
-        for term in chain.from_iterable(corrections.values()):
-            self._numbers[term] = numbers.get(known[term])
-        return query.corrected(corrections)
+    def _corrections(self, missing: Iterable[str]) -> Corrections:
+        """What words may have meant that no memory has."""
+        forms = self._stems.compared
+        return self._ranking.corrections([(it, forms[it]) for it in missing if forms[it]])

@@ -1,7 +1,7 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
 from .logs import OwnText, Requests, configure_logging, hidden, hide_by, hide_too, log_answered
-from .metrics import Metrics, counted
+from .metrics import Metrics, count
 from .spans import Cut, Telemetry, annotate, events
 from .step_spans import traced
 
@@ -13,7 +13,7 @@ __all__ = [
     "Telemetry",
     "annotate",
     "configure_logging",
-    "counted",
+    "count",
     "events",
     "hidden",
     "hide_by",

@@ -1,11 +1,11 @@
-"""Measurements: where they go, and what came of the domain's operations."""
+"""Measurements: where they go, and how what came of an operation is counted."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import cache, wraps
-from inspect import iscoroutinefunction
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import cache
 from itertools import product
 from math import isnan
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from opentelemetry.context import Context as SpanContext
 from opentelemetry.metrics import Meter
@@ -19,21 +19,10 @@ from opentelemetry.trace import (
 )
 
 from .. import __version__
-from ..engine.callbacks import noop
-from ..errors import Refusal
-from ..memory.idempotency import IdempotentRequest
-from ..memory.model.memory import Saved
-from ..memory.model.search import Context, Method
-from ..memory.model.stores import Written
-from ..openintent.rules.binding import OverCapacity
-from ..openintent.rules.rules import AtItem
-from ..recall.text.summary import Transcript
 from . import measures as m
 from .measures import MEASURES, Kind, Measure
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-
-Service = TypeVar("Service")
 
 Recorder = Callable[[float, tuple[str, ...], Span], None]
 """Takes a value, the values of the measure's labels in its order, and the span it belongs to.
@@ -195,91 +184,12 @@ def trace_ids(span: Span) -> dict[str, str]:
     }
 
 
-def counted(service: Service, metrics: Metrics) -> Service:
-    """The domain service, with what its operations answer counted, by the kind of answer."""
-    return cast("Service", _Counted(service, metrics))
+CURRENT: ContextVar[Metrics | None] = ContextVar("metrics", default=None)
+"""Those of the service whose operation this is; none outside of one."""
 
 
-class _Counted:
-    """The service, of which an operation is wrapped when it is first asked for."""
-
-    def __init__(self, service: object, metrics: Metrics) -> None:
-        self._service = service
-        self._metrics = metrics
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._service, name)
-        wrapped = _counted(found, self._metrics) if iscoroutinefunction(found) else found
-        setattr(self, name, wrapped)
-        return wrapped
-
-
-def _counted(
-    operation: Callable[..., Awaitable[object]], metrics: Metrics
-) -> Callable[..., Awaitable[object]]:
-    @wraps(operation)
-    async def counting(*args: object, **kwargs: Any) -> object:
-        try:
-            outcome = await operation(*args, **kwargs)
-        except Refusal as refusal:
-            _refused(metrics, refusal)
-            raise
-        asked: IdempotentRequest | None = kwargs.get("idempotency")
-        if not (asked and asked.is_replay):  # that was counted when it was done
-            COUNTS.get(type(outcome), _redacted)(metrics, outcome)
-        return outcome
-
-    return counting
-
-
-def _refused(metrics: Metrics, refusal: Refusal) -> None:
-    cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
-    if isinstance(cause, OverCapacity):
-        limit = "episodic" if "episodic" in cause.limit else "working"
-        metrics.count(m.CAPACITY_REFUSALS, limit, span=get_current_span())
-
-
-def _saved(metrics: Metrics, saved: Saved) -> None:
-    metrics.count(m.DEDUP, saved.action.value, span=get_current_span())
-    if saved.superseded:
-        metrics.count(m.SUPERSEDED, by=saved.superseded, span=get_current_span())
-    _redacted(metrics, saved)
-
-
-def _written(metrics: Metrics, written: Written[object]) -> None:
-    if written.evicted:
-        metrics.count(m.AGENT_EVICTIONS, by=written.evicted, span=get_current_span())
-    if written.archived:
-        metrics.count(m.AGENT_ARCHIVED, by=written.archived, span=get_current_span())
-    if written.fired:
-        span = get_current_span()
-        metrics.count(m.COMMITMENTS_FIRED, "predicate", by=written.fired, span=span)
-    _redacted(metrics, written)
-
-
-def _redacted(metrics: Metrics, outcome: object) -> None:
-    if redacted := getattr(outcome, "redacted", 0):  # secrets removed, of whatever writes text
-        metrics.count(m.REDACTIONS, by=redacted, span=get_current_span())
-
-
-def _context(metrics: Metrics, context: Context) -> None:
-    methods = [hit.method for hit in context.found.hits]
-    for method in set(methods):
-        metrics.count(m.CONTEXT_METHOD, method.value, by=methods.count(method))
-    metrics.count(m.CONTEXT_ANSWERS, _outcome(context, methods), span=get_current_span())
-
-
-def _outcome(context: Context, methods: list[Method]) -> str:
-    if context.found.is_degraded:
-        return "degraded"
-    if any(method is not Method.RECENCY for method in methods):
-        return "found"
-    return "recency" if methods else "empty"
-
-
-COUNTS: Mapping[type, Callable[[Metrics, Any], None]] = {
-    Saved: _saved,
-    Written: _written,
-    Context: _context,
-    Transcript: noop,  # its secrets are counted with the session that it is appended to
-}
+def count(measure: Measure, *labels: str, by: float = 1) -> None:
+    """Count what came of the operation; 0 is nothing."""
+    metrics = CURRENT.get()
+    if metrics is not None and by:
+        metrics.count(measure, *labels, by=by, span=get_current_span())

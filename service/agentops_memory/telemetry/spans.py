@@ -26,7 +26,7 @@ from ..errors import Conflict, Refusal
 from ..openintent.rules.rules import AtItem
 from ..secrets.sanitizing import safe_message, trace
 from .logs import OwnText, hidden, remember
-from .metrics import Metrics, Prometheus, instruments
+from .metrics import CURRENT, Metrics, Prometheus, instruments
 
 SCOPE = "agentops_memory"
 TIMEOUT = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
@@ -96,8 +96,10 @@ class Telemetry:
     def operation(self, name: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
         """The span `memory.<name>`, in the caller's trace if `headers` name one.
 
-        A malformed `traceparent` is ignored. An exception is recorded and goes on.
+        A malformed `traceparent` is ignored. An exception is recorded and goes on. What
+        `count` counts from now on is of this service.
         """
+        CURRENT.set(self.metrics)
         return self._operation(name, headers) if self._shut_down else _NOTHING
 
     def stop(self) -> None:

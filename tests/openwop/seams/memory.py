@@ -31,9 +31,9 @@ class SeamMemory:
         given = await BODIES.read(request, b.SeedsBody)
         ref = MemoryRef(given.memory_ref)
         noted(ref)
-        caller, idempotency = await asked_once(request, "seam_seed")
+        caller = await asked_once(request, "seam_seed")
         seeds = [_seed(ref, each) for each in given.entries]
-        done = await self.seeding.seed(caller, seeds, idempotency=idempotency)
+        done = await self.seeding.seed(caller, seeds)
         return answered({"seeded": done.value}, 201, redacted=done.redacted)
 
     async def list_entries(self, caller: Caller, memory_ref: MemoryRef, **which: Any) -> Page:

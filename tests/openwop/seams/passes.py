@@ -56,9 +56,9 @@ class SeamPasses:
     async def compact(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamRefBody)
         ref = _noted(given)
-        caller, idempotency = await asked_once(request, "seam_compact")
+        caller = await asked_once(request, "seam_compact")
         body = CompactBody(memory_ref=ref)
-        done = await self.services.passes.compact(caller, body, idempotency=idempotency)
+        done = await self.services.passes.compact(caller, body)
         event = done.value.event
         output = RefEntryId(str(event.payload["outputId"]))
         archive = await self._content(caller, ref, output)

@@ -7,7 +7,6 @@ from starlette.requests import Request
 
 from agentops_memory.errors import BadFields
 from agentops_memory.http.requests import exact_parameter
-from agentops_memory.memory.idempotency import IdempotentRequest
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.api import BODIES, text_in_path
@@ -75,9 +74,9 @@ class Asked:
             raise BadFields(self._faults)
 
 
-async def asked_once(request: Request, operation: str) -> tuple[Caller, IdempotentRequest | None]:
-    """Whose request it is, and it under its idempotency key, which is of one operation."""
-    return await BODIES.caller_and_idempotency(request, holder=f"openwop {operation}")
+async def asked_once(request: Request, operation: str) -> Caller:
+    """Whose request it is, under its idempotency key, which is of one operation."""
+    return await BODIES.caller(request, holder=f"openwop {operation}")
 
 
 def run_of(request: Request) -> RunId:

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from json import loads
 from secrets import token_hex
 from typing import Literal
@@ -15,8 +15,7 @@ from agentops_memory.errors import BadFields, Refusal
 from agentops_memory.http.bodies import answered
 from agentops_memory.http.endpoint import current_caller
 from agentops_memory.http.requests import fitting
-from agentops_memory.memory.idempotency import IdempotentRequest
-from agentops_memory.memory.model.access import Caller, TenantId
+from agentops_memory.memory.model.access import Caller, IdempotentRequest, TenantId
 from agentops_memory.openwop import routes
 from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody
@@ -96,16 +95,17 @@ class SeamRuns:
 
     async def open_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamRunBody)
-        caller, idempotency = await asked_once(request, "seam_run")
+        caller = await asked_once(request, "seam_run")
         fixture = self.fixtures(caller.tenant).get(given.workflow_id)
         if fixture is None:
             raise BadFields([("workflowId", "names no workflow that is served")])
         workflow = given.workflow_id
         body = RunBody.model_validate({"workflowId": workflow, "memoryRefs": [ref_of(workflow)]})
-        async with self._turn(caller, idempotency):  # what is sent again finds it done
-            opened = await self.services.runs.open(caller, body, idempotency=idempotency)
+        asked, caller = caller.request, replace(caller, request=None)
+        async with self._turn(caller, asked):  # what is sent again finds it done
+            opened = await self.services.runs.open(replace(caller, request=asked), body)
             id_ = RunId(opened.value.run_id)
-            if idempotency is None or not idempotency.is_replay:
+            if asked is None or not asked.is_replay:
                 await self._do(fixture, self._stage(caller, id_, workflow))
         run = await self.services.runs.get(caller, id_)
         return answered(_started(run, self.outcomes.get(caller, id_)), 201)
@@ -128,25 +128,18 @@ class SeamRuns:
 
     async def fork_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamForkBody)
-        caller, idempotency = await asked_once(request, "seam_fork")
+        caller = await asked_once(request, "seam_fork")
         source, is_branch = run_of(request), given.mode == "branch"
-        forked = await self.services.runs.fork(
-            caller,
-            source,
-            given,
-            idempotency=idempotency,
-        )
+        forked = await self.services.runs.fork(caller, source, given)
         if not is_branch:  # nothing is done again, so nothing else is found
             self.outcomes.add(caller, RunId(forked.run_id), self.outcomes.get(caller, source))
         events = {"eventsUrl": f"{RUNS}/{forked.run_id}/events"}
         return answered(loads(forked.json_bytes()) | events, 201)
 
     def _turn(
-        self, caller: Caller, idempotency: IdempotentRequest | None
+        self, caller: Caller, asked: IdempotentRequest | None
     ) -> AbstractAsyncContextManager[object]:
-        return (
-            nullcontext() if idempotency is None else self.turns.of(caller, idempotency.key.hex())
-        )
+        return nullcontext() if asked is None else self.turns.of(caller, asked.key.hex())
 
     def _stage(self, caller: Caller, run: RunId, workflow: str) -> Stage:
         return Stage(

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from agentops_memory.engine.callbacks import noop
-from agentops_memory.engine.engine import Engine, Ids, Transaction
-from agentops_memory.memory.idempotency import IdempotentRequest, idempotent
+from agentops_memory.engine.engine import Engine, Transaction
+from agentops_memory.memory.idempotency import once
 from agentops_memory.memory.limits import require_room
 from agentops_memory.memory.model.access import Caller, Role
 from agentops_memory.memory.model.stores import Written
@@ -50,19 +50,13 @@ class Seeding:
     redaction: Redaction
     on_due: Callable[[Caller], object] = noop  # called where commitments may be due
 
-    async def seed(
-        self,
-        caller: Caller,
-        seeds: Sequence[Seed],
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Written[int]:
+    async def seed(self, caller: Caller, seeds: Sequence[Seed]) -> Written[int]:
         """Put all of them, screened, in one transaction; how many.
 
         An end may be past already, and a live entry that has the id of one is replaced. What
         has not ended arms commitments, and makes them due, as every put does.
         """
-        work = idempotent(count_seeded, idempotency, again=_seeded_again)
+        work = once(count_seeded)
 
         async def write(screen: Screen, is_current: IsCurrent) -> Written[int]:
             _require_names(caller, screen, seeds)
@@ -96,11 +90,6 @@ def count_seeded(tx: Transaction, seeds: Sequence[Seed], is_current: IsCurrent) 
     if not is_current():
         raise ScreenOutdated
     return Written(value=len(seed_entries(tx, seeds)), is_new=True)
-
-
-def _seeded_again(tx: Transaction, _: Ids, seeds: Sequence[Seed], __: IsCurrent) -> Written[int]:
-    tx.caller.require_refs()
-    return Written(value=len(seeds))
 
 
 def _seeded(tx: Transaction, seed: Seed) -> RefEntry:

@@ -5,8 +5,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,11 @@ import click
 
 from ...errors import Refusal
 from ...memory.model.access import tenant_id
-from ...memory.model.erasure import Erasure
 from ...memory.model.findings import some_of
-from ...operations.backup.archive import Manifest, document
-from ...operations.backup.backup import Scope, archive_draft, make_archive
-from ...operations.backup.restore import KeysPlan, Replacement, RestorePlan, prepared
+from ...operations.backup.archive import Manifest
+from ...operations.backup.backup import Scope, make_archive
+from ...operations.backup.restore import KeysPlan, Replacement, Restore, prepared
+from ...operations.files.atomic import drafts
 from ...operations.files.keys import KeyFile
 from ...recall.text.instants import rendered
 from ...settings.settings import Settings
@@ -66,16 +64,12 @@ def backup(
             raise click.UsageError("--to needs a name.")
         refuse_own(to, chosen)
         require_local_files(chosen)
-        scope = scope_of(tenants, with_keys=with_keys, without_seal=without_seal)
+        named = tuple(map(tenant_id, dict.fromkeys(tenants)))
+        scope = Scope(tenants=named, with_keys=with_keys, without_seal=without_seal)
         if to == STDOUT:
             _stream(chosen, scope)
         else:
             _write(chosen, Path(to), scope, force=force, as_json=as_json)
-
-
-def scope_of(tenants: Sequence[str], *, with_keys: bool, without_seal: bool = False) -> Scope:
-    named = tuple(map(tenant_id, dict.fromkeys(tenants)))
-    return Scope(tenants=named, with_keys=with_keys, without_seal=without_seal)
 
 
 def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: bool) -> None:
@@ -83,8 +77,8 @@ def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: 
         archive = make_archive(settings, to, scope, now=now(), is_forced=force, progress=bar)
     manifest = archive.manifest
     if as_json:
-        fields = {"archive": str(archive.path), "bytes": archive.size, **document(manifest)}
-        click.echo(json.dumps(fields))
+        made = {"archive": str(archive.path), "bytes": archive.size}
+        click.echo(json.dumps(made | manifest.document()))
     else:
         click.echo(one_line(f"Saved {_summary(manifest)}: {archive.path}, {size(archive.size)}."))
     _warn(manifest)
@@ -93,31 +87,29 @@ def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: 
 def _stream(settings: Settings, scope: Scope) -> None:
     if sys.stdout is None or is_terminal(sys.stdout):
         raise click.UsageError("An archive is nothing for a terminal; name a file.")
-    folder = settings.db_path.parent
-    with (
-        progress_bar("Backing up") as bar,
-        archive_draft(settings, folder, scope, now=now(), progress=bar) as (manifest, draft),
-        draft.open("rb") as source,
-    ):
-        shutil.copyfileobj(source, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-    say(f"Saved {_summary(manifest)}.")
-    _warn(manifest)
-
-
-def damage(manifest: Manifest) -> str:
-    """What of an archive is damaged, in a sentence; nothing if it is not."""
-    damaged = manifest.damaged
-    return one_line(f"Values in it are damaged: {some_of(damaged)}.") if damaged else ""
+    with progress_bar("Backing up") as bar, drafts(settings.db_path.parent) as own:
+        made = make_archive(settings, own / "archive.zip", scope, now=now(), progress=bar)
+        with made.path.open("rb") as source:
+            shutil.copyfileobj(source, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+    say(f"Saved {_summary(made.manifest)}.")
+    _warn(made.manifest)
 
 
 def _warn(manifest: Manifest) -> None:
-    if sentence := damage(manifest):
-        say(f"{sentence} `agentops-memory doctor --fix` mends the database; keep an older archive.")
+    if manifest.damaged:
+        say(
+            f"{_damage(manifest)} `agentops-memory doctor --fix` mends the database; keep an older "
+            "archive."
+        )
+
+
+def _damage(manifest: Manifest) -> str:
+    return one_line(f"Values in it are damaged: {some_of(manifest.damaged)}.")
 
 
 def _summary(manifest: Manifest) -> str:
-    counts = [part.contents.counts for part in manifest.tenants]
+    counts = [part.counts for part in manifest.tenants]
     observations = counted(sum(it.observations for it in counts), "observation")
     sessions = counted(sum(it.sessions for it in counts), "session")
     entries = counted(sum(it.entries for it in counts), "entry", "entries")
@@ -144,14 +136,12 @@ AGAIN = {
 @click.command()
 @setting_options("db_path", "keys_file", "redaction_file", "seal_file")
 @click.argument("archive")
-@scope_option
 @click.option("--keys", "with_keys", is_flag=True, help="Bring back keys that are not known now.")
 @click.option("--force", is_flag=True, help="Replace databases; the old ones are kept beside.")
 @dry_run_option
 @json_option()
 def restore(
     archive: str,
-    tenants: tuple[str, ...],
     with_keys: bool,
     force: bool,
     dry_run: bool,
@@ -164,19 +154,21 @@ def restore(
     it. Tenants that the archive does not have stay as they are.
     """
     with file_errors():
-        chosen, scope = settings_of_files(files), scope_of(tenants, with_keys=with_keys)
+        chosen = settings_of_files(files)
         require_local_files(chosen)
-        with ExitStack() as held:
-            with progress_bar("Verifying") as progress:
-                ready = prepared(chosen, Path(archive), scope, progress=progress, is_dry=dry_run)
-                it = held.enter_context(ready)
+        with (
+            progress_bar("Verifying") as bar,
+            prepared(
+                chosen, Path(archive), with_keys=with_keys, progress=bar, is_dry=dry_run
+            ) as it,
+        ):
             if not as_json:
-                _show(it.plan)
+                _show(it)
             kept = [] if dry_run else it.carry_out(at=now(), by=user(), is_forced=force)
             if as_json:
-                click.echo(json.dumps({**_document(it.plan, kept), "dry_run": dry_run}))
+                click.echo(json.dumps({**_document(it, kept), "dry_run": dry_run}))
             else:
-                _close(it.plan, kept, dry_run=dry_run)
+                _close(it, kept, dry_run=dry_run)
         if not dry_run:
             _note_if_lost(chosen)
 
@@ -194,7 +186,7 @@ def _print(sentence: str) -> None:
     click.echo(one_line(sentence))
 
 
-def _show(plan: RestorePlan) -> None:
+def _show(plan: Restore) -> None:
     made_at, program = rendered(plan.manifest.made_at), one_line(plan.manifest.program)
     _print(f"An archive of {made_at}, made by agentops-memory {program}; all of it is whole.")
     print_table(HEADINGS, [_row(it) for it in plan.replacements])
@@ -203,42 +195,33 @@ def _show(plan: RestorePlan) -> None:
 
 
 def _row(it: Replacement) -> tuple[object, ...]:
-    counts = it.part.contents.counts
-    return (
-        it.part.tenant, counts.observations, counts.sessions, counts.stores,
-        _changed(it.part.contents), _now(it),
-    )  # fmt: skip
+    part, now_there = it.part, "nothing"
+    if it.is_done:
+        now_there = "the same"
+    elif it.now:
+        observations = counted(it.now.counts.observations, "observation")
+        now_there = f"{observations}, changed {_changed(it.now)}"
+    elif it.is_there:
+        now_there = f"what cannot be read, {size(it.size)}"
+    counts = (part.counts.observations, part.counts.sessions, part.counts.stores)
+    return (part.tenant, *counts, _changed(part), now_there)
 
 
 def _changed(contents: Contents) -> str:
     return rendered(contents.changed_at) if contents.changed_at else "-"
 
 
-def _now(it: Replacement) -> str:
-    if not it.is_there:
-        return "nothing"
-    if it.is_done:
-        return "the same"
-    if it.now is None:
-        return f"what cannot be read, {size(it.size)}"
-    return f"{counted(it.now.counts.observations, 'observation')}, changed {_changed(it.now)}"
-
-
-def _notes(plan: RestorePlan) -> Iterator[str]:
-    if sentence := damage(plan.manifest):
-        yield sentence
+def _notes(plan: Restore) -> Iterator[str]:
+    if plan.manifest.damaged:
+        yield _damage(plan.manifest)
     for tenant in plan.left_out:
-        yield (
-            f"The tenant {tenant} was erased since, and stays so; --tenant {tenant} brings it back."
-        )
+        yield f"The tenant {tenant} was erased since, and stays so."
     if plan.unsure:
-        tenants = ", ".join(plan.unsure)
-        yield f"{NOBODY_KNOWS}these tenants were erased since: {tenants}."
+        yield f"{NOBODY_KNOWS}these tenants were erased since: {', '.join(plan.unsure)}."
     for tenant in plan.staying:
         yield f"The tenant {tenant} stays as it is."
-    for name, is_put_back in plan.files.items():
-        if is_put_back:
-            yield f"There is no {NAMES[name]} now; the archive's is put in its place."
+    for name in plan.put_back:
+        yield f"There is no {NAMES[name]} now; the archive's is put in its place."
     for it in plan.replacements:
         yield from _erased(it)
     if plan.keys:
@@ -246,27 +229,22 @@ def _notes(plan: RestorePlan) -> Iterator[str]:
 
 
 def _erased(it: Replacement) -> Iterator[str]:
+    tenant = it.part.tenant
     if it.is_there and it.now is None:
         yield (
-            f"The database of {it.part.tenant} cannot be read, so nobody can know what was erased "
-            "from it since."
+            f"The database of {tenant} cannot be read, so nobody can know what was erased from it "
+            "since."
         )
     for erasure in it.erased:
         ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
-        of = erasure.project if erasure.kind == "project" else ids or "entries"
+        of, again = ids or "entries", AGAIN.get(erasure.kind)
+        if again is None:  # a project
+            of = one_line(erasure.project)
+            again = f"agentops-memory projects erase {shlex.quote(of)} --tenant {tenant}"
         yield (
-            f"Erased since from {it.part.tenant}, at {rendered(erasure.erased_at)}, and back with "
-            f"the archive: {erasure.kind} {one_line(of)}. To erase again: {_again(it, erasure)}."
+            f"Erased since from {tenant}, at {rendered(erasure.erased_at)}, and back with the "
+            f"archive: {erasure.kind} {of}. To erase again: {again}."
         )
-
-
-def _again(it: Replacement, erasure: Erasure) -> str:
-    if erasure.kind == "project":
-        return (
-            f"agentops-memory projects erase {shlex.quote(one_line(erasure.project))} "
-            f"--tenant {it.part.tenant}"
-        )
-    return AGAIN[erasure.kind]
 
 
 def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
@@ -280,24 +258,23 @@ def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
         yield f"Known, and as they are now: {counted(len(keys.known), 'key')} of the archive."
 
 
-def _close(plan: RestorePlan, kept: Sequence[Path], *, dry_run: bool) -> None:
+def _close(plan: Restore, kept: Sequence[Path], *, dry_run: bool) -> None:
     if dry_run:
         _print("Nothing was changed.")
         return
-    done = [it for it in plan.replacements if not it.is_done]
-    _print(f"Restored {counted(len(done), 'tenant')}.")
+    _print(f"Restored {counted(sum(not it.is_done for it in plan.replacements), 'tenant')}.")
     for file in kept:
         _print(f"What was there is kept: {file}.")
 
 
-def _document(plan: RestorePlan, kept: Sequence[Path]) -> dict[str, Any]:
+def _document(plan: Restore, kept: Sequence[Path]) -> dict[str, Any]:
     return {
         "archive": str(plan.archive),
         "made_at": rendered(plan.manifest.made_at),
         "tenants": [_of_tenant(it) for it in plan.replacements],
         "left_out": plan.left_out,
         "staying": plan.staying,
-        "put_back": [name for name, is_put_back in plan.files.items() if is_put_back],
+        "put_back": plan.put_back,
         "keys": plan.keys
         and {
             "opening": [key.id for key in plan.keys.opening],
@@ -313,10 +290,10 @@ def _of_tenant(it: Replacement) -> dict[str, Any]:
     return {
         "tenant": it.part.tenant,
         "database": str(it.path),
-        "counts": asdict(it.part.contents.counts),
+        "counts": it.part.counts.model_dump(),
         "is_there": it.is_there,
         "is_the_same": it.is_done,
-        "counts_now": it.now and asdict(it.now.counts),
+        "counts_now": it.now and it.now.counts.model_dump(),
         "erased_since": [
             {
                 "id": erasure.id,

@@ -4,6 +4,7 @@ A request meets one by a conversion that fails; a check finds all of them, as it
 column of every table.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "intents.details": _json,
     "coordinators.details": lambda text: guardrails_of(text) is not None,
     "grants.permission": Permission,
-    "done.ids": _json,
+    "done.answer": lambda text: json.loads(text or "null") is not ...,
     "runs.refs": _texts,
     "runs.wrote": _texts,
     "runs.secrets": lambda text: text == "{}" or counts_of(text) is not None,
@@ -143,7 +144,7 @@ BY_PLACE = frozenset(
 """The tables whose keys are names of a user's: a row is named by where it lies."""
 
 DERIVED = frozenset(
-    "partitions index_rules terms purges remains memory_stems database_state areas postings".split()
+    "partitions index_rules purges remains memory_stems database_state areas postings".split()
 )
 """The tables that are made of the others: of the index, and what goes with it."""
 

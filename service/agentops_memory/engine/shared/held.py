@@ -107,7 +107,7 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
                                               AND {latest}(l.expires_at, m.updated_at) <= :expired)
               GROUP BY m.id) v""",
         Kind.IDEMPOTENCY: f"""
-        SELECT count(*), {_total(f"length(ids) + {RECORD}")}, min(at),
+        SELECT count(*), {_total(f"coalesce(length(answer), 0) + {RECORD}")}, min(at),
                {_total("1", "at <= :until")}
           FROM done""",
         Kind.RECEIPTS: f"""

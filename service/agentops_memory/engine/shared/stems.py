@@ -10,7 +10,7 @@ from ...memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ...recall.text.features import ALL, INDEXED, Features
 from ...recall.text.normalization import INDEX_FORMAT, unified
 from ...recall.text.query import STOPWORDS, Remembered
-from ...recall.text.spelling import is_compared, similarity
+from ...recall.text.spelling import is_compared, is_one_edit, similarity
 
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 _WORD = re.compile(r"[^\W_]+")
@@ -27,18 +27,13 @@ def rules(features: Features = ALL) -> str:
     return ", ".join([*parts, *(f"without {feature}" for feature in without)])
 
 
-def compared(stems: "Stems", words: Iterable[str]) -> dict[str, str]:
-    forms = stems.forms(words)
-    return {word: form if is_compared(form) else "" for word, form in forms.items()}
-
-
 class Stems:
     """What words are in the index, by a full-text table in memory; opened when first asked."""
 
     def __init__(self) -> None:
         self.known = Remembered(self._stemmed, KNOWN)
         self._forms = Remembered(self._found, KNOWN)
-        self.compared = Remembered(lambda words: compared(self, words), KNOWN)
+        self.compared = Remembered(self._compared, KNOWN)  # forms, empty for what is not compared
         self._scratch: sqlite3.Connection | None = None
 
     def forms(self, words: Iterable[str]) -> dict[str, str]:
@@ -48,6 +43,9 @@ class Stems:
         string for a word that the index takes apart.
         """
         return self._forms.of(words)
+
+    def _compared(self, words: Iterable[str]) -> dict[str, str]:
+        return {word: it if is_compared(it) else "" for word, it in self.forms(words).items()}
 
     def _found(self, words: Iterable[str]) -> dict[str, str]:
         stems = self.of(words)
@@ -61,6 +59,27 @@ class Stems:
         changing = {stem for stem, found in again.items() if stem != found}
         likely = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
         return {stem: _form(stem, likely) if stem in changing else stem for stem in again}
+
+    def near(self, form: str, stems: Iterable[str]) -> list[str]:
+        """The forms of some stems that are one edit from a form and begin with its letter."""
+        size, half = len(form), len(form) // 2
+        # One edit leaves the first or the second half as it is; a form may end behind its stem.
+        head, tail, endings = form[:half], form[half + 1 :], ("", *_ENDINGS)
+        tails = tuple(
+            tail[: max(len(tail) - len(it), 0)]
+            for it in endings
+            if tail.endswith(it) or it.endswith(tail)
+        )
+        likely = [
+            stem
+            for stem in stems
+            if (stem.startswith(head) or stem.endswith(tails))
+            and stem[0] == form[0]
+            and size - 3 <= len(stem) <= size + 1
+            and any(is_one_edit(form, f"{stem}{ending}") for ending in endings)
+        ]
+        found = self.forms_of(likely).values()
+        return sorted({it for it in found if is_compared(it) and is_one_edit(form, it)})
 
     def similarities(self, texts: Iterable[str]) -> list[float]:
         said = [frozenset(_WORD.findall(unified(text).casefold())) - STOPWORDS for text in texts]

@@ -1,1 +1,1 @@
-"""The OpenAPI document as a page for people."""
+"""The page of the API."""

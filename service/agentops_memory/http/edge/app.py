@@ -6,27 +6,28 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
 
 from ... import __version__
-from ...errors import Denied, Refusal, Unavailable
+from ...errors import Denied, Refusal, Unauthenticated, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, Role
 from ...secrets.sanitizing import reason
 from ...telemetry import Telemetry
 from ..bodies import JSON
-from ..docs_page.page import Page, page
+from ..docs_page.page import file, loaded, page
 from ..endpoint import ADMISSION, Gate, routes
 from ..large_answers import Bounded
 from ..openapi import document
 from ..protocol import Handler, Operation, Protocol, Served, protocol_at
-from ..refusals import Failed, NoMethod, NoPath
+from ..refusals import HEADERS, Failed, NoMethod, NoPath
 
 TITLE = "agentops-memory"
 PARTIAL = "Measurements are of all: they want a key of default for every project."
@@ -50,6 +51,7 @@ def application(
         routes=[  # tried one after another
             *found[:most_asked],
             *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
+            *(Route(path, _bounded(_loaded(it), gate)) for path, it in loaded().items()),
             *found[most_asked:],
         ],
         exception_handlers={
@@ -68,6 +70,13 @@ def _bounded(handler: Handler, gate: Gate) -> Handler:
         answer = await handler(request)
         known = request.scope.get(ADMISSION)
         return Bounded(answer, gate.large_answers.of(known.admitted.key if known else None))
+
+    return handle
+
+
+def _loaded(path: Path) -> Handler:
+    async def handle(_: Request) -> Response:
+        return file(path)  # for anybody: a browser sends no key with what a page loads
 
     return handle
 
@@ -168,11 +177,18 @@ class Documentation:
         return Response(await asyncio.to_thread(lambda: self._written), media_type=JSON)
 
     async def _docs(self, request: Request) -> Response:
-        self._gate.admit(request, Role.READER)
-        shown = await asyncio.to_thread(lambda: self._page)
-        return HTMLResponse(shown.content, headers={"Content-Security-Policy": shown.policy})
+        try:
+            self._gate.admit(request, Role.READER)
+        except Unauthenticated:
+            # A browser sends no key with a link; the page asks for one, and says nothing else.
+            if "text/html" not in request.headers.get("accept", ""):
+                raise
+            answer = page(401)
+            answer.headers.update(HEADERS[401])
+            return answer
+        return page(200)
 
-    # Neither is made before it is asked for: it takes longer than the rest of the start.
+    # Not made before it is asked for: it takes longer than the rest of the start.
 
     @cached_property
     def _described(self) -> dict[str, Any]:
@@ -184,10 +200,6 @@ class Documentation:
     @cached_property
     def _written(self) -> bytes:
         return bytes(JSONResponse(self._described).body)
-
-    @cached_property
-    def _page(self) -> Page:
-        return page(self._described)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

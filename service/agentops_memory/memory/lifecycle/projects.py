@@ -15,6 +15,7 @@ from ..model.kinds import ErasureKind
 from ..model.memory import ChangeKind
 from ..model.space import Extent, Listed, Project
 from ..redactor import MAX_PROJECT
+from ..sql.idempotency_records import IdempotencyTable
 from ..sql.imports import ImportTable
 from ..sql.lifecycles import LifecycleTable
 from ..sql.memories import MemoryTable
@@ -202,6 +203,7 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
         tx[ReceiptTable].extend(erasure, memories, tx[MemoryTable].erase_some(memories))
     else:
         tx[ReceiptTable].complete(erasure, tx[ProjectTable].erase_sessions(found.project))
+        tx[IdempotencyTable].erase_answers()
     now = tx[ReceiptTable].get(erasure)
     assert now is not None
     return now

@@ -1,7 +1,7 @@
 """Access control: callers, their tenants, roles and project patterns."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import NewType
@@ -79,6 +79,16 @@ def new_patterns(names: tuple[str, ...]) -> Patterns:
     return made
 
 
+@dataclass(slots=True, kw_only=True)
+class IdempotentRequest:
+    """A request under its caller's idempotency key, as digests; used for one write."""
+
+    key: bytes
+    request: bytes
+    status: int  # of the answer; the write replaces it by that of the first
+    is_replay: bool = False  # set by the write: whether it was executed before
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """The identity of a request: tenant, role, what it may access, and the key that grants it.
@@ -93,6 +103,12 @@ class Caller:
     agents: Patterns = EVERYTHING  # for which it speaks
     coordinates: bool = True  # whether it may make intents
     key: KeyId | None = None
+    request: IdempotentRequest | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether its write was done before, under the same idempotency key."""
+        return self.request is not None and self.request.is_replay
 
     def require(self, role: Role, scope: str | None = None) -> None:
         """Raise Denied unless the caller has this role; `scope` is what a protocol calls it."""

@@ -212,7 +212,6 @@ class Saved:
     superseded: int = 0  # links that are new
     warning: str | None = None  # the session belongs to another project
     similar: tuple[Lookalike, ...] | None = None
-    is_repeated: bool = False  # the answer to a repeated request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,12 @@
 """SQL for the records of what was done under idempotency keys."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
 
 from ...engine.engine import IdempotencyRecord
-from ...errors import DamagedRow
-from .rows import EARLIEST, LAST, ids_of, instant, micros
+from ...errors import Unreadable
+from ..model.memory import MemoryId
+from .rows import EARLIEST, instant, micros, reads
 from .table import Table
 
 SUCCESSES = range(200, 300)  # statuses
@@ -17,25 +16,50 @@ class IdempotencyTable(Table):
     """Idempotency records, by the digest of their key; the domain checks their retention."""
 
     def get(self, key: bytes) -> IdempotencyRecord | None:
-        """The record of the key with this digest."""
+        """The record of the key with this digest.
+
+        The previous release stores ids, and no answer. A pod of it that takes over the row of a
+        key whose retention is over leaves the answer in it, which is none to its request.
+        """
         return self._first(
-            _record, "SELECT key, request, status, ids, at FROM done WHERE key = :key", key=key
+            _record,
+            """SELECT key, request, status, at, CASE ids WHEN '' THEN answer ELSE '' END
+                  FROM done
+                 WHERE key = :key""",
+            key=key,
         )
 
-    def add(self, record: IdempotencyRecord) -> None:
-        """Store a record, in the transaction that it describes; an older one is replaced."""
-        self._execute(
-            """INSERT INTO done (key, request, status, ids, at)
-               VALUES (:key, :request, :status, :ids, :at)
-                   ON CONFLICT (key) DO UPDATE
-                  SET request = excluded.request, status = excluded.status,
-                      ids = excluded.ids, at = excluded.at""",
+    def add(self, record: IdempotencyRecord, memories: Collection[MemoryId]) -> None:
+        """Store a record, in the transaction that it describes; an older one is replaced.
+
+        Its answer goes with any of the memories.
+        """
+        self._execute("DELETE FROM done WHERE key = :key", key=record.key)
+        self._insert(
+            "done",
             key=record.key,
             request=record.request,
             status=record.status,
-            ids=json.dumps(record.ids),
+            ids="",
             at=micros(record.at),
+            answer=record.answer,
         )
+        self._connection.executemany(
+            "INSERT INTO done_memories (memory_id, key) VALUES (:memory, :key)",
+            [{"memory": memory, "key": record.key} for memory in set(memories)],
+        )
+
+    def erase_answers(self) -> None:
+        """Remove the answers with text that go with no memories; their keys stay."""
+        self._execute(
+            """UPDATE done
+                  SET answer = NULL
+                WHERE answer LIKE '{%' AND key NOT IN (SELECT key FROM done_memories)"""
+        )
+
+    def redact_answers(self) -> None:
+        """Empty every answer with text; the keys stay."""
+        self._execute("UPDATE done SET answer = '' WHERE answer LIKE '{%' OR answer LIKE '[%'")
 
     def until(self, at: datetime, most: int) -> list[bytes]:
         """The keys of records up to then, oldest first, at most `most`."""
@@ -54,14 +78,10 @@ class IdempotencyTable(Table):
         return gone.rowcount
 
 
-def _record(row: Any) -> IdempotencyRecord:
-    key, request, status, ids, at = row
-    if not EARLIEST <= at <= LAST:  # by which it could be over, and done again
-        raise DamagedRow("done", key.hex(), "at")
-    return IdempotencyRecord(
-        key=key,
-        request=request,
-        status=status if status in SUCCESSES else SUCCESSES.start,
-        ids=ids_of(ids),
-        at=instant(at),
-    )
+@reads("done")
+def _record(
+    key: bytes, request: bytes, status: int, at: int, answer: str | None
+) -> IdempotencyRecord:
+    if status not in SUCCESSES:
+        raise Unreadable
+    return IdempotencyRecord(key=key, request=request, status=status, at=instant(at), answer=answer)

@@ -9,6 +9,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
+from ...engine.steps import Attributes, step
 from ...recall.text.normalization import content_hash, fingerprint
 from ..model.memory import MAX_LIST, NO_LIFECYCLE, Memory, MemoryId, Shown, Text
 from ..model.search import Filter
@@ -69,6 +70,7 @@ class MemoryLists(FilteredTable):
         )
         return (id_ for (id_,) in rows)
 
+    @step("store.pins", lambda found, *_: {"memory.search.result_count": len(found)})
     def pinned(self, filter_: Filter, limit: int) -> list[Memory]:
         if not self._moment.has_pins:
             return []
@@ -259,6 +261,13 @@ class SpaceTable(Table):
         return row and row[:2]
 
 
+def _match(found: Memory | None, *_: object) -> Attributes:
+    return {
+        "memory.dedup.matched": found is not None,
+        "memory.observation.id": found.id if found else None,
+    }
+
+
 @dataclass(eq=False)
 class MemoryTable(MemoryLists):
     """Memories. Methods that do not say "live" include soft-deleted and expired ones.
@@ -278,12 +287,14 @@ class MemoryTable(MemoryLists):
         space = "(SELECT space_id FROM stores WHERE uid = :store)"
         return self._one(f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
 
+    @step("store.dedup.topic_key", _match)
     def at_key(self, space: Space, key: str) -> Memory | None:
         """The memory at the key that is not deleted; a space holds at most one."""
         return self._one(
             f"{named(space)} AND m.key = :key AND {undeleted('m')}", key=key, **names_of(space)
         )
 
+    @step("store.dedup.hash", _match)
     def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
         """The newest live memory since then with the same key, type, title and content hash."""
         rows = self._saying(
@@ -324,6 +335,7 @@ class MemoryTable(MemoryLists):
         """A context for many inserts: the index is updated when it ends."""
         return self._index.in_bulk()
 
+    @step("store.insert", lambda stored, _: {"memory.observation.id": stored.id})
     def insert(self, memory: Memory) -> Memory:
         """Store and index a new memory; returns it with its id."""
         space, area = self._spaces.placed(memory.space)
@@ -397,8 +409,17 @@ class MemoryTable(MemoryLists):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 
     def must_scrub(self, memory: MemoryId) -> None:
-        """Schedule a scrub of text that left this memory; `erase` does so by itself."""
+        """Schedule a scrub of text that left this memory; `erase` does so by itself.
+
+        It leaves the answers to repeated requests, too.
+        """
         self._index.mark_for_purge(memory)
+        self._execute(
+            """UPDATE done
+                  SET answer = ''
+                WHERE key IN (SELECT key FROM done_memories WHERE memory_id = :id)""",
+            id=memory,
+        )
 
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         """Remove memories from which no other borrows context; returns the count of revisions."""

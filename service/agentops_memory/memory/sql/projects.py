@@ -194,7 +194,7 @@ class ProjectTable(FilteredTable):
             self._rename_in("sessions", project, into)
         self._imports.move(project, into)
         if source and target:
-            self._index.merge_area(*source, into=target[0])
+            self._index.merge_area(*source)
 
     def _newest_live(self, project: Project, limit: int) -> list[tuple[MemoryId, int]]:
         """Nothing that stays borrows from the newest: those that would come after them."""

@@ -77,33 +77,18 @@ class ReceiptTable(Table):
 
     def newest_of(self, project: Project) -> Erasure | None:
         """The receipt of the newest erasure of a whole project with this name."""
-        return self._first(
-            self._receipt,
-            f"""SELECT {RECEIPT}
-                  FROM erasures e
-                 WHERE e.project = :project AND e.kind = 'project'
-              ORDER BY e.id DESC
-                 LIMIT 1""",
-            project=project,
-        )
+        return self._newest("e.project = :value AND e.kind = 'project'", project)
 
     def get(self, erasure: ErasureId) -> Erasure | None:
         """The receipt."""
-        return self._first(
-            self._receipt, f"SELECT {RECEIPT} FROM erasures e WHERE e.id = :id", id=erasure
-        )
+        return self._newest("e.id = :value", erasure)
 
     def of(self, memory: MemoryId) -> Erasure | None:
         """The receipt of the erasure that removed a memory; not one of a redaction."""
-        return self._first(
-            self._receipt,
-            f"""SELECT {RECEIPT}
-                  FROM erased d
-                  JOIN erasures e ON e.id = d.erasure_id
-                 WHERE d.memory_id = :memory AND e.kind IN ('observation', 'project')
-              ORDER BY e.id DESC
-                 LIMIT 1""",
-            memory=memory,
+        return self._newest(
+            """e.id IN (SELECT erasure_id FROM erased WHERE memory_id = :value)
+               AND e.kind IN ('observation', 'project')""",
+            memory,
         )
 
     def pending(self) -> list[ErasureId]:
@@ -159,8 +144,12 @@ class ReceiptTable(Table):
             [{"memory": memory, "erasure": erasure} for memory in memories],
         )
 
-    def _receipt(self, row: Any) -> Erasure:
-        return _receipt(self._connection, row)
+    def _newest(self, condition: str, value: object) -> Erasure | None:
+        return self._first(
+            lambda row: _receipt(self._connection, row),
+            f"SELECT {RECEIPT} FROM erasures e WHERE {condition} ORDER BY e.id DESC LIMIT 1",
+            value=value,
+        )
 
 
 @reads("erasures")

@@ -12,7 +12,6 @@ from itertools import islice
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from ...engine.engine import Ids
 from ...errors import DamagedRow, Unreadable
 from ...recall.text.instants import EPOCH, MICROSECOND
 from ...recall.text.json_words import object_of
@@ -188,11 +187,6 @@ def text_row(text: Text) -> dict[str, object]:
         "content": text.content,
         "tags": tag_array(text.tags),
     }
-
-
-def ids_of(text: str) -> Ids:
-    """What an idempotency record keeps of an outcome."""
-    return {name: id_ for name, id_ in parsed(text, dict).items() if isinstance(id_, int | str)}
 
 
 def micros(at: datetime) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from ...engine.steps import Attributes, step
 from ...recall.text.summary import Transcript
 from ..model.memory import MAX_LIST, Session, SessionId
 from ..model.space import Project
@@ -13,6 +14,13 @@ from .table import FilteredTable, Table
 
 SESSION = "number, id, project, started_at, ended_at, summary, message_count"
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
+
+
+def _summarized(_: None, session: Session) -> Attributes:
+    return {
+        "memory.session.message_count": session.message_count,
+        "memory.summary.length": len(session.summary),
+    }
 
 
 class SessionTable(FilteredTable):
@@ -56,6 +64,7 @@ class SessionTable(FilteredTable):
         )
         return session
 
+    @step("store.summarize", _summarized)
     def close(self, session: Session) -> None:
         """Update the session's end, summary and message count."""
         self._execute(

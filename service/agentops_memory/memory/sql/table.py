@@ -135,8 +135,8 @@ class Index(Protocol):
     def moving(self, memories: Sequence[MemoryId]) -> AbstractContextManager[None]:
         """Bring the index in line with memories that move inside, and keep their words."""
 
-    def merge_area(self, area: int, partition: int, into: int) -> None:
-        """Let what is left of an area be another's, which has its memories by now."""
+    def merge_area(self, area: int, partition: int) -> None:
+        """Drop what is left of an area whose memories another has by now."""
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
         """Take out memories that are about to be erased, and that no other borrows from."""

@@ -12,6 +12,7 @@ from ...memory.model.access import Caller, KeyId, Role
 from ...memory.model.agent_memory import AgentEntry, AgentFilter, Eyes, Tier
 from ...memory.model.agents import AgentExtent, AgentId, ListedAgent
 from ...memory.model.retention import LARGEST_CAPACITY
+from ...memory.sql.idempotency_records import IdempotencyTable
 from ...memory.sql.memories import MemoryTable
 from ..sql.agents import AgentDirectory
 from ..sql.entries import AgentTable
@@ -139,6 +140,7 @@ def erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
         gone = AgentExtent(events=events)
     if not gone:
         tx[AgentDirectory].remove(agent)
+        tx[IdempotencyTable].erase_answers()
     add_receipt(tx)
     return gone
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import islice
 
-from ...engine.engine import Ids, Transaction
+from ...engine.engine import Transaction
 from ...errors import NotFound, Refusal
 from ...memory.limits import require_room
 from ...memory.model.agent_events import EventType
@@ -165,14 +165,22 @@ def status_of(outcome: Outcome) -> int:
     return HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
 
 
-def ids_of(outcome: Outcome) -> Ids:
-    return {"entries": " ".join(entry.id for entry in outcome.entries)}
+def kept(outcome: Outcome) -> Outcome:
+    """An outcome without the values that are sealed."""
+    plain = (replace(it, value="") if it.handling.is_sealed else it for it in outcome.entries)
+    return replace(outcome, entries=tuple(plain))
 
 
-def again(tx: Transaction, ids: Ids, eyes: Eyes) -> Outcome:
-    """What a repetition is told: the entries as they are now; NotFound for one that has gone."""
-    entries = map(AgentEntryId, str(ids["entries"]).split())
-    return Outcome(entries=tuple(rules.known(tx, entry, eyes) for entry in entries))
+def told(tx: Transaction, eyes: Eyes, first: Outcome) -> Outcome:
+    """What a repetition is told; NotFound for an entry that has gone, or may not be read now.
+
+    One with a sealed value is told as it is now.
+    """
+    now = [rules.known(tx, it.id, eyes) for it in first.entries]
+    pairs = zip(first.entries, now, strict=True)
+    return replace(
+        first, entries=tuple(it if it.handling.is_sealed else then for then, it in pairs)
+    )
 
 
 @dataclass(frozen=True, slots=True)

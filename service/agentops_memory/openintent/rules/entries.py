@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ...engine.callbacks import noop
-from ...engine.engine import Engine, Ids, Transaction
+from ...engine.engine import Engine, Transaction
 from ...errors import Denied, Invalid, NotFound
-from ...memory.idempotency import IdempotentRequest, idempotent
+from ...memory.idempotency import once
 from ...memory.model.access import Caller, Role
 from ...memory.model.agent_memory import (
     SEALED,
@@ -68,6 +68,7 @@ def _readable(entry: AgentEntry) -> AgentEntry:
     return entry
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 BRIEF = 4096  # characters of a value that is screened on the loop
@@ -88,16 +89,9 @@ class AgentEntries:
     on_erased: Callable[[Caller], None] = noop
     accesses: Accesses = field(default_factory=Accesses)
 
-    async def create(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        draft: AgentDraft,
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Written[AgentEntry]:
+    async def create(self, caller: Caller, eyes: Eyes, draft: AgentDraft) -> Written[AgentEntry]:
         """Make an entry at a place that is free; episodic ones make room for it."""
-        return await self._write(changes.create, caller, eyes, draft, idempotency)
+        return await self._write(changes.create, caller, eyes, draft)
 
     async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
         """The entry, with its value."""
@@ -132,33 +126,19 @@ class AgentEntries:
 
         return listed(first, ids, more, total)
 
-    async def put(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        draft: AgentDraft,
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Written[AgentEntry]:
+    async def put(self, caller: Caller, eyes: Eyes, draft: AgentDraft) -> Written[AgentEntry]:
         """Let the entry at a place have a value and a ttl; it is made if there is none."""
-        return await self._write(changes.put, caller, eyes, draft, idempotency)
+        return await self._write(changes.put, caller, eyes, draft)
 
     async def amend(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        entry: AgentEntryId,
-        change: AgentChange,
-        version: int,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, eyes: Eyes, entry: AgentEntryId, change: AgentChange, version: int
     ) -> Written[AgentEntry]:
         """Change an entry that is at this version; each change that is accepted makes another."""
         caller.require(Role.WRITER)
         redactor = self._redactor(caller, eyes)
         clean = await _screened(len(change.value or ""), clean_change, redactor, change)
 
-        work = idempotent(changes.amend, idempotency, again=again_by(eyes), ids=changes.ids_of)
+        work = _once(changes.amend, eyes)
         done = await self.accesses.write(
             self.engine, caller, work, entry, eyes, clean, version, self.capacities
         )
@@ -166,53 +146,31 @@ class AgentEntries:
         return Written(value=done.entries[0], redacted=redactor.count)
 
     async def delete(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        entry: AgentEntryId,
-        version: int | None = None,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, eyes: Eyes, entry: AgentEntryId, version: int | None = None
     ) -> None:
         """Remove an entry for good."""
         caller.require(Role.WRITER)
         self._redactor(caller, eyes)
 
-        def again(*_: object) -> None:
-            """What is gone stays gone."""
-
-        work = idempotent(changes.delete, idempotency, again=again)
+        work = once(changes.delete)
         await self.accesses.write(self.engine, caller, work, entry, eyes, version)
         self.on_erased(caller)
 
     async def write_batch(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        items: Sequence[BatchItem],
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, eyes: Eyes, items: Sequence[BatchItem]
     ) -> Written[Sequence[AgentEntry]]:
         """Make and change entries, all or none; AtItem says which one is refused."""
         caller.require(Role.WRITER)
         redactor = self._redactor(caller, eyes)
         clean = await _screened(BRIEF, _clean_items, redactor, items)
 
-        work = idempotent(
-            changes.write_batch, idempotency, again=again_by(eyes), ids=changes.ids_of
-        )
+        work = _once(changes.write_batch, eyes)
         done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
         self._seal_soon(caller, *(item.change for item in items))
         return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
 
     async def delete_batch(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        filter_: AgentFilter,
-        most: int = MOST_DELETED,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, eyes: Eyes, filter_: AgentFilter, most: int = MOST_DELETED
     ) -> Deleted:
         """Delete what the agent may write of what a filter matches; Invalid without a condition."""
         caller.require(Role.WRITER)
@@ -220,10 +178,7 @@ class AgentEntries:
             raise Invalid("A deletion of many needs a filter.")
         clean = clean_filter(self._redactor(caller, eyes), filter_)
 
-        def again(_: Transaction, ids: Ids, *__: object) -> Deleted:
-            return Deleted(count=int(ids["count"]), has_more=bool(ids["has_more"]))
-
-        work = idempotent(changes.delete_batch, idempotency, again=again, ids=_ids_of_deleted)
+        work = once(changes.delete_batch)
         deleted = await self.accesses.write(
             self.engine, caller, work, eyes, clean, min(most, MOST_DELETED)
         )
@@ -250,15 +205,12 @@ class AgentEntries:
         caller: Caller,
         eyes: Eyes,
         draft: AgentDraft,
-        idempotency: IdempotentRequest | None,
     ) -> Written[AgentEntry]:
         caller.require(Role.WRITER)
         redactor = self._redactor(caller, eyes)
         clean = await _screened(len(draft.value), clean_draft, redactor, draft)
 
-        work = idempotent(
-            change, idempotency, again=again_by(eyes), ids=changes.ids_of, status=changes.status_of
-        )
+        work = _once(change, eyes, changes.status_of)
         done = await self.accesses.write(self.engine, caller, work, eyes, clean, self.capacities)
         return Written(
             value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
@@ -279,13 +231,19 @@ class AgentEntries:
         self.accesses.note(caller.tenant, own_episodic(entries, eyes, at))
 
 
-def again_by(eyes: Eyes) -> Callable[..., Outcome]:
-    """What a repetition of a write is told by these eyes."""
-
-    def again(tx: Transaction, ids: Ids, *_: object) -> Outcome:
-        return changes.again(tx, ids, eyes)
-
-    return again
+def _once(
+    work: Callable[Concatenate[Transaction, P], Outcome],
+    eyes: Eyes,
+    status: Callable[[Outcome], int] | None = None,
+) -> Callable[Concatenate[Transaction, P], Outcome]:
+    """Work whose repetition is told what these eyes may see."""
+    return once(
+        work,
+        told=lambda tx, first: changes.told(tx, eyes, first),
+        kept=changes.kept,
+        about=lambda it: [entry.memory for entry in it.entries],
+        status=status,
+    )
 
 
 async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redactor, given: T) -> T:
@@ -304,7 +262,3 @@ def _clean_items(redactor: Redactor, items: Sequence[BatchItem]) -> Sequence[Bat
         )
         for item in items
     ]
-
-
-def _ids_of_deleted(deleted: Deleted) -> Ids:
-    return {"count": deleted.count, "has_more": deleted.has_more}

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...engine.engine import Engine, Ids, Transaction
+from ...engine.engine import Engine, Transaction
 from ...errors import Denied, Invalid
-from ...memory.idempotency import IdempotentRequest, idempotent
+from ...memory.idempotency import once
 from ...memory.limits import require_room
 from ...memory.model.access import Caller, Role
 from ...memory.model.agent_events import LOGGED, AgentEvent, EventFilter, EventType
@@ -51,14 +51,7 @@ class Events:
         return listed(first, ids, more)
 
     async def log(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        intent: IntentId,
-        type_: str,
-        payload: str,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, eyes: Eyes, intent: IntentId, type_: str, payload: str
     ) -> Written[AgentEvent]:
         """Add an event of a client's to the log of an intent that it sees.
 
@@ -71,7 +64,7 @@ class Events:
         redactor = Redactor(self.rules(caller))
         require_plain(redactor, eyes.agent)
         clean = screened(redactor, payload)
-        work = idempotent(_log, idempotency, again=_again, ids=_ids_of)
+        work = once(_log, check=lambda tx, eyes, intent, *_: intents.standing(tx, eyes, intent))
         event = await self.engine.write(caller, work, eyes, intent, type_, clean)
         return Written(value=event, redacted=redactor.count)
 
@@ -129,15 +122,6 @@ def _log(tx: Transaction, eyes: Eyes, intent: IntentId, type_: str, payload: str
     said = stored_object(payload) or {}
     sequence = tx[AgentEventTable].add(type_, said, labels, agent=None, actor=eyes.agent)
     return _known(tx, sequence)
-
-
-def _again(tx: Transaction, ids: Ids, eyes: Eyes, intent: IntentId, _: str, __: str) -> AgentEvent:
-    intents.seen(tx, eyes, intent)
-    return _known(tx, int(ids["sequence"]))
-
-
-def _ids_of(event: AgentEvent) -> Ids:
-    return {"sequence": event.sequence}
 
 
 def _known(tx: Transaction, sequence: int) -> AgentEvent:

@@ -7,11 +7,12 @@ whom it gives tasks, and no agent may make itself one of another's work.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ...engine.callbacks import Audit
-from ...engine.engine import Engine, Ids, Transaction
+from ...engine.engine import Engine, Transaction
 from ...errors import Conflict, Denied, Invalid, NotFound
-from ...memory.idempotency import IdempotentRequest, idempotent, is_due
+from ...memory.idempotency import is_due, once
 from ...memory.limits import require_room
 from ...memory.model.access import Caller, Role
 from ...memory.model.agent_memory import Eyes
@@ -32,6 +33,8 @@ from ...memory.redactor import Redactor, RulesOf, default_rules
 from ..sql.intents import IntentTable
 from .binding import require_future
 from .values import require_plain, screened
+
+T = TypeVar("T")
 
 NO_INTENT = "No such intent."
 
@@ -57,13 +60,7 @@ class Intents:
     rules: RulesOf = default_rules
 
     async def create(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        details: str,
-        id_: IntentId | None = None,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, eyes: Eyes, details: str, id_: IntentId | None = None
     ) -> Written[Intent]:
         """Make an intent of the agent that asks; its details are compact JSON of an object.
 
@@ -76,7 +73,7 @@ class Intents:
             )
         redactor = redactor_for(self.rules, caller, eyes.agent, id_)
         clean = screened(redactor, details)
-        work = idempotent(_create, idempotency, again=_created, ids=_id_of)
+        work = once(_create, told=lambda tx, made: _told(tx, eyes, made.id, made))
         made = await self.engine.write(caller, work, eyes, clean, id_)
         return Written(value=made, redacted=redactor.count)
 
@@ -111,6 +108,12 @@ def seen(tx: Transaction, eyes: Eyes, intent: IntentId) -> Intent:
     return found
 
 
+def _told(tx: Transaction, eyes: Eyes, intent: IntentId, made: T) -> T:
+    """What was made in an intent, for an agent that sees it still."""
+    standing(tx, eyes, intent)
+    return made
+
+
 def _create(tx: Transaction, eyes: Eyes, details: str, id_: IntentId | None) -> Intent:
     require_room(tx)
     if id_ is not None and tx[IntentTable].get(id_) is not None:
@@ -128,14 +131,6 @@ def _create(tx: Transaction, eyes: Eyes, details: str, id_: IntentId | None) -> 
 def new_id(tx: Transaction, kind: str) -> str:
     """A new id: `task_` and the 32 hexadecimal digits of a UUIDv7."""
     return f"{kind}_{tx.new_uid(tx.now).replace('-', '')}"
-
-
-def _created(tx: Transaction, ids: Ids, eyes: Eyes, _: str, __: IntentId | None) -> Intent:
-    return seen(tx, eyes, IntentId(str(ids["id"])))
-
-
-def _id_of(made: Intent | Coordinator | Grant) -> Ids:
-    return {"id": made.id}
 
 
 MOST_COORDINATORS, MOST_GRANTS = 100, 1_000  # of an intent
@@ -158,23 +153,17 @@ class Participants:
     rules: RulesOf = default_rules
 
     async def coordinate(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        draft: CoordinatorDraft,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, eyes: Eyes, draft: CoordinatorDraft
     ) -> Written[Coordinator]:
         """Let an agent coordinate an intent, which who made it may, and administrators."""
         caller.require(Role.WRITER)
         redactor = redactor_for(self.rules, caller, eyes.agent, draft.agent)
         clean = replace(draft, details=screened(redactor, draft.details))
-        asked = draft.intent, draft, idempotency
-        if await self.engine.read(caller, _may_make, eyes, *asked):
+        if await self.engine.read(caller, _may_make, eyes, draft.intent, draft):
             await self._record(
                 caller, "coordinator.made", eyes, intent=draft.intent, coordinator=draft.agent
             )
-        work = idempotent(_coordinate, idempotency, again=_coordinated, ids=_id_of)
+        work = once(_coordinate, told=lambda tx, made: _told(tx, eyes, made.intent, made))
         made = await self.engine.write(caller, work, eyes, clean)
         return Written(value=made, redacted=redactor.count)
 
@@ -193,40 +182,29 @@ class Participants:
         return await self.engine.read(caller, _coordinators, eyes, intent)
 
     async def end_coordinator(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        coordinator: CoordinatorId,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, eyes: Eyes, coordinator: CoordinatorId
     ) -> Coordinator:
         """Let an agent coordinate no more; it may end that itself."""
         caller.require(Role.WRITER)
         redactor_for(self.rules, caller, eyes.agent)
-        ending = await self.engine.read(caller, _ending, eyes, coordinator, idempotency)
+        ending = await self.engine.read(caller, _ending, eyes, coordinator)
         if ending is not None:
             await self._record(
                 caller, "coordinator.ended", eyes, intent=ending.intent, coordinator=ending.agent
             )
-        work = idempotent(_end_coordinator, idempotency, again=_coordinator_again)
+        work = once(_end_coordinator, check=_may_end)
         return await self.engine.write(caller, work, eyes, coordinator)
 
     async def grant(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        intent: IntentId,
-        draft: GrantDraft,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, eyes: Eyes, intent: IntentId, draft: GrantDraft
     ) -> Written[Grant]:
         """Let an agent read an intent, its tasks, its log and their working memory."""
         caller.require(Role.WRITER)
         redactor = redactor_for(self.rules, caller, eyes.agent, draft.agent)
         reason = None if draft.reason is None else redactor.whole(draft.reason)
-        if await self.engine.read(caller, _may_make, eyes, intent, draft, idempotency):
+        if await self.engine.read(caller, _may_make, eyes, intent, draft):
             await self._record(caller, "grant.made", eyes, intent=intent, grantee=draft.agent)
-        work = idempotent(_grant, idempotency, again=_granted, ids=_id_of)
+        work = once(_grant, check=lambda tx, eyes, intent, _: _require_govern(tx, eyes, intent))
         made = await self.engine.write(caller, work, eyes, intent, replace(draft, reason=reason))
         return Written(value=made, redacted=redactor.count)
 
@@ -235,26 +213,14 @@ class Participants:
         caller.require(Role.READER)
         return await self.engine.read(caller, _grants, eyes, intent)
 
-    async def revoke(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        intent: IntentId,
-        grant: GrantId,
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> None:
+    async def revoke(self, caller: Caller, eyes: Eyes, intent: IntentId, grant: GrantId) -> None:
         """Take a grant back."""
         caller.require(Role.WRITER)
         redactor_for(self.rules, caller, eyes.agent)
-        found = await self.engine.read(caller, _revoked, eyes, intent, grant, idempotency)
+        found = await self.engine.read(caller, _revoked, eyes, intent, grant)
         if found is not None:
             await self._record(caller, "grant.revoked", eyes, intent=intent, grantee=found.agent)
-
-        def again(*_: object) -> None:
-            """What is taken back stays so."""
-
-        work = idempotent(_revoke, idempotency, again=again)
+        work = once(_revoke)
         await self.engine.write(caller, work, eyes, intent, grant)
 
     async def _record(self, caller: Caller, action: str, eyes: Eyes, **fields: object) -> None:
@@ -269,14 +235,10 @@ def _require_govern(tx: Transaction, eyes: Eyes, intent: IntentId) -> None:
 
 
 def _may_make(
-    tx: Transaction,
-    eyes: Eyes,
-    intent: IntentId,
-    draft: CoordinatorDraft | GrantDraft,
-    idempotency: IdempotentRequest | None = None,
+    tx: Transaction, eyes: Eyes, intent: IntentId, draft: CoordinatorDraft | GrantDraft
 ) -> bool:
     """Whether a coordinator or a grant is to be made, or the refusal; not if it was before."""
-    if not is_due(tx, idempotency):
+    if not is_due(tx):
         return False
     _require_govern(tx, eyes, intent)
     require_future(draft.expires_at, tx.now)
@@ -303,10 +265,6 @@ def _coordinate(tx: Transaction, eyes: Eyes, draft: CoordinatorDraft) -> Coordin
     return made
 
 
-def _coordinated(tx: Transaction, ids: Ids, eyes: Eyes, _: CoordinatorDraft) -> Coordinator:
-    return _coordinator(tx, eyes, CoordinatorId(str(ids["id"])))
-
-
 def _coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
     found = tx[IntentTable].coordinator(coordinator)
     if found is None or not tx[IntentTable].standing(found.intent, eyes).sees:
@@ -319,11 +277,18 @@ def _coordinators(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Coo
     return tx[IntentTable].coordinators(intent)
 
 
-def _ending(
-    tx: Transaction, eyes: Eyes, coordinator: CoordinatorId, idempotency: IdempotentRequest | None
-) -> Coordinator | None:
+def _may_end(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> None:
+    """Refuse who may not end it, also once it has ended; it may not see the intent any more."""
+    found = tx[IntentTable].coordinator(coordinator)
+    if found is None:
+        raise NotFound(NO_COORDINATOR)
+    if found.agent != eyes.agent:
+        _require_govern(tx, eyes, found.intent)
+
+
+def _ending(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator | None:
     """The coordinator that is to be ended, or the refusal; None if it was done before."""
-    if not is_due(tx, idempotency):
+    if not is_due(tx):
         return None
     found = _coordinator(tx, eyes, coordinator)
     if found.agent != eyes.agent:
@@ -332,21 +297,10 @@ def _ending(
 
 
 def _end_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
-    if _ending(tx, eyes, coordinator, None) is not None:
+    if _ending(tx, eyes, coordinator) is not None:
         tx[IntentTable].end_coordinator(coordinator)
     found = tx[IntentTable].coordinator(coordinator)
     assert found is not None  # it was there a moment ago, and none is ever removed
-    return found
-
-
-def _coordinator_again(
-    tx: Transaction, _: Ids, eyes: Eyes, coordinator: CoordinatorId
-) -> Coordinator:
-    found = tx[IntentTable].coordinator(coordinator)
-    if found is None:
-        raise NotFound(NO_COORDINATOR)
-    if found.agent != eyes.agent:
-        _require_govern(tx, eyes, found.intent)
     return found
 
 
@@ -366,10 +320,6 @@ def _grant(tx: Transaction, eyes: Eyes, intent: IntentId, draft: GrantDraft) -> 
     return made
 
 
-def _granted(tx: Transaction, ids: Ids, eyes: Eyes, intent: IntentId, _: GrantDraft) -> Grant:
-    return _known_grant(tx, eyes, intent, GrantId(str(ids["id"])))
-
-
 def _grants(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Grant]:
     _require_govern(tx, eyes, intent)
     return tx[IntentTable].grants(intent)
@@ -382,15 +332,9 @@ def _known_grant(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) 
     raise NotFound(NO_GRANT)
 
 
-def _revoked(
-    tx: Transaction,
-    eyes: Eyes,
-    intent: IntentId,
-    grant: GrantId,
-    idempotency: IdempotentRequest | None,
-) -> Grant | None:
+def _revoked(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> Grant | None:
     """The grant that is to be taken back, or the refusal; None if it was done before."""
-    return _known_grant(tx, eyes, intent, grant) if is_due(tx, idempotency) else None
+    return _known_grant(tx, eyes, intent, grant) if is_due(tx) else None
 
 
 def _revoke(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> None:

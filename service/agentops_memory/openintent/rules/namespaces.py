@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...engine.callbacks import Audit
-from ...engine.engine import Engine, Ids, Transaction
+from ...engine.engine import Engine, Transaction
 from ...errors import Conflict, Denied, NotFound
-from ...memory.idempotency import IdempotentRequest, idempotent, is_due
+from ...memory.idempotency import is_due, once
 from ...memory.limits import require_room
 from ...memory.model.access import Caller, Role
 from ...memory.model.agent_memory import Access, Eyes, Namespace, Permissions
@@ -65,8 +65,6 @@ class Namespaces:
         name: str,
         change: PermissionsChange,
         version: int | None = None,
-        *,
-        idempotency: IdempotentRequest | None = None,
     ) -> Written[Namespace]:
         """Change permissions that are at this version; Denied for who does not administer them.
 
@@ -77,9 +75,7 @@ class Namespaces:
         for agent in (eyes.agent, *(change.allow or ())):
             require_plain(redactor, agent)
         clean = clean_namespace(redactor, name)
-        if after := await self.engine.read(
-            caller, planned, eyes, clean, change, version, idempotency
-        ):
+        if after := await self.engine.read(caller, planned, eyes, clean, change, version):
             await asyncio.to_thread(
                 self.audit,
                 caller,
@@ -90,7 +86,7 @@ class Namespaces:
                 default=after.default.name.lower(),
                 allow={agent: access.name.lower() for agent, access in after.allow.items()},
             )
-        work = idempotent(permit, idempotency, again=permitted_again)
+        work = once(permit, check=lambda tx, eyes, name, *_: known(tx, eyes, name))
         made = await self.engine.write(caller, work, eyes, clean, change, version)
         return Written(value=made, redacted=redactor.count)
 
@@ -107,15 +103,10 @@ def known(tx: Transaction, eyes: Eyes, name: str) -> Namespace:
 
 
 def planned(
-    tx: Transaction,
-    eyes: Eyes,
-    name: str,
-    change: PermissionsChange,
-    version: int | None,
-    idempotency: IdempotentRequest | None,
+    tx: Transaction, eyes: Eyes, name: str, change: PermissionsChange, version: int | None
 ) -> Permissions | None:
     """The permissions that are to be, or the refusal; None if this request was executed before."""
-    if not is_due(tx, idempotency):
+    if not is_due(tx):
         return None
     found = tx[NamespaceTable].get(name, eyes)
     if found is None and not eyes.is_admin:
@@ -135,15 +126,9 @@ def planned(
 def permit(
     tx: Transaction, eyes: Eyes, name: str, change: PermissionsChange, version: int | None
 ) -> Namespace:
-    after = planned(tx, eyes, name, change, version, None)
+    after = planned(tx, eyes, name, change, version)
     assert after is not None  # nothing is asked to be done once here
     require_room(tx)
     tx[NamespaceTable].permit(name, after)
     made = known(tx, replace(eyes, is_admin=True), name)
     return replace(made, access=after.of(eyes))
-
-
-def permitted_again(
-    tx: Transaction, _: Ids, eyes: Eyes, name: str, __: PermissionsChange, ___: int | None
-) -> Namespace:
-    return known(tx, eyes, name)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...engine.callbacks import Audit, noop
-from ...engine.engine import Engine, Ids, Transaction
+from ...engine.engine import Engine, Transaction
 from ...errors import Conflict, Denied, Invalid, NotFound
-from ...memory.idempotency import IdempotentRequest, idempotent, is_due
+from ...memory.idempotency import is_due, once
 from ...memory.limits import require_margin, require_room
 from ...memory.model.access import Caller, Role
 from ...memory.model.agent_events import OF_STATUS, EventType
@@ -89,14 +89,6 @@ def create(tx: Transaction, eyes: Eyes, draft: TaskDraft) -> Task:
     return made
 
 
-def created(tx: Transaction, ids: Ids, eyes: Eyes, _: TaskDraft) -> Task:
-    return known(tx, eyes, TaskId(str(ids["id"])))
-
-
-def id_of(task: Task) -> Ids:
-    return {"id": task.id}
-
-
 def changeable(tx: Transaction, eyes: Eyes, task: TaskId, change: TaskChange, version: int) -> Task:
     """The task before a change, or the refusal of it."""
     before = known(tx, eyes, task)
@@ -142,10 +134,6 @@ def _is_retry(before: Task, change: TaskChange) -> bool:
 def _end(tx: Transaction, eyes: Eyes, task: Task) -> int:
     """End the working memory of a task that is finished, mirrored late too; how much it was."""
     return archive.end(tx, task, eyes) if task.status.is_final else 0
-
-
-def amended(tx: Transaction, _: Ids, eyes: Eyes, task: TaskId, __: TaskChange, ___: int) -> Amended:
-    return Amended(task=known(tx, eyes, task))
 
 
 def _at_status(tx: Transaction, task: Task) -> Task:
@@ -212,22 +200,15 @@ class Tasks:
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = noop
 
-    async def create(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        draft: TaskDraft,
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Written[Task]:
+    async def create(self, caller: Caller, eyes: Eyes, draft: TaskDraft) -> Written[Task]:
         """Make a task, which who directs the intent may; AlreadyThere for an id that is taken."""
         caller.require(Role.WRITER)
         redactor = redactor_for(self.rules, caller, eyes.agent, draft.agent, draft.id)
         clean = replace(draft, details=screened(redactor, draft.details))
         if eyes.is_admin and draft.agent is not None:
-            intent = await self.engine.read(caller, _makes_for_others, eyes, draft, idempotency)
+            intent = await self.engine.read(caller, _makes_for_others, eyes, draft)
             await self._record(caller, eyes, intent, draft.agent)
-        work = idempotent(create, idempotency, again=created, ids=id_of)
+        work = once(create, check=lambda tx, eyes, draft: standing(tx, eyes, draft.intent))
         made = await self.engine.write(caller, work, eyes, clean)
         self._settle_soon(caller, made)
         return Written(value=made, redacted=redactor.count)
@@ -256,14 +237,7 @@ class Tasks:
         return listed(first, ids, more)
 
     async def amend(
-        self,
-        caller: Caller,
-        eyes: Eyes,
-        task: TaskId,
-        change: TaskChange,
-        version: int,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, eyes: Eyes, task: TaskId, change: TaskChange, version: int
     ) -> Written[Task]:
         """Change a task that is at this version; at its end its working memory is archived.
 
@@ -275,10 +249,10 @@ class Tasks:
         redactor = redactor_for(self.rules, caller, eyes.agent, agent)
         clean = replace(change, details=screened(redactor, change.details))
         if eyes.is_admin and agent is not None:
-            planned = eyes, task, change, version, idempotency
+            planned = eyes, task, change, version
             intent = await self.engine.read(caller, _changes_for_others, *planned)
             await self._record(caller, eyes, intent, AgentId(agent))
-        work = idempotent(amend, idempotency, again=amended)
+        work = once(amend, check=lambda tx, eyes, task, *_: known(tx, eyes, task))
         after = await self.engine.write(caller, work, eyes, task, clean, version)
         self._settle_soon(caller, after.task)
         return Written(value=after.task, redacted=redactor.count, archived=after.archived)
@@ -318,26 +292,19 @@ def _go_on(
     return tx[TaskTable].some(some), left
 
 
-def _makes_for_others(
-    tx: Transaction, eyes: Eyes, draft: TaskDraft, idempotency: IdempotentRequest | None
-) -> IntentId | None:
+def _makes_for_others(tx: Transaction, eyes: Eyes, draft: TaskDraft) -> IntentId | None:
     """The intent of a task to be made, as below, or the refusal."""
-    if not is_due(tx, idempotency):
+    if not is_due(tx):
         return None
     require_draft(tx, eyes, draft)
     return _of_others(tx, eyes, draft.intent)
 
 
 def _changes_for_others(
-    tx: Transaction,
-    eyes: Eyes,
-    task: TaskId,
-    change: TaskChange,
-    version: int,
-    idempotency: IdempotentRequest | None,
+    tx: Transaction, eyes: Eyes, task: TaskId, change: TaskChange, version: int
 ) -> IntentId | None:
     """The intent of a task to be changed, as below, or the refusal."""
-    if not is_due(tx, idempotency):
+    if not is_due(tx):
         return None
     return _of_others(tx, eyes, changeable(tx, eyes, task, change, version).intent)
 

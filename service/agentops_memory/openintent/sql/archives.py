@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ...engine.steps import step
 from ...memory.model.agent_memory import AgentEntry, Binding, Tier
 from ...memory.model.agents import AgentId
 from ...memory.model.intents import EndingEntry, IntentId, PendingArchive, Task, TaskId
@@ -165,6 +166,7 @@ class ArchiveTable(Table):
             now=micros(self._now),
         )
 
+    @step("store.archive", lambda _, pending: {"memory.agent.id": pending.agent})
     def add(self, pending: PendingArchive) -> None:
         """Let the entries of an archive be seen in its event alone."""
         self._insert(

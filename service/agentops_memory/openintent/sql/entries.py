@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from ...engine.steps import step
 from ...memory.model.agent_memory import (
     AgentEntry,
     AgentEntryId,
@@ -283,6 +284,7 @@ class AgentTable(Table):
         )
         return self._seals.opened(self._intact(rows, entry_of))
 
+    @step("store.evict", lambda victim, *_: {"memory.evicted_count": int(victim is not None)})
     def victim(
         self, agent: AgentId, but: Collection[MemoryId], intent: IntentId | None = None
     ) -> AgentEntry | None:

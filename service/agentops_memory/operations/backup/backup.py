@@ -1,18 +1,15 @@
 """Archives: all that a service keeps, in one file that was checked before it has its name."""
 
-import errno
 import io
 import json
 import os
-import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import BinaryIO
+from zipfile import ZipFile
 
 from ... import __version__
 from ...errors import Conflict, NotFound, Refusal
@@ -22,7 +19,7 @@ from ...sqlite.engine.tenant_files import size_of, tenants_of
 from ...sqlite.engine.tenants import tenant_file
 from ...sqlite.maintenance.snapshots import snapshot
 from ..files import keys
-from ..files.atomic import drafts, owned_like, placed, sync
+from ..files.atomic import created, drafts, os_errors_as, owned_like, placed, sync
 from ..files.keys import KeyFile
 from ..files.redaction import LARGEST, RedactionFileRefused
 from .archive import (
@@ -30,24 +27,24 @@ from .archive import (
     KEYS,
     REDACTION,
     SEAL,
+    Advance,
     Archive,
     ArchiveRefused,
-    ArchiveWriter,
     Manifest,
-    Meter,
     Progress,
     TenantPart,
+    add,
+    finish,
     member_of,
+    meter,
+    require_space,
+    written,
 )
 
 STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
 DRAFT = "archive.zip"
-COPIED_PACKED_READ = 3  # times that each byte is met
+COPIED_PACKED_READ = 3  # times that each byte is read
 SHRINKS_TO = 0.5  # at most, of ordinary texts with their index
-
-
-Tenants = Collection[TenantId] | None
-"""Whose lines, keys and rules; none for everybody's."""
 
 
 class BackupRefused(Refusal):
@@ -70,6 +67,9 @@ class Scope:
     with_keys: bool = False
     without_seal: bool = False  # the keys of confidential values, of all tenants
 
+    def has(self, tenant: object) -> bool:
+        return not self.tenants or tenant in self.tenants
+
 
 EVERYTHING_BUT_KEYS = Scope()
 
@@ -84,7 +84,7 @@ class Archived:
 
 
 def make_archive(
-    paths: Settings,
+    settings: Settings,
     to: Path,
     scope: Scope = EVERYTHING_BUT_KEYS,
     *,
@@ -98,22 +98,36 @@ def make_archive(
     archive is there at the end, on disk and read over once, or not at all: then it is
     refused, with ArchiveThere for a file that is there, unless it `is_forced`.
     """
-    target = target_of(to, now)
+    target = _target(to, now)
     if target.exists() and not is_forced:
         raise ArchiveThere(f"{target} is there already.")
     folder = target.parent
-    with archive_draft(paths, folder, scope, now=now, progress=progress) as (manifest, draft):
-        size = draft.stat().st_size
-        with _explained(folder):
+    with os_errors_as(BackupRefused, f"No archive can be made in {folder}"):
+        databases = _databases(settings.db_path, scope)
+        sizes = [*map(size_of, databases.values())]
+        require_space(folder, int(max(sizes) + sum(sizes) * SHRINKS_TO), BackupRefused)
+        total = COPIED_PACKED_READ * sum(sizes)
+        advance = meter(total, progress)
+        with drafts(folder) as own:
+            draft = own / DRAFT
+            manifest = _packed(draft, settings, databases, scope, now, advance)
+            with Archive.opened(draft) as archive:
+                archive.verify(advance)
+            advance(total)
+            size = draft.stat().st_size
             owned_like(draft, folder)
-            _put(draft, target, is_forced=is_forced)
+            if is_forced:
+                draft.replace(target)
+                sync(folder)
+            else:
+                placed(draft, target)
     return Archived(manifest=manifest, path=target, size=size)
 
 
-def target_of(to: Path, now: datetime) -> Path:
+def _target(to: Path, now: datetime) -> Path:
     target = Path(os.path.realpath(to))
     if target.is_dir():
-        return target / now.strftime(STAMP)
+        return path_in(target, now)
     if target.exists() and not target.is_file():
         raise BackupRefused(f"{target} is neither a file nor a folder.")
     if not target.parent.is_dir():
@@ -121,60 +135,29 @@ def target_of(to: Path, now: datetime) -> Path:
     return target
 
 
-@contextmanager
-def archive_draft(
-    paths: Settings, folder: Path, scope: Scope, *, now: datetime, progress: Progress | None = None
-) -> Iterator[tuple[Manifest, Path]]:
-    """An archive in the folder, whole, without a name; gone at the end unless it was moved."""
-    with ExitStack() as held:
-        with _explained(folder):
-            databases = _databases(paths.db_path, scope)
-            sizes = [*map(size_of, databases.values())]
-            own = held.enter_context(drafts(folder))
-            _require_space(folder, sizes)
-            meter = Meter(COPIED_PACKED_READ * sum(sizes), progress)
-            manifest = _packed(own, paths, databases, scope, now, meter)
-            with Archive.opened(own / DRAFT) as archive:
-                archive.verify(meter.add)
-            meter.end()
-        yield manifest, own / DRAFT
-
-
 def _databases(path: Path, scope: Scope) -> Mapping[TenantId, Path]:
-    there = tenants_of(path)
+    every = {tenant: tenant_file(path, tenant) for tenant in tenants_of(path)}
     for tenant in scope.tenants:
-        if tenant not in there:
+        if tenant not in every:
             raise NoTenant(f"There is no tenant {tenant}: it would be {tenant_file(path, tenant)}.")
-    if not there:
+    if not every:
         raise BackupRefused(f"There is no database at {path}.")
-    return {it: tenant_file(path, it) for it in there if it in (scope.tenants or there)}
-
-
-def _require_space(folder: Path, sizes: Collection[int]) -> None:
-    needed = int(max(sizes) + sum(sizes) * SHRINKS_TO)
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise BackupRefused(
-            f"An archive needs about {needed:,} bytes free in {folder}; there are {free:,}."
-        )
+    return {tenant: file for tenant, file in every.items() if scope.has(tenant)}
 
 
 def _packed(
-    own: Path,
-    paths: Settings,
+    draft: Path,
+    settings: Settings,
     databases: Mapping[TenantId, Path],
     scope: Scope,
     now: datetime,
-    meter: Meter,
+    advance: Advance,
 ) -> Manifest:
-    tenants = databases if scope.tenants else None
-    with ArchiveWriter.opened(own / DRAFT) as writer:
-        others = [
-            writer.add(name, source)
-            for name, source in _other_files(paths, tenants, now, own, scope)
-        ]
+    with written(draft) as file:
+        files = _other_files(settings, scope, now, draft.parent)
+        others = [add(file, name, source, lambda _: None) for name, source in files]
         parts = [
-            _part(writer, own / "snapshot.db", tenant, path, meter)
+            _part(file, draft.with_name("snapshot.db"), tenant, path, advance)
             for tenant, path in databases.items()
             if path.exists() or scope.tenants  # else it was erased meanwhile
         ]
@@ -185,104 +168,71 @@ def _packed(
             tenants=tuple(parts),
             others=tuple(others),
         )
-        writer.finish(manifest)
+        finish(file, manifest)
     return manifest
 
 
-def _part(
-    writer: ArchiveWriter, draft: Path, tenant: TenantId, path: Path, meter: Meter
-) -> TenantPart:
-    size = size_of(path)
-    found = snapshot(path, draft, meter.within(size))
-    meter.add(size)
-    try:
-        with draft.open("rb") as source:
-            member = writer.add(member_of(tenant), source, meter.add)
-    finally:
-        draft.unlink()
-    return TenantPart(tenant=tenant, member=member, contents=found)
-
-
-def _put(draft: Path, target: Path, *, is_forced: bool) -> None:
-    if is_forced:
-        draft.replace(target)
-        return sync(target.parent)
-    try:
-        placed(draft, target)
-    except FileExistsError as error:
-        raise ArchiveThere(f"{target} is there already.") from error
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise BackupRefused(f"The disk of {folder} is full; no archive was made.") from error
-        raise BackupRefused(f"No archive can be made in {folder}: {error.strerror}.") from error
+def _part(file: ZipFile, draft: Path, tenant: TenantId, path: Path, advance: Advance) -> TenantPart:
+    found = snapshot(path, draft, lambda: advance(0))
+    advance(draft.stat().st_size)
+    with draft.open("rb") as source:
+        member = add(file, member_of(tenant), source, advance)
+    draft.unlink()
+    return TenantPart(tenant=tenant, **dict(member), **dict(found))
 
 
 def _other_files(
-    paths: Settings, tenants: Tenants, now: datetime, folder: Path, scope: Scope
+    settings: Settings, scope: Scope, now: datetime, own: Path
 ) -> Iterator[tuple[str, BinaryIO]]:
     """The files by their names in an archive, each to be read before the next.
 
     The audit comes first: what it does not tell has happened after the archive was begun.
     """
-    if paths.audit_file.exists():
-        with TemporaryFile(dir=folder) as copy:
-            copy.writelines(_lines(paths.audit_file, tenants))
+    if settings.audit_file.exists():
+        with settings.audit_file.open("rb") as file, created(own / AUDIT) as copy:
+            copy.writelines(line for line in file if _is_of(line, scope))
             copy.seek(0)
             yield AUDIT, copy
-    if scope.with_keys and (keys := _keys(paths, tenants, now)):
-        yield KEYS, io.BytesIO(keys)
-    if paths.redaction_file.exists():
-        yield REDACTION, io.BytesIO(_rules(paths.redaction_file, tenants))
-    if not scope.without_seal and paths.seal_file.exists():
-        yield SEAL, io.BytesIO(paths.seal_file.read_bytes())
+    if scope.with_keys:
+        ring = KeyFile(settings.keys_file, settings.audit_file).settled()
+        own_keys = {id_: key for id_, key in ring.keys.items() if scope.has(key.tenant)}
+        if own_keys:
+            yield KEYS, io.BytesIO(keys.written(replace(ring, keys=own_keys), now))
+    if settings.redaction_file.exists():
+        yield REDACTION, io.BytesIO(_rules(settings.redaction_file, scope))
+    if not scope.without_seal and settings.seal_file.exists():
+        yield SEAL, io.BytesIO(settings.seal_file.read_bytes())
 
 
-def _lines(audit: Path, tenants: Tenants) -> Iterator[bytes]:
-    with audit.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n") and (tenants is None or _is_of(line, tenants)):
-                yield line  # one without an end is being written
-
-
-def _is_of(line: bytes, tenants: Collection[TenantId]) -> bool:
-    with suppress(ValueError, AttributeError, TypeError):
-        tenant = json.loads(line).get("tenant")
-        return tenant is None or tenant in tenants
+def _is_of(line: bytes, scope: Scope) -> bool:
+    """Whether the archive has a line of the audit; one without an end is being written."""
+    if not scope.tenants or not line.endswith(b"\n"):
+        return line.endswith(b"\n")
+    with suppress(ValueError, AttributeError):
+        return (tenant := json.loads(line).get("tenant")) is None or scope.has(tenant)
     return False
 
 
-def _keys(paths: Settings, tenants: Tenants, now: datetime) -> bytes:
-    ring = KeyFile(paths.keys_file, paths.audit_file).settled()
-    every = ring.keys.items()
-    own = {id_: key for id_, key in every if tenants is None or key.tenant in tenants}
-    return keys.written(replace(ring, keys=own), now) if own else b""
-
-
-def _rules(file: Path, tenants: Tenants) -> bytes:
+def _rules(file: Path, scope: Scope) -> bytes:
     with file.open("rb") as source:
         data = source.read(LARGEST)
-    if tenants is None:
+    if not scope.tenants:
         return data
     try:
-        given = json.loads(data)
-        return json.dumps({name: given[name] for name in given if name in tenants}).encode()
-    except (ValueError, TypeError, RecursionError) as fault:
+        rules = json.loads(data).items()
+        return json.dumps({name: rule for name, rule in rules if scope.has(name)}).encode()
+    except (ValueError, AttributeError, RecursionError) as fault:
         raise RedactionFileRefused(f"The redaction file {file} cannot be used.") from fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptArchive:
-    """An archive of all tenants that can be opened."""
+    """A file with the name of an archive, unless it is of some tenants only."""
 
     made_at: datetime
     path: Path
     size: int  # bytes
+    is_whole: bool
     is_damaged: bool  # of values in it that is known
 
 
@@ -293,10 +243,10 @@ def path_in(folder: Path, now: datetime) -> Path:
 def newest(folder: Path, now: datetime) -> KeptArchive | None:
     """The newest archive until now; an OSError if the folder cannot be looked at.
 
-    One that is damaged, or of some tenants only, does not count. Nor does one with a
+    One that is not whole, or of some tenants only, does not count. Nor does one with a
     time that is yet to come: after a clock that was wrong, none would be made for long.
     """
-    return next(_kept(folder, now), None)
+    return next((kept for kept in _kept(folder, now) if kept.is_whole), None)
 
 
 def prune(folder: Path, keep: int, now: datetime) -> list[Path]:
@@ -306,41 +256,42 @@ def prune(folder: Path, keep: int, now: datetime) -> list[Path]:
     go once they are older. Whatever has another name than ours stays, and so does what cannot be
     read, or is of some tenants only.
     """
-    staying = list(islice(_kept(folder, now), keep))
-    if len(staying) < keep:
+    every = list(_kept(folder, now))
+    whole = [kept for kept in every if kept.is_whole]
+    if len(whole) < keep:
         return []
-    oldest = staying[-1].made_at
-    sound = next((kept.path for kept in _kept(folder, now) if not kept.is_damaged), None)
-    older = (path for made_at, path in _dated(folder, now) if made_at < oldest and path != sound)
-    gone = [path for path in older if _may_go(path)]
+    oldest = whole[keep - 1].made_at
+    sound = next((kept for kept in whole if not kept.is_damaged), None)
+    gone = [kept.path for kept in every if kept.made_at < oldest and kept is not sound]
     for path in gone:
         path.unlink(missing_ok=True)
     return gone
 
 
 def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:
-    for made_at, path in _dated(folder, now):
-        with suppress(ArchiveRefused, OSError), Archive.opened(path) as archive:
-            manifest = archive.manifest
-            if manifest.is_of_all:
-                size, is_damaged = path.stat().st_size, bool(manifest.damaged)
-                yield KeptArchive(made_at=made_at, path=path, size=size, is_damaged=is_damaged)
+    """The newest first."""
+    dated = ((_stamp(path.name), path) for path in folder.iterdir())
+    for made_at, path in sorted(((at, path) for at, path in dated if at), reverse=True):
+        with suppress(OSError):  # nobody knows whether one that cannot be read is ours
+            if made_at > now or not path.is_file() or path.is_symlink():
+                continue
+            manifest = _manifest_at(path)
+            if manifest is None or manifest.is_of_all:
+                yield KeptArchive(
+                    made_at=made_at,
+                    path=path,
+                    size=path.stat().st_size,
+                    is_whole=manifest is not None,
+                    is_damaged=bool(manifest and manifest.damaged),
+                )
 
 
-def _may_go(path: Path) -> bool:
+def _manifest_at(path: Path) -> Manifest | None:
     try:
         with Archive.opened(path) as archive:
-            return archive.manifest.is_of_all
+            return archive.manifest
     except ArchiveRefused:
-        return True
-    except OSError:
-        return False
-
-
-def _dated(folder: Path, now: datetime) -> list[tuple[datetime, Path]]:
-    files = (path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
-    dated = ((_stamp(path.name), path) for path in files)
-    return sorted(((at, path) for at, path in dated if at and at <= now), reverse=True)
+        return None
 
 
 def _stamp(name: str) -> datetime | None:

@@ -1,20 +1,23 @@
-"""The rows of a tenant's schema in PostgreSQL."""
+"""A database of PostgreSQL: a schema for each tenant, the keys and the audit."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from graphlib import TopologicalSorter
 from typing import Any
 
 import psycopg
 from psycopg import IsolationLevel, errors
 
 from ...engine.shared.stems import Stems
-from ...errors import Busy, Full, Unavailable
 from ...memory.model.access import TenantId
+from ...memory.sql.rows import micros
 from ...postgresql.base.connecting import control
 from ...postgresql.base.connection import PostgresConnection
 from ...postgresql.engine.claims import number_of
 from ...postgresql.engine.leader import SERVES
+from ...postgresql.keys import PostgresKeys
 from ...postgresql.schema.migrate import (
     brought_up_to_date,
     is_made,
@@ -23,12 +26,15 @@ from ...postgresql.schema.migrate import (
     schema_of,
     tenants,
 )
-from ...postgresql.words.index import Index, Placed
+from ...postgresql.words.index import Index
 from ...postgresql.words.upkeep import Upkeep
 from ...recall.text.features import Features
-from .tables import TABLES, WORDS, CopyRefused, Row, Table
+from ..files.audit import written_at
+from . import CopyRefused, Row, Table
 
 PATIENCE = timedelta(seconds=5)  # with what was killed, whose end the server has yet to see
+WORDS = ["areas", "postings"]  # made from the texts
+FIRST = datetime.fromtimestamp(0, UTC)  # of what is no line of ours and comes before all others
 
 # Rows and words take their time, in which nothing may be asked of the database.
 _SETTINGS = (
@@ -37,102 +43,77 @@ _SETTINGS = (
     "lock_timeout = '5s'",  # with whoever writes there
 )
 _CATALOG = """
-SELECT c.relname, a.attname, format_type(a.atttypid, NULL), array_position(i.indkey, a.attnum)
+SELECT c.relname, array_agg(CAST(a.attname AS TEXT) ORDER BY a.attnum),
+       array_agg(format_type(a.atttypid, NULL) ORDER BY a.attnum),
+       ARRAY(SELECT CAST(r.relname AS TEXT)
+               FROM pg_constraint f
+               JOIN pg_class r ON r.oid = f.confrelid
+              WHERE f.conrelid = c.oid)
   FROM pg_class c
   JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-  JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
  WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'
- ORDER BY a.attnum"""
+       AND c.relname <> ALL (%s)
+ GROUP BY c.oid, c.relname
+ ORDER BY c.relname"""
 _IDENTITIES = """
-SELECT c.relname, a.attname, pg_get_serial_sequence(quote_ident(c.relname), a.attname)
+SELECT c.relname, a.attname, its.sequence, pg_sequence_last_value(its.sequence::regclass)
   FROM pg_class c
-  JOIN pg_attribute a ON a.attrelid = c.oid AND a.attidentity <> ''
+  JOIN pg_attribute a ON a.attrelid = c.oid AND a.attidentity <> '',
+       pg_get_serial_sequence(quote_ident(c.relname), a.attname) AS its (sequence)
  WHERE c.relnamespace = current_schema()::regnamespace"""
-_KEY_OF_POSTINGS = """
-SELECT conname, pg_get_constraintdef(oid)
-  FROM pg_constraint
- WHERE conrelid = 'postings'::regclass AND contype = 'p'"""
-_WITH_TRIGGERS = """
-SELECT c.relname
-  FROM pg_trigger t
-  JOIN pg_class c ON c.oid = t.tgrelid
- WHERE c.relnamespace = current_schema()::regnamespace AND NOT t.tgisinternal"""
 
 
-class PostgresRows:
+class DatabaseRows:
     """Rows on a connection on which a transaction has begun, in the schema of a tenant."""
 
     def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
         self._connection = connection
-        for setting in _SETTINGS:
+        for setting in (*_SETTINGS, f'search_path TO "{schema}"'):
             self._execute(f"SET LOCAL {setting}")
-        self._execute(f'SET LOCAL search_path TO "{schema}"')
-        self.tables = tables_of(connection)
-        self._names = ", ".join(
-            f'"{schema}".{it}' for it in [*(table.name for table in self.tables), *WORDS]
-        )
+        found = {name: its for name, *its in self._execute(_CATALOG, WORDS).fetchall()}
+        order = TopologicalSorter({name: its[-1] for name, its in found.items()}).static_order()
+        self.tables = [
+            Table(name=it, columns=tuple(found[it][0]), types=tuple(found[it][1])) for it in order
+        ]
+        names = (*(table.name for table in self.tables), *WORDS)
+        self.names = ", ".join(f'"{schema}".{it}' for it in names)
 
-    def rows(self, table: Table) -> Iterator[Row]:
+    def read(self, table: Table) -> Iterator[Row]:
         statement = f"COPY ({table.select}) TO STDOUT (FORMAT BINARY)"
         with self._connection.cursor().copy(statement.encode()) as copy:
             copy.set_types([*table.types, "text"])
             yield from copy.rows()
 
     def last_ids(self) -> Mapping[str, int]:
-        found: dict[str, int] = {}
-        for table, _, sequence in self._execute(_IDENTITIES).fetchall():
-            if row := self._execute(
-                f"SELECT last_value FROM {sequence} WHERE is_called"
-            ).fetchone():
-                found[table] = row[0]
-        return found
+        """The last id that each table has given out, which may be gone."""
+        identities = self._execute(_IDENTITIES).fetchall()
+        return {table: last for table, _, _, last in identities if last is not None}
 
     def is_empty(self) -> bool:
         held = " OR ".join(f"EXISTS (SELECT FROM {it.name})" for it in self.tables)
-        ((is_held,),) = self._execute(f"SELECT {held}").fetchall()
-        return not is_held
-
-    def lock(self) -> None:
-        """Let nobody else store a row until the transaction ends."""
-        self._execute(f"LOCK TABLE {self._names} IN EXCLUSIVE MODE")
+        return self._execute(f"SELECT {held}").fetchone() == (False,)
 
     def put(self, table: Table, rows: Iterable[Row]) -> None:
-        columns = ", ".join(f'"{it}"' for it in table.columns)
-        statement = f"COPY {table.name} ({columns}) FROM STDIN (FORMAT BINARY)"
-        has_triggers = (table.name,) in self._execute(_WITH_TRIGGERS).fetchall()
-        if has_triggers:  # which would count what is counted already
-            self._execute(f"ALTER TABLE {table.name} DISABLE TRIGGER USER")
+        # Its triggers would count what is counted already.
+        self._execute(f"ALTER TABLE {table.name} DISABLE TRIGGER USER")
+        statement = f"COPY {table.name} ({table.names}) FROM STDIN (FORMAT BINARY)"
         with self._connection.cursor().copy(statement.encode()) as copy:
             copy.set_types(table.types)
             for row in rows:
                 copy.write_row(row)
-        if has_triggers:
-            self._execute(f"ALTER TABLE {table.name} ENABLE TRIGGER USER")
+        self._execute(f"ALTER TABLE {table.name} ENABLE TRIGGER USER")
 
     def finish(self, last_ids: Mapping[str, int], features: Features) -> None:
-        for table, column, sequence in self._execute(_IDENTITIES).fetchall():
+        """Go on with ids after the last ones, and make the words of the memories."""
+        for table, column, sequence, _ in self._execute(_IDENTITIES).fetchall():
             self._go_on(sequence, column, table, last_ids.get(table, 0))
         self._go_on("area_numbers", "area", "spaces", 0)
-        self._execute(f"ANALYZE {self._names}")
-        self._make_words(features)
-
-    def vacuum(self) -> None:
-        """Let indexes alone answer from the first request on. Outside of any transaction.
-
-        What fails is left to autovacuum: the rows are kept.
-        """
-        with suppress(psycopg.Error):
-            self._execute(f"VACUUM (ANALYZE) {self._names}")
-
-    def _make_words(self, features: Features) -> None:
-        ((name, key),) = self._execute(_KEY_OF_POSTINGS).fetchall()
-        self._execute(f"ALTER TABLE postings DROP CONSTRAINT {name}")
+        self._execute(f"ANALYZE {self.names}")
         with closing(Stems()) as stems:
             connection = PostgresConnection(self._connection)
-            upkeep = Upkeep(connection, _FilledIndex(connection, features, stems))
+            upkeep = Upkeep(connection, Index(connection, features, stems))
             for area in upkeep.areas():
                 upkeep.fill(area)
-        self._execute(f"ALTER TABLE postings ADD CONSTRAINT {name} {key}")
 
     def _go_on(self, sequence: str, column: str, table: str, last: int) -> None:
         """Let a sequence go on after the greatest number of a column, or after a later one."""
@@ -147,87 +128,89 @@ class PostgresRows:
         return self._connection.execute(statement.encode(), parameters or None)
 
 
-class _FilledIndex(Index):
-    _connection: PostgresConnection
+@dataclass(frozen=True, slots=True)
+class Database:
+    connection: psycopg.Connection[Any]
+    keys: PostgresKeys
+    features: Features
+    where = "in the database"
 
-    def _post(self, placed: Sequence[Placed], *, are_new: bool) -> None:  # noqa: ARG002
-        statement = b"COPY postings FROM STDIN (FORMAT BINARY)"
-        with self._connection.raw.cursor().copy(statement) as copy:
-            copy.set_types(["int8", "text", "int8", "int4", "int8"])
-            for (memory, it), entry in placed:
-                for term, counts in entry.stems.items():
-                    copy.write_row((it.area, term, memory, entry.length, counts))
+    @classmethod
+    @contextmanager
+    def opened(cls, url: str, features: Features, *, is_source: bool) -> Iterator["Database"]:
+        """A database that no service runs on until the end.
 
+        What is read of a source is one state of it, to which nobody adds. CopyRefused while a
+        service runs on it; StartRefused or Unavailable where it cannot be used. No sentence has a
+        part of the URL.
+        """
+        with control(url) as connection, _refusing():
+            connection.prepare_threshold = None  # between us and the server a pool may stand
+            try:
+                _lock(connection, [SERVES])
+            except errors.LockNotAvailable:
+                raise CopyRefused(
+                    "A service runs on the database, or another copy: end it first."
+                ) from None
+            database = cls(connection, PostgresKeys(url), features)
+            if not is_source:
+                prepare(connection)
+                yield database
+                return
+            # What commands write has its end before, or comes after.
+            _lock(connection, [number_of(schema_of(it)) for it in database.tenants()])
+            connection.isolation_level = IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            with connection.transaction():
+                yield database
 
-def tables_of(connection: psycopg.Connection[Any]) -> list[Table]:
-    found: dict[str, list[tuple[str, str, int | None]]] = {}
-    for table, *column in connection.execute(_CATALOG).fetchall():
-        found.setdefault(table, []).append((column[0], column[1], column[2]))
-    return [_table(name, found[name]) for name in TABLES]
+    def tenants(self) -> Sequence[TenantId]:
+        return tenants(self.connection) if is_made(self.connection) else []
 
+    def holds(self, tenant: TenantId) -> bool:
+        with self.rows(tenant) as rows:
+            return not rows.is_empty()
 
-@contextmanager
-def opened_database(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that reads one state of the database, to which nobody adds until the end.
+    @contextmanager
+    def rows(self, tenant: TenantId) -> Iterator[DatabaseRows]:
+        """The rows of a tenant; CopyRefused if its schema has another version."""
+        with self.connection.transaction():
+            ((version,),) = self.connection.execute(
+                "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
+            ).fetchall()
+            if version != newest():
+                raise CopyRefused(
+                    f"The schema of the tenant {tenant} has version {version}, and {newest()} is "
+                    "copied: start this version of the service on the database, which upgrades it."
+                )
+            yield DatabaseRows(self.connection, schema_of(tenant))
 
-    CopyRefused while a service runs on it; StartRefused or Unavailable where it cannot be used. No
-    sentence has a part of the URL.
-    """
-    with _connected(url) as connection:
-        if is_made(connection):  # what commands write has its end before, or comes after
-            _lock(connection, [number_of(schema_of(it)) for it in tenants(connection)])
-        connection.isolation_level = IsolationLevel.REPEATABLE_READ
-        connection.read_only = True
-        with connection.transaction():
-            yield connection
+    @contextmanager
+    def filled(self, tenant: TenantId) -> Iterator[DatabaseRows]:
+        """A tenant's schema, made if it is missing, where rows are kept unless anything raises.
 
+        Until then nobody sees it, or it is as empty as it was.
+        """
+        with self.connection.transaction():
+            rows = DatabaseRows(self.connection, brought_up_to_date(self.connection, tenant))
+            # Nobody else stores a row until the transaction ends.
+            self.connection.execute(f"LOCK TABLE {rows.names} IN EXCLUSIVE MODE".encode())
+            if not rows.is_empty():
+                raise CopyRefused(f"Something was stored for the tenant {tenant} meanwhile.")
+            yield rows
+        with suppress(psycopg.Error):  # else autovacuum does it later; the rows are kept
+            self.connection.execute(f"VACUUM (ANALYZE) {rows.names}".encode())
 
-@contextmanager
-def prepared_database(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to a database that tenants can be copied to; refused as above."""
-    with _connected(url) as connection:
-        prepare(connection)
-        yield connection
+    def audit_lines(self) -> Iterator[str]:
+        lines = self.connection.cursor().stream("SELECT line FROM agentops.audit ORDER BY number")
+        return (line for (line,) in lines)
 
-
-@contextmanager
-def filled(connection: psycopg.Connection[Any], tenant: TenantId) -> Iterator[PostgresRows]:
-    """A tenant's schema, made if it is missing, where rows are kept unless anything raises.
-
-    Until then nobody sees it, or it is as empty as it was.
-    """
-    with connection.transaction():
-        rows = PostgresRows(connection, brought_up_to_date(connection, tenant))
-        rows.lock()
-        if not rows.is_empty():
-            raise CopyRefused(f"Something was stored for the tenant {tenant} meanwhile.")
-        yield rows
-
-
-def stored(connection: psycopg.Connection[Any], tenant: TenantId) -> PostgresRows:
-    """A tenant's rows, in a transaction; CopyRefused if its schema has another version."""
-    rows = connection.execute(
-        "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
-    ).fetchall()
-    if rows != [(newest(),)]:
-        raise CopyRefused(
-            f"The schema of the tenant {tenant} has version {rows[0][0]}, and {newest()} is "
-            "copied: start this version of the service on the database, which upgrades it."
-        )
-    return PostgresRows(connection, schema_of(tenant))
-
-
-@contextmanager
-def _connected(url: str) -> Iterator[psycopg.Connection[Any]]:
-    with control(url) as connection, _refusing():
-        connection.prepare_threshold = None  # between us and the server a pool may stand
-        try:
-            _lock(connection, [SERVES])
-        except errors.LockNotAvailable:
-            raise CopyRefused(
-                "A service runs on the database, or another copy: end it first."
-            ) from None
-        yield connection
+    def put_audit(self, lines: Iterable[str]) -> None:
+        with self.connection.cursor().copy("COPY agentops.audit (at, line) FROM STDIN") as copy:
+            at = FIRST
+            for line in lines:
+                at = written_at(line.encode()) or at
+                copy.write_row((micros(at), line))
 
 
 def _lock(connection: psycopg.Connection[Any], locks: Sequence[int]) -> None:
@@ -238,31 +221,13 @@ def _lock(connection: psycopg.Connection[Any], locks: Sequence[int]) -> None:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Inside, what the driver says is refused in our words: it quotes rows, hosts and roles."""
     try:
         yield
-    except errors.LockNotAvailable:
-        raise Busy("A service is at work on the tenant in the database; end it first.") from None
-    except errors.DiskFull:
-        raise Full("The disk of the database is full; nothing of the tenant was stored.") from None
-    except errors.InsufficientPrivilege:
-        raise CopyRefused("The role may not change the tenant's schema: it is another's.") from None
-    except psycopg.OperationalError:
-        raise Unavailable(
-            "The database ended the connection; nothing of the tenant was stored. Try again."
-        ) from None
+    except (psycopg.OperationalError, errors.InsufficientPrivilege):
+        raise  # of the database, which is refused as for everybody else
     except psycopg.Error as error:
+        # Without its cause, which quotes the row.
         raise CopyRefused(
             f"The database refuses a row (SQLSTATE {error.sqlstate or 'none'}); nothing of the "
             "tenant was stored. `agentops-memory doctor` tells which values are damaged."
         ) from None
-
-
-def _table(name: str, columns: list[tuple[str, str, int | None]]) -> Table:
-    key = sorted((place, column) for column, _, place in columns if place is not None)
-    return Table(
-        name=name,
-        columns=tuple(column for column, _, _ in columns),
-        types=tuple(type_ for _, type_, _ in columns),
-        key=tuple(column for _, column in key),
-    )

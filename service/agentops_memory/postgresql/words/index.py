@@ -1,12 +1,12 @@
 """SQL that keeps the words of memories in line with their rows."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from ...engine.shared.stems import Stems, compared, rules
+from ...engine.shared.stems import Stems, rules
 from ...memory.model.kinds import TRAITS
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.model.space import GLOBAL_SCOPE, Space
@@ -19,10 +19,10 @@ from ...recall.search.rows import Row, row_number
 from ...recall.text.columns import Columns, columns
 from ...recall.text.features import Features
 from ...recall.text.json_words import words_of
-from ...recall.text.normalization import NEIGHBOURS, plain_words
+from ...recall.text.normalization import NEIGHBOURS
 from ..base.dialect import POSTGRESQL
 from .cached import Written
-from .terms import FIELDS, OWN, Counts, counted, stored_term
+from .terms import FIELDS, Counts, counted
 
 MOST_TEXT = 100_000  # characters of contents whose words are put in together
 
@@ -188,7 +188,7 @@ class Index(Table):
         for some in _portions(memories):
             self.put_in(self.documents.of(some))
 
-    def merge_area(self, area: int, partition: int, into: int) -> None:  # noqa: ARG002
+    def merge_area(self, area: int, partition: int) -> None:  # noqa: ARG002
         self.flush()
         self._erased.add(area)
         # One that is rebuilt stays until that has ended: it may have words that nobody knows.
@@ -249,18 +249,6 @@ class Index(Table):
         if not are_counted:
             self._count(placed, sign=1)
         self._post(placed, are_new=are_new)
-        by_area: dict[int, list[Document]] = {}
-        for it in documents.values():
-            by_area.setdefault(it.area, []).append(it)
-        for area, said in sorted(by_area.items()):
-            for terms in _portions(sorted(self.forms(said)), ROWS):
-                self._execute(
-                    """INSERT INTO terms (area, length, term)
-                       SELECT :area, length(term), term FROM unnest(CAST(:terms AS TEXT[])) term
-                           ON CONFLICT DO NOTHING""",
-                    area=area,
-                    terms=terms,
-                )
 
     def _post(self, placed: Sequence[Placed], *, are_new: bool) -> None:
         # Of a text that was changed behind the index there are words that nothing took out.
@@ -288,13 +276,11 @@ class Index(Table):
         entries = self.documents.entries(list(documents.values()))
         placed = list(zip(documents.items(), entries, strict=True))
         self._count(placed, sign=-1)
-        by_area: dict[int, dict[MemoryId, tuple[Document, Entry]]] = {}
+        by_area: dict[int, list[tuple[str, MemoryId]]] = {}
         for (id_, it), entry in placed:
-            by_area.setdefault(it.area, {})[id_] = it, entry
-        for area, some in sorted(by_area.items()):
-            self.take_postings(area, [(it, id_) for id_, (_, e) in some.items() for it in e.stems])
-            for forms in _portions(sorted(self.forms(it for it, _ in some.values())), ROWS):
-                self._drop_terms(area, forms)
+            by_area.setdefault(it.area, []).extend((stem, id_) for stem in entry.stems)
+        for area, postings in sorted(by_area.items()):
+            self.take_postings(area, postings)
 
     def take_postings(self, area: int, postings: Sequence[tuple[str, MemoryId]]) -> None:
         for gone in _portions(postings, ROWS):
@@ -307,21 +293,6 @@ class Index(Table):
                 memories=[id_ for _, id_ in gone],
                 terms=[term for term, _ in gone],
             )
-
-    def _drop_terms(self, area: int, there: Sequence[str]) -> None:
-        stem_of = self._stems.of(there)
-        self._execute(
-            f"""DELETE FROM terms t
-                 USING unnest(CAST(:terms AS TEXT[]), CAST(:stems AS TEXT[])) gone (term, stem)
-                 WHERE t.area = :area AND t.length = length(gone.term) AND t.term = gone.term
-                       AND NOT EXISTS (SELECT 1
-                                         FROM postings p
-                                        WHERE p.area = :area AND p.term = gone.stem
-                                              AND p.counts & {OWN} <> 0)""",
-            area=area,
-            terms=there,
-            stems=[stored_term(stem_of[it]) for it in there],
-        )
 
     def forget(self, area: int) -> None:
         """Something else is done to an area: nobody can follow that."""
@@ -356,10 +327,6 @@ class Index(Table):
                 words=words,
             )
             self._versions[area] = counted, self._versions.get(area, (counted, 0))[1] + 1
-
-    def forms(self, documents: Iterable[Document]) -> set[str]:
-        words = {word for it in documents for word in plain_words(it.own)}
-        return set(compared(self._stems, words).values()) - {""}
 
 
 def _portions(of: Sequence[T], size: int = BULK) -> Iterator[Sequence[T]]:

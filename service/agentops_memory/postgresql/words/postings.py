@@ -8,8 +8,7 @@ from math import inf
 from threading import Lock
 
 from ...errors import TimedOut
-from ...memory.model.bm25 import NOTHING, PiecePostings, Sums, Totals, frequency, of_any, of_every
-from ...memory.model.bm25 import Postings as Weighted
+from ...memory.model.bm25 import Totals, frequency
 from ...memory.model.kinds import IndexGroup, group_of
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import NAMED, PRIOR_MEMORIES, PRIOR_WORDS, SAID
@@ -17,8 +16,9 @@ from ...memory.model.search import Field
 from ...memory.sql.kinds import GLOBAL_AREA
 from ...memory.sql.table import Connection, Table
 from ...recall.search.query import IndexQuery
+from ...recall.search.ranker import FoundWords
 from ...recall.text.features import Feature, Features
-from ...recall.text.query import Piece, Term
+from ...recall.text.query import Term
 from ..base.dialect import POSTGRESQL
 from .terms import OWN, Counts, Stem, unpacked
 
@@ -86,6 +86,39 @@ class Postings(Table):
             found[memory] = found.get(memory, 0) + counts
             lengths[memory] = length
         return found, lengths
+
+    def starting(
+        self, areas: Sequence[int], starts: Sequence[str], *, letters: int | None = None
+    ) -> list[str]:
+        """The stems of areas that begin with any of some texts; and these texts themselves.
+
+        With `letters` one stem for each so many that follow. The key is read from stem to stem:
+        all postings are many more.
+        """
+        after = "next.term"
+        if letters is not None:
+            after = f"""CASE WHEN next.term = asked.start THEN next.term
+                             ELSE left(next.term, length(asked.start) + {letters}) || :beyond END"""
+        return self._scalars(
+            f"""SELECT DISTINCT found.term
+                  FROM unnest(CAST(:starts AS TEXT[])) AS asked (start)
+                 CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS place (area)
+                 CROSS JOIN LATERAL (
+                       WITH RECURSIVE next (term) AS (
+                           SELECT asked.start COLLATE "C"
+                            UNION ALL
+                           SELECT (SELECT min(p.term)
+                                     FROM postings p
+                                    WHERE p.area = place.area AND p.term > {after}
+                                          AND p.term < asked.start || :beyond)
+                             FROM next
+                            WHERE next.term IS NOT NULL)
+                       SELECT term FROM next) found
+                 WHERE found.term IS NOT NULL""",
+            starts=starts,
+            areas=areas,
+            beyond=BEYOND,
+        )
 
     def areas(self, number: int) -> list[tuple[int, int, int, int]]:
         """The areas that count in a group: of each its version, memories and words."""
@@ -233,7 +266,7 @@ class Weights:
 MOST_KNOWN = 65_536  # counts of which is remembered how often they are
 
 
-class StoredWords:
+class StoredWords(FoundWords):
     """What was found of a query in areas of a group, for its reader alone.
 
     `asked` are the stems of each term. Without `weights` words are weighed among these areas.
@@ -259,42 +292,13 @@ class StoredWords:
             else:
                 self.counts[term] = _having_all([found.get(stem, {}) for stem in it])
         often = {term: self._often(it) for term, it in self.counts.items()}
-        there = {term: asked[term] for term, it in often.items() if it}
         if weights is None:
-            having: Mapping[Term, int] = {term: len(often[term]) for term in there}
+            having: Mapping[Term, int] = {term: len(it) for term, it in often.items()}
             totals = Totals.alone(postings.memories(areas))
         else:
+            there = {term: asked[term] for term, it in often.items() if it}
             having, totals = weights.of_terms(there, own=query.own), weights.totals
-        self._memories = sorted(lengths)
-        place_of = {memory: place for place, memory in enumerate(self._memories)}
-        self._norms = totals.norms(lengths[it] for it in self._memories)
-        self._postings = {
-            term: Weighted(
-                totals.idf(having[term]),
-                [place_of[memory] for memory in often[term]],
-                list(often[term].values()),
-            )
-            for term in there
-        }
-
-    def having_any(self, terms: Sequence[Term], most: int | None) -> list[Sums]:  # noqa: ARG002
-        return [(of_any(map(self._of, terms), self._norms), self._memories)]
-
-    def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
-        asked: list[PiecePostings] = [
-            ([self._of(term) for term in it.parts], [self._of(term) for term in it.joined])
-            for it in pieces
-        ]
-        return [(of_every(asked, self._norms), self._memories)]
-
-    def idf(self, term: Term) -> float:
-        return self._of(term).idf
-
-    def norm(self, memory: MemoryId) -> float:
-        return self._norms[self._memories.index(memory)]
-
-    def _of(self, term: Term) -> Weighted:
-        return self._postings.get(term, NOTHING)
+        super().__init__(totals, often, having, lengths)
 
     def _often(self, having: Having) -> dict[MemoryId, float]:
         weighed = self._weighed

@@ -13,80 +13,33 @@ from ...errors import Damaged, TimedOut
 from ...memory.model.bm25 import frequency, scored
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Scored, combined
-from ...memory.model.search import Field, Parts, TermScore, Tier
+from ...memory.model.search import Field, TermScore
 from ...memory.sql.kinds import GLOBAL_AREA
 from ...memory.sql.memories import MemoryLists
 from ...memory.sql.table import Connection
 from ...recall.inverted_index.group import Lookup
+from ...recall.inverted_index.vocabulary import UNKNOWN
 from ...recall.search.query import IndexQuery
 from ...recall.search.ranker import (
-    ENDLESS,
     FIELDS,
     Found,
-    Places,
     Ranker,
     Sessions,
     Shown,
     sentences,
     term_score,
+    weightings,
 )
-from ...recall.search.rows import area_of
-from ...recall.search.search import Search, Spelling
+from ...recall.search.rows import Row, area_of
+from ...recall.search.search import Search
 from ...recall.search.visibility import Span, Visibility, VisibleRows
 from ...recall.text.features import Features
-from ...recall.text.query import Query, Term
-from ...recall.text.spelling import MOST_WORDS
+from ...recall.text.query import Term
 from ..base.connection import PostgresConnection
 from ..base.dialect import POSTGRESQL
 from .cached import IndexMemory, StoredWorth
-from .postings import BEYOND, Postings, StoredWords, Weights, in_areas
+from .postings import Postings, StoredWords, Weights
 from .terms import OWN, stored_term, unpacked
-
-
-class PostgresSpelling(Spelling):
-    def __init__(self, connection: Connection, visibility: Visibility, stems: Stems) -> None:
-        super().__init__(visibility, stems)
-        self._connection = connection
-
-    def _near(
-        self,
-        forms: Mapping[str, str],
-        areas: Sequence[int],
-        visible: VisibleRows,  # noqa: ARG002
-    ) -> list[tuple[str, str, str]]:
-        """Each word is looked up by the key: as a join, all terms of the areas may be read."""
-        where, values = in_areas(areas)
-        found = self._connection.execute(
-            f"""SELECT DISTINCT word, form, term
-                  FROM (SELECT word, form, length(form) AS size, length(form) / 2 AS middle
-                          FROM unnest(CAST(:words AS TEXT[]), CAST(:forms AS TEXT[]))
-                               WITH ORDINALITY AS asked (word, form, place)
-                         WHERE (SELECT 1
-                                  FROM terms
-                                 WHERE {where} AND length = length(form) AND term = form
-                                 LIMIT 1) IS NULL
-                      ORDER BY place
-                         LIMIT {MOST_WORDS}) unknown
-                  JOIN terms
-                    ON {where} AND length = ANY(CAST(ARRAY[size - 1, size, size + 1] AS BIGINT[]))
-                   AND term >= left(form, 1) AND term < left(form, 1) || :beyond
-                   AND (left(term, middle) = left(form, middle)
-                        OR right(term, size - middle - 1) = right(form, size - middle - 1))""",
-            {"words": list(forms), "forms": list(forms.values()), "beyond": BEYOND, **values},
-        )
-        return list(found.fetchall())
-
-    def _count(self, term: str, visible: VisibleRows) -> int:
-        ((_, spans),) = visible.spans.items()
-        stem = stored_term(self._stems.of([term])[term])
-        ((count,),) = self._connection.execute(
-            f"""SELECT count(*)
-                  FROM postings
-                 WHERE area = ANY(CAST(:areas AS BIGINT[])) AND term = :stem
-                       AND counts & {OWN} <> 0""",
-            {"areas": [area_of(first) for first, _ in spans], "stem": stem},
-        )
-        return int(count)
 
 
 class Source:
@@ -98,7 +51,7 @@ class Source:
         stems: Stems,
         cached: IndexMemory,
     ) -> None:
-        self._postings = Postings(connection)
+        self.postings = Postings(connection)
         self._shown = shown
         self._features = features
         self._stems = stems
@@ -107,7 +60,7 @@ class Source:
 
     def end_at(self, end: float) -> None:
         """Look no longer than until that time of the monotonic clock; TimedOut then."""
-        self._postings.end = end
+        self.postings.end = end
 
     @contextmanager
     def found(self, query: IndexQuery) -> Iterator[tuple[Found, Sessions | None] | None]:
@@ -127,10 +80,9 @@ class Source:
             if areas is None:
                 yield None
                 return
-            numbers = {
-                text: self._cached.vocabulary.numbers.get(it) for text, it in stem_of.items()
-            }
-            known = {it: stem_of[text] for text, it in numbers.items() if it is not None}
+            vocabulary = self._cached.vocabulary
+            numbers = {text: vocabulary.number(it) for text, it in stem_of.items()}
+            known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
             parts = StoredWorth(weights, known, self._cached).weights_of(areas, own=query.own)
             yield Lookup(parts, numbers, own=query.own), None
 
@@ -149,12 +101,12 @@ class Source:
         stems = self._stems.of_texts([term.text for term in terms])
         asked = {term: tuple(map(stored_term, it)) for term, it in zip(terms, stems, strict=True)}
         weights = None if query.visible.is_alone else self._weights_of(number)
-        return StoredWords(self._postings, query, areas, asked, weights)
+        return StoredWords(self.postings, query, areas, asked, weights)
 
     def _weights_of(self, number: int) -> Weights:
         if number not in self._weights:
             known = self._cached.counts
-            self._weights[number] = Weights(self._postings, number, self._features, known)
+            self._weights[number] = Weights(self.postings, number, self._features, known)
         return self._weights[number]
 
     def _areas(self, number: int, spans: Sequence[Span]) -> list[int]:
@@ -163,69 +115,47 @@ class Source:
             if area_of(first) == area_of(last):
                 areas.append(area_of(first))
             else:  # all of the group's own
-                areas += [it for it in self._postings.areas_of(number) if it > GLOBAL_AREA]
+                areas += [it for it in self.postings.areas_of(number) if it > GLOBAL_AREA]
         return areas
-
-
-class Explanations:
-    def __init__(self, connection: Connection, source: Source, shown: Shown) -> None:
-        self._connection = connection
-        self._source = source
-        self._shown = shown
-
-    def of(
-        self, index_query: IndexQuery, terms: Iterable[Term], ids: Collection[MemoryId]
-    ) -> dict[MemoryId, Parts]:
-        """The parts of these memories' scores; a memory that is not visible has none."""
-        asked = list(dict.fromkeys(terms))
-        parts: dict[MemoryId, Parts] = {}
-        for number, memories in (
-            Places(self._connection, POSTGRESQL).of(ids, index_query.visible).items()
-        ):
-            found = self._source.stored(index_query, number)
-            scores: dict[MemoryId, dict[int, float]] = {}
-            for at, sentence in enumerate(sentences(index_query, found, self._shown)):
-                for score, id_ in sentence:
-                    scores.setdefault(id_, {})[at] = score
-            for id_ in memories:
-                of_id = scores.get(id_, {})
-                parts[id_] = Parts(
-                    sentences=tuple(map(of_id.get, range(len(index_query.sentence_weights)))),
-                    terms=_added(found, index_query, asked, id_),
-                )
-        return parts
 
 
 def _added(
     found: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
 ) -> Mapping[Term, TermScore]:
+    """What the terms add to the score of a memory."""
     added: dict[Term, TermScore] = {}
-    places = range(len(FIELDS))
     for term in terms:
-        counts = unpacked(found.counts.get(term, {}).get(memory, 0))
-        if query.own:
-            counts = tuple(
-                0 if it is Field.CONTEXT else count
-                for it, count in zip(FIELDS, counts, strict=True)
+        counts = tuple(
+            0 if query.own and it is Field.CONTEXT else count
+            for it, count in zip(
+                FIELDS, unpacked(found.counts.get(term, {}).get(memory, 0)), strict=True
             )
-        if not any(counts):
-            continue
-        idf, norm = found.idf(term), found.norm(memory)
-
-        def score(
-            weights: tuple[float, ...],
-            counts: tuple[int, ...] = counts,
-            idf: float = idf,
-            norm: float = norm,
-        ) -> float:
-            return scored(idf, frequency(counts, weights), norm)
-
-        alone = [
-            score(tuple(query.weights[it] if it == at else 0.0 for it in places)) for at in places
-        ]
-        limit = score((ENDLESS,) * len(FIELDS))
-        added[term] = term_score(score(query.weights), limit, alone)
+        )
+        if any(counts):
+            idf, norm = found.idf(term), found.norm(memory)
+            score, limit, *alone = (
+                scored(idf, frequency(counts, it), norm) for it in weightings(query.weights)
+            )
+            added[term] = term_score(score, limit, alone)
     return added
+
+
+SPELT_OUT = (1, 2)  # places at which an edit is looked for by each letter that may be there
+
+
+def _starts(form: str, following: Collection[str]) -> Iterator[str]:
+    """How words one edit away from a form begin, which has the same first letter.
+
+    `following` has a word for each letter that follows the first ones in any word.
+    """
+    yield form[: SPELT_OUT[-1] + 1]
+    for at in SPELT_OUT:
+        head, two = form[:at], form[at : at + 2]
+        yield head + form[at + 1 : at + 3]  # one left out
+        yield head + two[::-1] + form[at + 2 : at + 3]  # two swapped
+        for letter in {it[at] for it in following if it.startswith(head) and len(it) > at}:
+            yield head + letter + form[at + 1 : at + 3]  # one replaced
+            yield head + letter + two  # one added
 
 
 READ_LIMIT = timedelta(seconds=5)
@@ -255,7 +185,7 @@ class PostgresSearch(Search):
             memories,
             visibility,
             Ranker(self._source, self._shown),
-            PostgresSpelling(connection, visibility, stems),
+            self._shown,
             stems,
         )
 
@@ -320,8 +250,18 @@ class PostgresSearch(Search):
         counts: dict[str, int] = dict(found.fetchall())
         return [counts.get(stem, 0) for stem in asked]
 
-    def _explained(
-        self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]
-    ) -> Mapping[MemoryId, Parts]:
-        terms = index_query.terms if tier is Tier.EVERY else query.terms
-        return Explanations(self._connection, self._source, self._shown).of(index_query, terms, ids)
+    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
+        areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]
+        postings = self._source.postings
+        heads = [form[:size] for form in forms for size in SPELT_OUT]
+        following = postings.starting(areas, heads, letters=1)
+        starts = {it for form in forms for it in _starts(form, following)}
+        shorter = {it[:size] for it in starts for size in range(2, len(it))}
+        return [*postings.starting(areas, sorted(starts)), *shorter]
+
+    def _scores(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> tuple[list[list[Scored]], dict[MemoryId, Mapping[Term, TermScore]]]:
+        found = self._source.stored(query, number)
+        added = {id_: _added(found, query, terms, id_) for id_ in rows}
+        return sentences(query, found, self._shown), added

@@ -83,7 +83,6 @@ class Upkeep(Table):
         totals = self._execute(
             "SELECT memories, words FROM areas WHERE area = :area", area=area
         ).fetchone() or (0, 0)
-        terms = set(self._scalars("SELECT term FROM terms WHERE area = :area", area=area))
         memories = words = 0
         for documents in self._in_portions(area):
             entries = self._index.documents.entries(list(documents.values()))
@@ -92,9 +91,6 @@ class Upkeep(Table):
                 said = {term: (entry.length, counts) for term, counts in entry.stems.items()}
                 if said and next(stored, None) != (id_, said):
                     return False
-            own = self._index.forms(documents.values())
-            if not own <= terms:
-                return False
         return next(stored, None) is None and tuple(totals) == (memories, words)
 
     @property
@@ -192,8 +188,6 @@ class Upkeep(Table):
         )
         if not stands.rowcount:
             return False  # another has begun
-        if not portion.after:
-            self._execute("DELETE FROM terms WHERE area = :area", area=area)
         self._index.take_postings(area, portion.postings)
         for documents in self._in_portions(area, portion.after, last):
             self._index.put_in(documents, are_counted=True)

@@ -1,7 +1,7 @@
 """The memories of a project in memory: where each stem stands, and what tells them apart."""
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple
@@ -14,9 +14,11 @@ MOST_ADDED = 0.25  # of an area's postings, that may lie beside the flat ones
 LEAST_ADDED = 2_000  # postings that are not worth storing flat again
 CODE_BITS = 24
 _CODE = (1 << CODE_BITS) - 1
+TURN_BITS = 32
+NO_TURN = (1 << 64) - 1
 
 # Bytes of memory, about.
-MEMORY_BYTES, POSTING_BYTES, STEM_BYTES, ADDED_BYTES, LINE_BYTES = 400, 16, 12, 60, 500
+MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, LINE_BYTES = 280, 12, 60, 140
 
 Session = tuple[int, str]
 """The space and the id of a session: in another space it is another."""
@@ -78,10 +80,12 @@ class Area:
         }
         self.lines: dict[MemoryId, bytes] = {}  # as they are shown in a context
         self.hits: dict[MemoryId, bytes] = {}  # and in a search
+        self.rendered_size = 0  # of both, in bytes, about
         self._hidden: tuple[int, int, frozenset[int]] = (1, 0, frozenset())  # from, until, places
         self._newest_first: list[int] | None = None
-        self.session_of: dict[MemoryId, Session] = {}
-        self.in_session: dict[Session, list[MemoryId]] = {}
+        self.turns = array("Q")  # of its session, by place: a memory that follows has the next
+        self._sessions: dict[Session, int] = {}
+        self._in_session: list[array[int]] = []  # the memories of each, ascending
         for it in rows:
             self._put_in_session(it)
         in_order = sorted(zip(numbers, draft.postings.values(), strict=True), key=_number)
@@ -91,9 +95,20 @@ class Area:
     def size(self) -> int:
         """The bytes in use, about."""
         added = ADDED_BYTES * self._added_count
-        flat = STEM_BYTES * len(self.stems) + POSTING_BYTES * len(self.places)
-        rendered = LINE_BYTES * (len(self.lines) + 2 * len(self.hits))
-        return MEMORY_BYTES * len(self.ids) + flat + added + rendered
+        of_posting = self.places.itemsize + self.codes.itemsize + 8  # and what it adds to a score
+        flat = STEM_BYTES * len(self.stems) + of_posting * len(self.places)
+        return MEMORY_BYTES * len(self.ids) + flat + added + self.rendered_size
+
+    def remember(self, rendered: dict[MemoryId, bytes], memory: MemoryId, line: bytes) -> None:
+        """Keep a line of this memory, in `lines` or `hits`."""
+        rendered[memory] = line
+        self.rendered_size += LINE_BYTES + len(line)
+
+    def forget_rendered(self) -> int:
+        """Keep no line; the bytes that they took."""
+        size, self.rendered_size = self.rendered_size, 0
+        self.lines, self.hits = {}, {}
+        return size
 
     def numbers(self) -> set[int]:
         """The stems that its memories have."""
@@ -137,7 +152,7 @@ class Area:
         at = bisect_left(stems, stem)
         if at == len(stems) or stems[at] != stem:
             return None
-        return at, self.ends[at - 1] if at else 0, self.ends[at]
+        return at, self.starts[at], self.starts[at + 1]
 
     def count(self, stem: int) -> int:
         """How many memories have a stem."""
@@ -151,11 +166,18 @@ class Area:
         added = self.added.get(stem)
         return chain(flat, (it & _CODE for it in added)) if added else flat
 
+    def session_of(self, memory: MemoryId) -> int | None:
+        """The number of its session, if it is here and has one."""
+        at = bisect_left(self.ids, memory)
+        if at == len(self.ids) or self.ids[at] != memory or self.turns[at] == NO_TURN:
+            return None
+        return self.turns[at] >> TURN_BITS
+
     def second_after(self, memory: MemoryId) -> MemoryId | None:
         """The second memory after one in its session."""
-        ids = self.in_session[self.session_of[memory]]
-        at = bisect_right(ids, memory) + 1
-        return ids[at] if at < len(ids) else None
+        session, turn = divmod(self.turns[bisect_left(self.ids, memory)], 1 << TURN_BITS)
+        ids = self._in_session[session]
+        return MemoryId(ids[turn + 2]) if turn + 2 < len(ids) else None
 
     def add(self, row: Row, numbers: Iterable[tuple[int, int]]) -> None:
         """Put in a new memory, the newest of all, with its stems' numbers and codes."""
@@ -178,10 +200,15 @@ class Area:
             self._flatten()
 
     def _put_in_session(self, row: Row) -> None:
-        if row.session is not None:
-            key = row.space, row.session
-            self.session_of[row.id] = key
-            self.in_session.setdefault(key, []).append(row.id)
+        if row.session is None:
+            self.turns.append(NO_TURN)
+            return
+        number = self._sessions.setdefault((row.space, row.session), len(self._in_session))
+        if number == len(self._in_session):
+            self._in_session.append(array("Q"))
+        ids = self._in_session[number]
+        self.turns.append(number << TURN_BITS | len(ids))
+        ids.append(row.id)
 
     def _flatten(self) -> None:
         stems = sorted(self.numbers())
@@ -198,11 +225,18 @@ class Area:
     def _store(self, stems: Sequence[int], postings: Sequence[Sequence[int]]) -> None:
         """Let these be all postings, by stem, in flat arrays."""
         self.stems = array("I", stems)
-        self.ends = array("I", accumulate(map(len, postings)))
-        self.places = array("I", (it >> CODE_BITS for it in chain.from_iterable(postings)))
-        self.codes = array("I", (it & _CODE for it in chain.from_iterable(postings)))
+        self.starts = array("I", accumulate(map(len, postings), initial=0))  # and the end of all
+        flat = list(chain.from_iterable(postings))
+        codes = [it & _CODE for it in flat]
+        self.places = array(_unsigned(len(self.ids)), [it >> CODE_BITS for it in flat])
+        self.codes = array(_unsigned(max(codes, default=0)), codes)
         self.added: dict[int, array[int]] = {}
         self._added_count = 0
+
+
+def _unsigned(largest: int) -> str:
+    """The type of an array that is no larger than it has to be."""
+    return "H" if largest < 1 << 16 else "I"
 
 
 def _number(stem: tuple[int, list[int]]) -> int:

@@ -97,7 +97,7 @@ class IndexCache:
         return used < self.most
 
     def make_room(self) -> None:
-        """Drop the parts that were not used for the longest time, until the others fit."""
+        """Let what is held fit: of what was not used for longest first the lines, then all."""
         size = self.size
         if size <= self.most:
             return
@@ -106,10 +106,12 @@ class IndexCache:
             for database in list(self._databases)
             for number, used_at in database.used_at().items()
         ]
-        for _, number, database in sorted(every, key=lambda it: it[0]):
-            size -= database.drop(number)
-            if size <= self.most:
-                return
+        every.sort(key=lambda it: it[0])
+        for forget in (InMemory.forget_rendered, InMemory.drop):
+            for _, number, database in every:
+                size -= forget(database, number)
+                if size <= self.most:
+                    return
 
 
 class InMemory(ABC):
@@ -149,6 +151,10 @@ class InMemory(ABC):
 
     @abstractmethod
     def _drop(self, number: int) -> int: ...
+
+    def forget_rendered(self, number: int) -> int:  # noqa: ARG002 - not every part has some
+        """Forget the lines of a part, which are rendered again sooner than it is loaded."""
+        return 0
 
     def drop(self, number: int) -> int:
         """Forget a part; the bytes that it took."""
@@ -275,6 +281,11 @@ class DatabaseIndex(InMemory):
 
     def is_begun(self, number: int) -> bool:
         return number in self._groups
+
+    def forget_rendered(self, number: int) -> int:
+        with self.lock:
+            group = self._groups.get(number)
+            return sum(it.forget_rendered() for it in group.areas.values()) if group else 0
 
     # Callers of these hold the lock.
 

@@ -16,14 +16,18 @@ from ...memory.model.memory import MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA
 from ..text.query import Piece, Term
 from . import vectors
-from .area import Area, Draft, Row, Session, place_and_code
+from .area import Area, Draft, Row, place_and_code
 from .vocabulary import Vocabulary
 
-Stem = int | None
-"""The number of a stem; None for one that no memory in memory has."""
+Stem = int
+"""The number of a stem; `UNKNOWN` for one that no memory in memory has."""
 
 StemPiece = tuple[Sequence[Stem], Sequence[Stem]]
 """Of a piece of a query: the stems of its parts, and of its joined forms."""
+
+
+Where = dict[Stem, int]
+"""Where stems are among those of an area."""
 
 
 class Worth(ABC):
@@ -154,24 +158,31 @@ class Weights:
         self._adds = array("d", bytes(8 * len(area.places)))
         self._is_known = bytearray(len(area.stems))
 
-    def any(self, stems: Iterable[Stem]) -> Any:
+    def where(self, stems: Iterable[Stem]) -> Where:
+        """Where those of the stems are that the area has among its flat postings."""
+        keys, where = self.area.stems, Where()
+        top = len(keys)
+        for stem in stems:
+            at = bisect_left(keys, stem)
+            if at != top and keys[at] == stem:
+                where[stem] = at
+        return where
+
+    def any(self, stems: Iterable[Stem], where: Where) -> Any:
         """What the stems add to each memory, by place, added up in their order."""
         area = self.area
         if len(area.ids) >= vectors.LARGE and (numpy := vectors.numpy()):
-            return self._any_of_many(numpy, stems)
+            return self._any_of_many(numpy, stems, where)
         sums = [0.0] * len(area.ids)
-        keys, ends, places, adds, known, added = (
-            area.stems, area.ends, area.places, self._adds, self._is_known, area.added,
+        starts, places, adds, known, added = (
+            area.starts, area.places, self._adds, self._is_known, area.added,
         )  # fmt: skip
-        top = len(keys)
         for stem in stems:
-            if stem is None:
-                continue
-            at = bisect_left(keys, stem)
-            if at != top and keys[at] == stem:
-                first, last = ends[at - 1] if at else 0, ends[at]
+            if stem in where:
+                at = where[stem]
                 if not known[at]:
-                    self._weigh(stem, at, first, last)
+                    self._weigh(at)
+                first, last = starts[at], starts[at + 1]
                 for place, add in zip(places[first:last], adds[first:last], strict=True):
                     sums[place] += add
             if added and stem in added:
@@ -179,21 +190,31 @@ class Weights:
                     sums[place] += add
         return sums
 
-    def _any_of_many(self, numpy: Any, stems: Iterable[Stem]) -> Any:
-        area, sums = self.area, numpy.zeros(len(self.area.ids))
-        places, adds = numpy.frombuffer(area.places, numpy.uintc), numpy.frombuffer(self._adds)
+    def _any_of_many(self, numpy: Any, stems: Iterable[Stem], where: Where) -> Any:
+        area = self.area
+        places, adds = (
+            numpy.frombuffer(area.places, area.places.typecode),
+            numpy.frombuffer(self._adds),
+        )
+        starts, known, added = area.starts, self._is_known, area.added
+        at_places, of_stems = [], []
         for stem in stems:
-            if stem is None:
-                continue
-            where = area.span(stem)
-            if where is not None:
-                at, first, last = where
-                if not self._is_known[at]:
-                    self._weigh(stem, at, first, last)
-                sums[places[first:last]] += adds[first:last]
-            for place, add in self._added(stem):
-                sums[place] += add
-        return sums
+            if stem in where:
+                at = where[stem]
+                if not known[at]:
+                    self._weigh(at)
+                first, last = starts[at], starts[at + 1]
+                at_places.append(places[first:last])
+                of_stems.append(adds[first:last])
+            if added and stem in added:
+                those = list(self._added(stem))
+                at_places.append(numpy.array([place for place, _ in those], numpy.uintc))
+                of_stems.append(numpy.array([add for _, add in those]))
+        if not of_stems:
+            return numpy.zeros(len(area.ids))
+        # It adds up in the order of the stems, as the scores are those of FTS5 to the last bit.
+        at_places, of_stems = numpy.concatenate(at_places), numpy.concatenate(of_stems)
+        return numpy.bincount(at_places, of_stems, len(area.ids))
 
     def every(self, pieces: Sequence[StemPiece]) -> dict[int, float]:
         """What the pieces add to each memory in whose own words every one is, by place.
@@ -213,11 +234,11 @@ class Weights:
         area, spans = self.area, list[tuple[float, int, int]]()
         keys, places, codes = area.stems, area.places, area.codes
         for stem in stems:
-            at = len(keys) if stem is None else bisect_left(keys, stem)
-            if stem is None or at == len(keys) or keys[at] != stem:
+            at = bisect_left(keys, stem)
+            if at == len(keys) or keys[at] != stem:
                 return {}
-            first = area.ends[at - 1] if at else 0
-            spans.append((self._group.idf(stem, own=True), first, area.ends[at]))
+            idf = self._group.idf(stem, own=True)
+            spans.append((idf, area.starts[at], area.starts[at + 1]))
         there: set[int] | None = None
         for _, first, last in sorted(spans, key=_length):
             some = places[first:last]
@@ -239,8 +260,6 @@ class Weights:
 
     def own(self, stem: Stem) -> Mapping[int, float]:
         """What a stem adds to each memory that has it among its own words, by place."""
-        if stem is None:
-            return {}
         area, norms, often = self.area, self.norms, self._group.vocabulary.often_own
         span = area.span(stem)
         flat = (
@@ -255,34 +274,24 @@ class Weights:
         idf = self._group.idf(stem, own=True)
         return {at: idf * ((it * MOST) / (it + norms[at])) for at, it in having}
 
-    def _weigh(self, stem: int, at: int, first: int, last: int) -> None:
-        idf, often, norms = (
-            self._group.idf(stem, own=False),
-            self._group.vocabulary.often,
-            self.norms,
-        )
-        area = self.area
+    def _weigh(self, at: int) -> None:
+        """Compute what the postings of the stem at a place among the stems add."""
+        area, idf = self.area, self._group.idf(self.area.stems[at], own=False)
+        often, norms = self._group.vocabulary.often, self.norms
+        first, last = area.starts[at], area.starts[at + 1]
+        postings = zip(area.places[first:last], area.codes[first:last], strict=True)
         self._adds[first:last] = array(
-            "d",
-            [
-                idf * (((it := often[code]) * MOST) / (it + norms[place]))
-                for place, code in zip(area.places[first:last], area.codes[first:last], strict=True)
-            ],
+            "d", [idf * (((it := often[code]) * MOST) / (it + norms[to])) for to, code in postings]
         )
         self._is_known[at] = True
 
-    def _added(self, stem: int) -> Iterator[tuple[int, float]]:
-        added = self.area.added.get(stem)
-        if not added:
+    def _added(self, stem: Stem) -> Iterator[tuple[int, float]]:
+        if not (added := self.area.added.get(stem)):
             return
-        idf, often, norms = (
-            self._group.idf(stem, own=False),
-            self._group.vocabulary.often,
-            self.norms,
-        )
+        idf, often = self._group.idf(stem, own=False), self._group.vocabulary.often
         for place, code in map(place_and_code, added):
             it = often[code]
-            yield place, idf * ((it * MOST) / (it + norms[place]))
+            yield place, idf * ((it * MOST) / (it + self.norms[place]))
 
 
 class Lookup:
@@ -293,7 +302,7 @@ class Lookup:
         self._numbers = numbers
         self._own = own
 
-    def having_any(self, terms: Sequence[Term], _most: int | None) -> list[Sums]:
+    def having_any(self, terms: Sequence[Term]) -> list[Sums]:
         """What the terms add, by area."""
         stems = [self._numbers[it.text] for it in terms]
         return [(self._any(part, stems), part.area.ids) for part in self._parts]
@@ -303,13 +312,14 @@ class Lookup:
         found = [(self._stems(it.parts), self._stems(it.joined)) for it in pieces]
         return [(part.every(found), part.area.ids) for part in self._parts]
 
-    def sessions(self, memories: Sequence[MemoryId]) -> dict[MemoryId, Session | None]:
-        """The session of each memory."""
-        of_areas = [it.area.session_of for it in self._parts]
-        return {
-            memory: next((it[memory] for it in of_areas if memory in it), None)
-            for memory in memories
-        }
+    def sessions(self, memories: Sequence[MemoryId]) -> dict[MemoryId, tuple[int, int] | None]:
+        """The session of each memory: its area, and the number of it there."""
+        found: dict[MemoryId, tuple[int, int] | None] = dict.fromkeys(memories)
+        for area in (it.area for it in self._parts):
+            for memory in memories:
+                if (session := area.session_of(memory)) is not None:
+                    found[memory] = area.number, session
+        return found
 
     def seconds(self, memories: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
         """The second memory after each in its session."""
@@ -317,7 +327,7 @@ class Lookup:
             memory: part.area.second_after(memory)
             for part in self._parts
             for memory in memories
-            if memory in part.area.session_of
+            if part.area.session_of(memory) is not None
         }
 
     def _stems(self, terms: Sequence[Term]) -> list[Stem]:
@@ -330,7 +340,7 @@ class Lookup:
                 for place, add in added.items():
                     sums[place] = sums.get(place, 0.0) + add
             return sums
-        added = part.any(stems)
+        added = part.any(stems, part.where(stems))
         if isinstance(added, list):
             return {place: it for place, it in enumerate(added) if it}
         at = added.nonzero()[0]

@@ -1,8 +1,9 @@
 """The best memories for a query among areas in memory."""
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
-from operator import itemgetter
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
+from itertools import islice
 from typing import Any
 
 from ...memory.model.ranking import (
@@ -13,9 +14,10 @@ from ...memory.model.ranking import (
     combined,
 )
 from ..text.spelling import MOST_TERMS, MOST_WORDS
-from .area import Area, Session
-from .group import Stem, StemPiece, Weights
+from .group import Stem, StemPiece, Weights, Where
 from .vocabulary import Vocabulary
+
+FEW = 1_000  # that are sorted sooner than the largest of them are looked for
 
 Hidden = Sequence[Collection[int]]
 """Of each area the places of memories that are left out."""
@@ -24,8 +26,6 @@ Sentences = Sequence[tuple[Sequence[Stem], float]]
 """The stems of each sentence, and what it weighs beside the others."""
 
 Corrections = Mapping[str, tuple[str, ...]]
-
-_BY_ID = itemgetter(1)
 
 
 class Ranking:
@@ -37,9 +37,26 @@ class Ranking:
         self._parts = parts
         self._vocabulary = vocabulary
         self._hidden = hidden or [()] * len(parts)
+        self._where: list[Where] = [{} for _ in parts]
+
+    def look_up(self, stems: Iterable[Stem]) -> None:
+        """Find where stems are in the areas, before anything is asked about them."""
+        for part, where in zip(self._parts, self._where, strict=True):
+            where.update(part.where(stems))
+
+    def known(self, stems: Collection[Stem]) -> set[Stem]:
+        """Those that a memory has, of stems that were looked up."""
+        known: set[Stem] = set()
+        for part, where in zip(self._parts, self._where, strict=True):
+            added = part.area.added
+            known.update([it for it in stems if it in where or it in added])
+        return known
 
     def any(self, sentences: Sentences, limit: int) -> list[Scored]:
-        """The best memories with any of the stems; the first gain by those that follow them."""
+        """The best memories with any of the stems; the first gain by those that follow them.
+
+        The stems were looked up.
+        """
         if len(sentences) == 1:
             best = self._lowest(sentences[0][0], max(limit, GAINING))
         else:
@@ -64,104 +81,76 @@ class Ranking:
             ]
         return sorted(scored)[:limit]
 
-    def corrections(self, words: Sequence[tuple[str, str, str]]) -> Corrections:
-        """What the words may have meant that no memory has, each with its stem and its form."""
+    def corrections(self, words: Iterable[tuple[str, str]]) -> Corrections:
+        """What words may have meant that no memory has, each with the form that is compared."""
         corrections: dict[str, tuple[str, ...]] = {}
-        left, vocabulary = MOST_WORDS, self._vocabulary
-        known = [(it.area.stems, it.area.added) for it in self._parts]
-        for word, stem, form in words:
-            number = vocabulary.numbers.get(stem)
-            if number is not None:
-                for stems, added in known:
-                    at = bisect_left(stems, number)
-                    if (at < len(stems) and stems[at] == number) or number in added:
-                        break
-                else:
-                    number = None
-            if number is not None:
-                continue
-            if not left:
-                break
-            left -= 1
-            near = [it for it in vocabulary.near(form) if self._count(it, enough=1)]
-            if len(near) > MOST_TERMS:
-                counts = {vocabulary.term(it): self._count(it) for it in near}
-                likely = sorted(counts, key=lambda term: (-counts[term], term))[:MOST_TERMS]
-                corrections[word] = tuple(likely)
-            elif near:
-                corrections[word] = tuple(sorted(map(vocabulary.term, near)))
+        term = self._vocabulary.term
+        for word, form in islice(words, MOST_WORDS):
+            counts = self._counts(self._vocabulary.near(form))
+            if len(counts) > MOST_TERMS:
+                likely = sorted((-count, term(stem)) for stem, count in counts.items())
+                corrections[word] = tuple([it for _, it in likely[:MOST_TERMS]])
+            elif counts:
+                corrections[word] = tuple(sorted(map(term, counts)))
         return corrections
 
-    def _count(self, stem: int, enough: int | None = None) -> int:
-        """How many memories have a stem among their own words, or that enough have."""
-        count, often = 0, self._vocabulary.often_own
+    def _counts(self, stems: Sequence[int]) -> dict[int, int]:
+        """How many memories have each of the stems among their own words, if any."""
+        counts: dict[int, int] = {}
+        often = self._vocabulary.often_own
         for part in self._parts:
-            for code in part.area.codes_of(stem):
-                count += often[code] > 0
-                if count == enough:
-                    return count
-        return count
+            area = part.area
+            for stem in {*part.where(stems), *(it for it in stems if it in area.added)}:
+                count = sum([often[code] > 0 for code in area.codes_of(stem)])
+                if count:
+                    counts[stem] = counts.get(stem, 0) + count
+        return counts
 
     def _lowest(self, stems: Sequence[Stem], depth: int) -> list[Scored]:
         """The scores of the memories with any of the stems, best first; so many of them."""
-        totals: list[float] = []
-        sums_of: list[Any] = []
-        for weights, hidden in zip(self._parts, self._hidden, strict=True):
-            sums = weights.any(stems)
+        found: list[Scored] = []
+        for part, where, hidden in zip(self._parts, self._where, self._hidden, strict=True):
+            sums, ids = part.any(stems, where), part.area.ids
             for place in hidden:
                 sums[place] = 0.0
-            sums_of.append(sums)
-            totals += sums if isinstance(sums, list) else _largest(sums, depth)
-        least = sorted(totals)[-depth] if len(totals) > depth else 0.0
-        best: list[Scored] = []
-        for weights, sums in zip(self._parts, sums_of, strict=True):
-            ids = weights.area.ids
             if not isinstance(sums, list):
-                at = (sums >= least if least > 0.0 else sums).nonzero()[0]
-                found = zip(at.tolist(), sums[at].tolist(), strict=True)
-                best += [(-1.0 * it, ids[place]) for place, it in found]
-            elif least > 0.0:
-                best += [(-1.0 * it, ids[place]) for place, it in enumerate(sums) if it >= least]
+                at = _largest(sums, depth)
+                of_part = zip(at.tolist(), sums[at].tolist(), strict=True)
+                found += [(-1.0 * it, ids[place]) for place, it in of_part]
+                continue
+            every = range(len(ids))
+            if len(ids) < FEW:
+                first = sorted(every, key=sums.__getitem__, reverse=True)[:depth]
             else:
-                best += [(-1.0 * it, ids[place]) for place, it in enumerate(sums) if it]
-        best.sort()
-        return best[:depth]
+                first = nlargest(depth, every, key=sums.__getitem__)  # the same
+            found += [(-1.0 * sums[place], ids[place]) for place in first if sums[place]]
+        found.sort()
+        return found[:depth]
 
     def _with_gains(self, best: Sequence[Scored]) -> list[Scored]:
-        """The best again, each with what those add that follow it in its session."""
-        sessions: dict[Session, list[Scored]] = {}
-        areas: dict[Session, Area] = {}
-        for part in self._parts:
-            session_of = part.area.session_of.get
-            for it in best:
-                session = session_of(it[1])
-                if session is not None:
-                    if session in sessions:
-                        sessions[session].append(it)
-                    else:
-                        sessions[session], areas[session] = [it], part.area
+        """The best again, each with what those of them add that are the next two in its session."""
         scores = {id_: score for score, id_ in best}
-        first, next_ = FOLLOWING
-        for key, members in sessions.items():
-            if len(members) < 2:
-                continue
-            members.sort(key=_BY_ID)
-            ids = areas[key].in_session[key]
-            for at in range(len(members) - 1):
-                id_ = members[at][1]
-                place = bisect_right(ids, id_) + 1
-                second = ids[place] if place < len(ids) else None
-                added: float = 0
-                for score, other in members[at + 1 : at + 3]:
-                    if second is None or other <= second:
-                        added += (next_ if other == second else first) * score
+        next_, second = FOLLOWING
+        for area in [it.area for it in self._parts]:
+            ids, turns, by_turn = area.ids, area.turns, dict[int, Scored]()
+            top = len(ids)
+            for it in best:
+                at = bisect_left(ids, it[1])
+                if at != top and ids[at] == it[1]:
+                    by_turn[turns[at]] = it
+            for turn, (_, id_) in by_turn.items():
+                added = next_ * by_turn[turn + 1][0] if turn + 1 in by_turn else 0.0
+                if turn + 2 in by_turn:
+                    added += second * by_turn[turn + 2][0]
                 scores[id_] += added
         return sorted([(score, id_) for id_, score in scores.items()])
 
 
-def _largest(sums: Any, depth: int) -> list[float]:
-    if len(sums) <= depth:
-        return list(sums.tolist())
-    sums = sums.copy()
-    sums.partition(len(sums) - depth)
-    return list(sums[-depth:].tolist())
+def _largest(sums: Any, depth: int) -> Any:
+    """The places of the largest sums, and of those that equal the last of them."""
+    least = 0.0
+    if len(sums) > depth:
+        ordered = sums.copy()
+        ordered.partition(len(sums) - depth)
+        least = ordered[-depth]
+    return ((sums >= least) & (sums != 0.0)).nonzero()[0]

@@ -7,6 +7,7 @@ from threading import Lock
 from ..text.spelling import is_one_edit
 from .entry import Entry, Packed, frequencies
 
+UNKNOWN = -1  # instead of the number of a stem that no memory in memory has
 MOST_FORMS = 16_384  # words whose neighbors are remembered in each of two generations
 
 TermsOf = Callable[[Iterable[str]], Mapping[str, str]]
@@ -24,6 +25,9 @@ class Vocabulary:
         self.numbers: dict[str, int] = {}
         self.codes: dict[Packed, int] = {}
         self.often, self.often_own = array("d"), array("d")  # by code
+        self.gone = 0  # how often stems were forgotten
+        self.unknown: dict[str, list[int]] = {}  # words of prompts, by their stems without number
+        self.came: list[tuple[int, int]] = []  # those of them whose stems have numbers since
         self._terms_of = terms_of
         self._weights = weights
         self._stems: list[str] = []  # by number
@@ -34,6 +38,9 @@ class Vocabulary:
         self._by_start: dict[tuple[str, int], set[int]] = {}  # first letter and length of the term
         self._near: dict[str, tuple[int, ...]] = {}
         self._near_before: dict[str, tuple[int, ...]] = {}
+
+    def number(self, stem: str) -> int:
+        return self.numbers.get(stem, UNKNOWN)
 
     def code(self, packed: Packed) -> int:
         """The code of some counts."""
@@ -98,6 +105,7 @@ class Vocabulary:
             self._stems[number] = self._terms[number] = ""
         self._free += gone
         if gone:
+            self.gone += 1
             self._near, self._near_before = {}, {}
 
     def near(self, form: str) -> tuple[int, ...]:
@@ -142,4 +150,6 @@ class Vocabulary:
             self._terms.append("")
             self._uses.append(0)
         self.numbers[stem] = number
+        if stem in self.unknown:
+            self.came += [(word, number) for word in self.unknown.pop(stem)]
         return number

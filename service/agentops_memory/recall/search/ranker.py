@@ -7,7 +7,16 @@ from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any, Protocol
 
-from ...memory.model.bm25 import Sums, lowest
+from ...memory.model.bm25 import (
+    NOTHING,
+    PiecePostings,
+    Postings,
+    Sums,
+    Totals,
+    lowest,
+    of_any,
+    of_every,
+)
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Candidate, Scored, combined, with_gains
 from ...memory.model.search import Field, TermScore, Tier
@@ -50,6 +59,25 @@ class Shown(Table):
                        LIMIT 1 OFFSET 1)"""
         return self._of_each(second, ids) if ids else {}
 
+    def places(
+        self, ids: Collection[MemoryId], visible: VisibleRows
+    ) -> dict[int, dict[MemoryId, Row]]:
+        """The memories' row numbers, by the partition in which they are seen."""
+        found = self._execute(
+            f"""SELECT m.id, s.area, s.partition
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.id IN (SELECT value FROM {self._sql.ids("given")}) AND {indexed("m")}""",
+            ids=json.dumps(list(ids)),
+        )
+        rows: dict[int, dict[MemoryId, Row]] = {}
+        for id_, area, partition in found.fetchall():
+            row = row_number(area, id_)
+            for number in visible.spans if area == GLOBAL_AREA else (partition,):
+                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
+                    rows.setdefault(number, {})[id_] = row
+        return rows
+
     def _of_each(self, value: str, ids: Sequence[MemoryId]) -> dict[MemoryId, Any]:
         ((rows,),) = self._execute(
             f"""SELECT {self._sql.gathered("m.id", value)}
@@ -63,11 +91,56 @@ class Shown(Table):
 class Found(Protocol):
     """What is found of the words of a query, for its reader alone."""
 
-    def having_any(self, terms: Sequence[Term], most: int | None) -> Sequence[Sums]:
-        """What the terms add, by area; enough for so many of the best."""
+    def having_any(self, terms: Sequence[Term]) -> Sequence[Sums]:
+        """What the terms add, by area."""
 
     def having_every(self, pieces: Sequence[Piece]) -> Sequence[Sums]:
         """What the pieces add where every one is, by area."""
+
+
+class FoundWords:
+    """The words of a query that were found in what is stored.
+
+    Of each term how often it stands in the memories that have it, how many have it where words
+    are weighed together, and the lengths of all these memories.
+    """
+
+    def __init__(
+        self,
+        totals: Totals,
+        often: Mapping[Term, Mapping[MemoryId, float]],
+        having: Mapping[Term, int],
+        lengths: Mapping[MemoryId, int],
+    ) -> None:
+        self._memories = sorted(lengths)
+        place_of = {memory: place for place, memory in enumerate(self._memories)}
+        self._norms = totals.norms(lengths[it] for it in self._memories)
+        self._postings = {
+            term: Postings(
+                totals.idf(having[term]), [place_of[it] for it in counts], counts.values()
+            )
+            for term, counts in often.items()
+            if counts
+        }
+
+    def having_any(self, terms: Sequence[Term]) -> list[Sums]:
+        return [(of_any(map(self._of, terms), self._norms), self._memories)]
+
+    def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
+        found: list[PiecePostings] = [
+            ([self._of(term) for term in it.parts], [self._of(term) for term in it.joined])
+            for it in pieces
+        ]
+        return [(of_every(found, self._norms), self._memories)]
+
+    def idf(self, term: Term) -> float:
+        return self._of(term).idf
+
+    def norm(self, memory: MemoryId) -> float:
+        return self._norms[self._memories.index(memory)]
+
+    def _of(self, term: Term) -> Postings:
+        return self._postings.get(term, NOTHING)
 
 
 class Sessions(Protocol):
@@ -135,15 +208,14 @@ class Ranker:
 def sentences(query: IndexQuery, found: Found, shown: Shown) -> list[list[Scored]]:
     """The best of each sentence."""
     depth, visible = None if query.depth == ALL else query.depth, query.visible
-    most = None if visible.condition or visible.hidden else depth
     if query.tier is Tier.EVERY:
         sums = [found.having_every(query.query.every)]
     else:
-        sums = [found.having_any(it.terms, most) for it in query.query.sentences]
-    return [lowest(it, depth) for it in without_hidden(sums, visible, shown)]
+        sums = [found.having_any(it.terms) for it in query.query.sentences]
+    return [lowest(it, depth) for it in _without_hidden(sums, visible, shown)]
 
 
-def without_hidden(
+def _without_hidden(
     found: Sequence[Sequence[Sums]], visible: VisibleRows, shown: Shown
 ) -> Sequence[Sequence[Sums]]:
     """What is found of each sentence, without what the conditions leave out."""
@@ -164,6 +236,13 @@ ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
 FIELDS = tuple(Field)  # in the order of the columns
 
 
+def weightings(weights: tuple[float, ...]) -> list[tuple[float, ...]]:
+    """The weights whose scores are what `term_score` is given, in its order."""
+    places = range(len(FIELDS))
+    alone = (tuple(weights[it] if it == at else 0.0 for it in places) for at in places)
+    return [weights, (ENDLESS,) * len(FIELDS), *alone]
+
+
 def term_score(score: float, limit: float, alone: Sequence[float]) -> TermScore:
     """What a term adds, shared out among the fields.
 
@@ -174,24 +253,3 @@ def term_score(score: float, limit: float, alone: Sequence[float]) -> TermScore:
     counts = [field / (limit - field) for field in alone]
     shares = {name: count / sum(counts) for name, count in zip(FIELDS, counts, strict=True)}
     return TermScore(score=score, fields=shares)
-
-
-class Places(Table):
-    """Where memories are seen in one transaction."""
-
-    def of(self, ids: Collection[MemoryId], visible: VisibleRows) -> dict[int, dict[MemoryId, Row]]:
-        """The memories' row numbers, by the partition in which they are seen."""
-        found = self._execute(
-            f"""SELECT m.id, s.area, s.partition
-                  FROM memories m
-                  JOIN spaces s ON s.id = m.space_id
-                 WHERE m.id IN (SELECT value FROM {self._sql.ids("given")}) AND {indexed("m")}""",
-            ids=json.dumps(list(ids)),
-        )
-        rows: dict[int, dict[MemoryId, Row]] = {}
-        for id_, area, partition in found.fetchall():
-            row = row_number(area, id_)
-            for number in visible.spans if area == GLOBAL_AREA else (partition,):
-                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
-                    rows.setdefault(number, {})[id_] = row
-        return rows

@@ -1,75 +1,34 @@
 """Recall in one transaction: what the engines share, with corrections of misspelt words."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 
-from ...engine.shared.stems import Stems, compared
+from ...engine.shared.stems import Stems
+from ...engine.steps import Attributes, step
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers
-from ...memory.model.search import Filter, Hit, Method, Parts, Tier
+from ...memory.model.search import Filter, Hit, Method, Parts, TermScore, Tier
 from ...memory.model.space import GLOBAL_SCOPE
 from ...memory.sql.memories import MemoryLists
 from ..text.query import Corrections, Query, Sentence, Term
-from ..text.spelling import MOST_TERMS, is_one_edit
+from ..text.spelling import MOST_TERMS, MOST_WORDS
 from .query import IndexQuery
-from .ranker import Ranker
-from .rows import area_of
+from .ranker import Ranker, Shown
+from .rows import Row
 from .visibility import Visibility, VisibleRows
 
+EVERY = 1 << 62  # memories that are counted, however many they are
 
-class Spelling(ABC):
-    """Corrections in one transaction."""
 
-    def __init__(self, visibility: Visibility, stems: Stems) -> None:
-        self._visibility = visibility
-        self._stems = stems
+def _found(match: str | None = None) -> Callable[..., Attributes]:
+    def found(hits: Sized, *_: object) -> Attributes:
+        return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
 
-    @abstractmethod
-    def _near(
-        self, forms: Mapping[str, str], areas: Sequence[int], visible: VisibleRows
-    ) -> Iterable[tuple[str, str, str]]:
-        """Words that no visible memory has among its own, their forms, and terms of the areas.
-
-        Of the first such words, as many as are looked for, the terms that begin or end alike.
-        One that is one edit away does: the edit lies in one of the halves.
-        """
-
-    @abstractmethod
-    def _count(self, term: str, visible: VisibleRows) -> int:
-        """How many visible memories have the term among their own words."""
-
-    def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
-        """What the unknown ones among the words may have meant."""
-        is_one = filter_.project or filter_.is_elsewhere
-        if not is_one and filter_.scope != GLOBAL_SCOPE:
-            return {}
-        visible = self._visibility.of(filter_)
-        if not visible.spans:  # nothing was ever there
-            return {}
-        ((_, spans),) = visible.spans.items()
-        areas = [area_of(first) for first, _ in spans]
-        forms = {word: it for word, it in compared(self._stems, words).items() if it}
-        return self._likely(forms, areas, visible) if forms else {}
-
-    def _likely(
-        self, forms: Mapping[str, str], areas: Sequence[int], visible: VisibleRows
-    ) -> Corrections:
-        likely: dict[str, list[str]] = {}
-        for word, form, term in self._near(forms, areas, visible):
-            if is_one_edit(form, term):
-                likely.setdefault(word, []).append(term)
-        return {word: self._frequent(likely[word], visible) for word in forms if word in likely}
-
-    def _frequent(self, terms: list[str], visible: VisibleRows) -> tuple[str, ...]:
-        """The most frequent of the terms, ties in the order of the alphabet."""
-        if len(terms) <= MOST_TERMS:
-            return tuple(sorted(terms))
-        counts = {term: self._count(term, visible) for term in terms}
-        return tuple(sorted(terms, key=lambda term: (-counts[term], term))[:MOST_TERMS])
+    return found
 
 
 class Search(ABC):
@@ -80,13 +39,13 @@ class Search(ABC):
         memories: MemoryLists,
         visibility: Visibility,
         ranker: Ranker,
-        spelling: Spelling,
+        shown: Shown,
         stems: Stems,
     ) -> None:
         self._memories = memories
         self._visibility = visibility
         self._ranker = ranker
-        self._spelling = spelling
+        self._shown = shown
         self._stems = stems
 
     @abstractmethod
@@ -97,24 +56,67 @@ class Search(ABC):
         """How many memories have each term among their own words, or that more than so many do."""
 
     @abstractmethod
-    def _explained(
-        self, index_query: IndexQuery, tier: Tier, query: Query, ids: Collection[MemoryId]
-    ) -> Mapping[MemoryId, Parts]:
-        """The parts of these memories' scores; a memory that is not visible has none."""
+    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Iterable[str]:
+        """All stems where visible memories are of which a form is one edit from any of some forms.
 
+        And others: of hidden memories, of none, or not near.
+        """
+
+    @abstractmethod
+    def _scores(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> tuple[Sequence[Sequence[Scored]], Mapping[MemoryId, Mapping[Term, TermScore]]]:
+        """The best of each sentence in a partition, and what the terms add to memories there."""
+
+    @step("store.fts", _found("keyed"))
     def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
         found = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
         return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
 
     def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
-        return self._spelling.corrections(words, filter_)
+        """What those of the words that no visible memory has may have meant, in one project."""
+        is_one = filter_.project or filter_.is_elsewhere
+        if not is_one and filter_.scope != GLOBAL_SCOPE:
+            return {}
+        visible = self._visibility.of(filter_)
+        if not visible.spans:  # nothing was ever there
+            return {}
+        forms = {word: it for word, it in self._stems.compared.of(words).items() if it}
+        return self._corrections(forms, visible) if forms else {}
 
+    def _corrections(self, forms: Mapping[str, str], visible: VisibleRows) -> Corrections:
+        """As the stored index has it, in one look for all words."""
+        known = self._having(forms.values(), visible)
+        unknown = dict(islice((it for it in forms.items() if it[1] not in known), MOST_WORDS))
+        if not unknown:
+            return {}
+        stems = list(self._stems_near(unknown.values(), visible))
+        near = {word: self._stems.near(form, stems) for word, form in unknown.items()}
+        there = self._having(set(chain.from_iterable(near.values())), visible)
+        likely = {word: [it for it in terms if it in there] for word, terms in near.items()}
+        return {word: self._frequent(it, visible) for word, it in likely.items() if it}
+
+    def _having(self, forms: Collection[str], visible: VisibleRows) -> set[str]:
+        """Those that any visible memory has among its own words."""
+        counts = self._counts(list(map(Term, forms)), visible, 0)
+        return {form for form, count in zip(forms, counts, strict=True) if count}
+
+    def _frequent(self, terms: list[str], visible: VisibleRows) -> tuple[str, ...]:
+        """The most frequent of the terms, ties in the order of the alphabet."""
+        if len(terms) <= MOST_TERMS:
+            return tuple(terms)
+        counts = dict(zip(terms, self._counts(list(map(Term, terms)), visible, EVERY), strict=True))
+        return tuple(sorted(terms, key=lambda term: (-counts[term], term))[:MOST_TERMS])
+
+    @step("store.fts", _found("every"))
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         return self._ranker.best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
 
+    @step("store.fts", _found("best"))
     def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         return self._ranker.best(self._index_query(Tier.ANY, query, filter_, limit), limit)
 
+    @step("store.similar", _found())
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
         visible = self._visibility.of(filter_)
         rare = self._rare(terms, visible, SCORED)
@@ -148,12 +150,25 @@ class Search(ABC):
         self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
     ) -> Mapping[MemoryId, Parts]:
         index_query = self._index_query(tier, query, filter_, limit)
-        parts = self._explained(index_query, tier, query, ids)
+        parts = self._parts(index_query, ids)
         if not index_query.gaining:
             return parts
         gained = followers(self._ranker.gaining(index_query))
         return {id_: replace(it, followers=gained.get(id_, ())) for id_, it in parts.items()}
 
+    def _parts(self, query: IndexQuery, ids: Collection[MemoryId]) -> dict[MemoryId, Parts]:
+        """The parts of these memories' scores; a memory that is not visible has none."""
+        terms = list(dict.fromkeys(query.terms))
+        parts: dict[MemoryId, Parts] = {}
+        for number, rows in self._shown.places(ids, query.visible).items():
+            sentences, added = self._scores(query, number, terms, rows)
+            scores = [{id_: score for score, id_ in it} for it in sentences]
+            for id_ in rows:
+                counted = tuple(it.get(id_) for it in scores)
+                parts[id_] = Parts(sentences=counted, terms=added.get(id_, {}))
+        return parts
+
+    @step("store.backfill", _found())
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         memories = self._memories.newest(filter_, limit + len(but))
         found = [memory for memory in memories if memory.id not in but][:limit]

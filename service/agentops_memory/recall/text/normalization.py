@@ -165,13 +165,6 @@ def words(text: str) -> Iterator[re.Match[str]]:
     return _COUNTED.finditer(text)
 
 
-def plain_words(prepared: str) -> list[str]:
-    """The words of letters alone, which are those that are spell-checked; without their marks."""
-    if not prepared.isascii():
-        prepared = _DROPPED_MARK.sub("", prepared)
-    return _PLAIN_WORD.findall(prepared)
-
-
 def parts(identifier: str) -> list[str]:
     """The words in an identifier: `a/b.c`, `max_connections`, `HTTPServer`, `v1.2`."""
     return [
@@ -226,17 +219,11 @@ _IDENTIFIER = re.compile(
     rf")"
 )
 
-# With marks, which the index drops; longer than what is compared, as stemming cuts endings.
-_PLAIN_WORD = re.compile(rf"(?<![{_WORD}])[A-Za-z\x80-\U0010ffff]{{4,48}}(?![{_WORD}])")
 _RUN_PIECE = rf"(?P<run>[{_UNSPACED}]+)"
 _IDENTIFIER_PIECE = rf"(?P<identifier>{_IDENTIFIER.pattern})"
 _WORD_PIECE = rf"(?P<word>[{_WORD}]+)"
 
 # Normalising sorts piled-up marks in quadratic time, and no word has so many.
-# The marks that FTS5 drops from a word (remove_diacritics 2), however many there are.
-_DROPPED_MARK = re.compile(
-    f"[{''.join(chr(0x300 + bit) for bit in range(50) if 0x361F808029FDF >> bit & 1)}]"
-)
 _PILE = re.compile(r"([\W\uff9e\uff9f]{30})[\W\uff9e\uff9f]+")
 
 # Soft hyphen, grapheme joiner, Hebrew and Arabic vowel points, tatweel, variation selectors.

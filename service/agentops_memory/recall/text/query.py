@@ -1,7 +1,7 @@
 """The query parser: a prompt becomes terms, and never query syntax."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, lru_cache
@@ -64,6 +64,7 @@ TIMEOUT = timedelta(seconds=2)  # of a full-text search, before the newest stand
 MAX_PROMPT = 500  # code points; a prompt's intent is at its start
 MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
 MAX_JOINED = 8  # joined forms of one identifier
+PREFIX = "*"  # behind the text of a term that is one; in no word
 SHORTEST_TYPO = 5  # letters of a word that may be misspelt
 CACHED, LONGEST_CACHED = 16_384, 64  # chunks of text that are remembered, and their characters
 
@@ -139,7 +140,7 @@ class Query:
     @property
     def terms(self) -> tuple[Term, ...]:
         """The terms of all sentences, each once."""
-        return tuple(dict.fromkeys(term for it in self.sentences for term in it.terms))
+        return tuple(dict.fromkeys(chain.from_iterable([it.terms for it in self.sentences])))
 
     def corrected(self, corrections: Corrections) -> "Query":
         """The query in which each of these words also matches by its corrections."""
@@ -156,44 +157,75 @@ class Query:
         )
 
 
+class Spoken(NamedTuple):
+    """What a prompt is ranked by: the texts of each sentence's terms, and what it weighs."""
+
+    sentences: list[tuple[list[str], float]]
+    doubtful: list[str]  # words that may be misspelt, in order
+
+    @property
+    def terms(self) -> list[str]:
+        return [*chain.from_iterable([texts for texts, _ in self.sentences])]
+
+
+def spoken(prompt: str) -> Spoken | None:
+    """As `understood`, without what only a search for every word needs; None with a prefix."""
+    found, doubtful = list[tuple[list[str], float]](), dict[str, None]()
+    for sentence, chunks, texts in _sentences(prompt[:MAX_PROMPT], ALL):
+        if PREFIX in "".join(texts):
+            return None
+        found.append((list(texts), weight(sentence, len(texts))))
+        doubtful.update(dict.fromkeys(chain.from_iterable([it.doubtful for it in chunks])))
+    if len(found) == 1:
+        found = [(found[0][0], 1.0)]
+    return Spoken(found, list(doubtful))
+
+
 def understood(prompt: str, features: Features = ALL, timeout: timedelta = TIMEOUT) -> Query:
     """The query of a prompt; any text is one, and one without words is false."""
     prompt = prompt[:MAX_PROMPT]
     found: list[Sentence] = []
-    every: dict[Piece, str | None] = {}  # with the word that it is, if that may be misspelt
-    room = MAX_TERMS
-    for sentence in sentences(prompt, features):
-        terms: dict[Term, None] = {}
-        left = room
-        for piece, of_word, doubtful in _significant(sentence, features):
-            left -= len(of_word)
-            if left < 0:
-                break
-            every[piece] = doubtful
-            for term in of_word:
-                terms[term] = None
-        if terms:
-            found.append(Sentence(tuple(terms), weight(sentence, len(terms), features)))
-            room -= len(terms)
+    every: list[_Chunk] = []
+    for sentence, chunks, texts in _sentences(prompt, features):
+        terms = tuple([Term(it.removesuffix(PREFIX), it.endswith(PREFIX)) for it in texts])
+        found.append(Sentence(terms, weight(sentence, len(terms), features)))
+        every += chunks
     path = prompt.strip() if "/" in prompt else None
     if len(found) == 1:
         found = [Sentence(found[0].terms)]
     return Query(
         sentences=tuple(found),
-        every=tuple(every),
+        every=tuple(dict.fromkeys(chain.from_iterable([it.pieces for it in every]))),
         path=path,
-        doubtful=tuple([it for it in every.values() if it]),
+        doubtful=tuple(dict.fromkeys(chain.from_iterable([it.doubtful for it in every]))),
         features=features,
         timeout=timeout,
     )
 
 
+def _sentences(
+    prompt: str, features: Features
+) -> Iterator[tuple[str, list["_Chunk"], dict[str, None]]]:
+    """The sentences in which there is something to look for, with its terms as texts."""
+    room = MAX_TERMS
+    for sentence in sentences(prompt, features):
+        chunks = _significant(sentence, features)
+        texts = list(chain.from_iterable([it.terms for it in chunks]))
+        if len(texts) > room:
+            chunks = _fitting(chunks, room)
+            texts = list(chain.from_iterable([it.terms for it in chunks]))
+        if texts:
+            each = dict.fromkeys(texts)
+            room -= len(each)
+            yield sentence, chunks, each
+
+
 def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
     """Every word of a prompt, stop words included, each once."""
     lexicon = _lexicons(features).every
-    found = (_found(part, lexicon, features) for part in sentences(prompt, features))
-    parts = (part.text for word in chain.from_iterable(found) for part in word.piece.parts)
-    return tuple(dict.fromkeys(parts))
+    chunks = (_found(part, lexicon, features) for part in sentences(prompt, features))
+    pieces = chain.from_iterable(it.pieces for it in chain.from_iterable(chunks))
+    return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
 
 
 class Remembered(dict[str, T]):
@@ -244,81 +276,106 @@ class Remembered(dict[str, T]):
         self[text] = value
 
 
-class _Word(NamedTuple):
-    """A word of a text, as it is looked for."""
+class _Chunk(NamedTuple):
+    """What is looked for of a chunk of text that has white space around it, and in none of it."""
 
-    piece: Piece
-    terms: tuple[Term, ...]
-    doubtful: str | None = None  # the word, if it may be misspelt
+    words: tuple[str, ...]  # as they stand there
+    pieces: tuple[Piece, ...]  # one of each word
+    terms: tuple[str, ...]  # of all; a prefix with its mark
+    doubtful: tuple[str, ...]  # words that may be misspelt
 
     @classmethod
-    def of(cls, piece: Piece) -> "_Word":
-        parts = piece.parts
-        is_doubtful = len(parts) == 1 and not piece.joined and _is_long_word(parts[0])
-        return cls(piece, piece.terms, parts[0].text if is_doubtful else None)
-
-
-_Words = tuple[tuple[str, _Word], ...]
-"""Words, each after what stands in the text."""
+    def of(cls, words: Sequence[tuple[str, Piece]]) -> "_Chunk":
+        pieces = tuple(piece for _, piece in words)
+        terms = chain.from_iterable(it.terms for it in pieces)
+        alone = [it.parts[0] for it in pieces if len(it.parts) == 1 and not it.joined]
+        return cls(
+            tuple(word for word, _ in words),
+            pieces,
+            tuple(it.text + PREFIX * it.starts for it in terms),
+            tuple(it.text for it in alone if _is_long_word(it)),
+        )
 
 
 class _Lexicons:
-    """The words of each chunk of text that has white space around it, and in none of them.
+    """Chunks of text with all of their words, and with those that are no stop words.
 
-    All of them, and those that are no stop words. Some chunks make most of any prompt.
+    Some chunks make most of any prompt.
     """
 
     def __init__(self, features: Features) -> None:
         self._features = features
-        self.every = Remembered(_of_each(self._words), CACHED, LONGEST_CACHED)
+        self.every = Remembered(_of_each(self._every), CACHED, LONGEST_CACHED)
         self.significant = Remembered(_of_each(self._significant), CACHED, LONGEST_CACHED)
 
-    def _words(self, chunk: str) -> _Words:
+    def _every(self, chunk: str) -> _Chunk:
+        return _Chunk.of(list(self._words(chunk)))
+
+    def _significant(self, chunk: str) -> _Chunk:
+        found = [(word, _kept(piece)) for word, piece in self._words(chunk)]
+        return _Chunk.of([(word, piece) for word, piece in found if piece.terms])
+
+    def _words(self, chunk: str) -> Iterator[tuple[str, Piece]]:
         if chunk.isalpha() and chunk.isascii() and (chunk.islower() or chunk.istitle()):
-            return ((chunk, self._word("word", chunk)),)  # as the pattern would find, but sooner
-        pieces = forms.piece_pattern(self._features).finditer(chunk)
-        return tuple((it.group(), self._word(it.lastgroup or "", it.group())) for it in pieces)
+            yield chunk, self._piece("word", chunk)  # as the pattern would find, but sooner
+            return
+        for it in forms.piece_pattern(self._features).finditer(chunk):
+            yield it.group(), self._piece(it.lastgroup or "", it.group())
 
-    def _word(self, kind: str, text: str) -> _Word:
+    def _piece(self, kind: str, text: str) -> Piece:
         if kind == "word":  # most are
-            return _Word.of(Piece((Term(_folded(text, self._features)),)))
-        return _Word.of(_piece(kind, text, self._features))
-
-    def _significant(self, chunk: str) -> _Words:
-        found = ((text, _kept(word)) for text, word in self._words(chunk))
-        return tuple((text, word) for text, word in found if word.terms)
+            return Piece((Term(_folded(text, self._features)),))
+        return _piece(kind, text, self._features)
 
 
-def _of_each(read: Callable[[str], _Words]) -> Callable[[Sequence[str]], dict[str, _Words]]:
+def _of_each(read: Callable[[str], _Chunk]) -> Callable[[Sequence[str]], dict[str, _Chunk]]:
     return lambda chunks: {chunk: read(chunk) for chunk in chunks}
 
 
 _lexicons = cache(_Lexicons)
 
 
-def _significant(sentence: str, features: Features) -> Collection[_Word]:
-    """The words without stop words; all of them when nothing else would be left."""
+def chunk_of(text: str) -> _Chunk:
+    """What is looked for of a text without white space, by all features, stop words left out."""
+    return _lexicons(ALL).significant[text]
+
+
+def _significant(sentence: str, features: Features) -> list[_Chunk]:
+    """The chunks without stop words; all of them when nothing else would be left."""
     lexicons = _lexicons(features)
     is_without = Feature.STOPWORDS in features
-    found = _found(sentence, lexicons.significant, features) if is_without else ()
+    found = _found(sentence, lexicons.significant, features) if is_without else []
     return found or _found(sentence, lexicons.every, features)
 
 
-def _found(sentence: str, lexicon: Remembered[_Words], features: Features) -> Collection[_Word]:
-    """The words of a sentence, each once."""
-    spaced = forms.spaced(sentence) if Feature.PAIRS in features else forms.unified(sentence)
-    of_chunks = map(lexicon.__getitem__, spaced.split())
-    return dict(chain.from_iterable(of_chunks)).values()
+def _found(sentence: str, lexicon: Remembered[_Chunk], features: Features) -> list[_Chunk]:
+    """The chunks of a sentence in which there are words."""
+    if not sentence.isascii():
+        as_spaced = Feature.PAIRS in features
+        sentence = forms.spaced(sentence) if as_spaced else forms.unified(sentence)
+    return [it for it in map(lexicon.__getitem__, sentence.split()) if it.terms]
 
 
-def _kept(word: _Word) -> _Word:
-    """The word without parts that are stop words."""
-    if STOPWORDS.isdisjoint([term.text for term in word.piece.parts]):
-        return word
-    piece = word.piece._replace(
-        parts=tuple(term for term in word.piece.parts if term.text not in STOPWORDS)
-    )
-    return _Word.of(piece)
+def _fitting(chunks: Iterable[_Chunk], room: int) -> list[_Chunk]:
+    """The first of their words, each once, as far as there is room for the terms."""
+    fitting, known = list[_Chunk](), set[str]()
+    for chunk in chunks:
+        for word, piece in zip(chunk.words, chunk.pieces, strict=True):
+            if word in known:
+                continue
+            known.add(word)
+            room -= len(piece.parts) + len(piece.joined)
+            if room < 0:
+                return fitting
+            fitting.append(chunk if len(chunk.words) == 1 else _Chunk.of([(word, piece)]))
+    return fitting
+
+
+def _kept(piece: Piece) -> Piece:
+    """The piece without parts that are stop words."""
+    if STOPWORDS.isdisjoint([term.text for term in piece.parts]):
+        return piece
+    return piece._replace(parts=tuple(it for it in piece.parts if it.text not in STOPWORDS))
 
 
 @lru_cache(CACHED)

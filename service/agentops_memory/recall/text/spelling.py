@@ -1,15 +1,17 @@
 """Words one letter away, and how alike two texts are by the stems that both have. Pure."""
 
+import re
 from collections.abc import Set
 
 MOST_WORDS = 4  # of a query that are corrected
 MOST_TERMS = 3  # that one word may have meant
 SHORTEST, LONGEST = 4, 32  # letters of a stem that is compared
+_DIGIT = re.compile("[0-9]")
 
 
 def is_compared(stem: str) -> bool:
-    """Whether a stem is of a length at which typos are corrected."""
-    return SHORTEST <= len(stem) <= LONGEST
+    """Whether a stem is of letters, and of a length at which typos are corrected."""
+    return SHORTEST <= len(stem) <= LONGEST and not _DIGIT.search(stem)
 
 
 def is_one_edit(word: str, other: str) -> bool:

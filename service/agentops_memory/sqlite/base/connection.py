@@ -125,7 +125,7 @@ def connect(
         database.text_factory = decoded
     try:
         _set_up(database)
-        registered(database, database.stems, features)
+        registered(database, features)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         database.close()
         if isinstance(error, UnicodeDecodeError):  # from what SQLite says of a schema of garbage
@@ -155,6 +155,17 @@ def read_only(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA query_only = ON")
 
 
+@contextmanager
+def writable_temporarily(database: sqlite3.Connection) -> Iterator[None]:
+    """Inside, a reader may make tables for its connection alone."""
+    ((is_reader,),) = database.execute("PRAGMA query_only").fetchall()
+    try:
+        database.execute("PRAGMA query_only = OFF")
+        yield
+    finally:
+        database.execute(f"PRAGMA query_only = {is_reader}")
+
+
 def interrupt_at(database: sqlite3.Connection, end: float) -> None:
     """Interrupt whatever runs on this connection from that time of the monotonic clock on."""
     database.set_progress_handler(lambda: time.monotonic() > end, PROGRESS)
@@ -182,7 +193,10 @@ def in_snapshot(database: sqlite3.Connection, limit: timedelta, work: Callable[[
     try:
         interrupt_at(database, time.monotonic() + limit.total_seconds())
         database.execute("BEGIN")
-        return work()
+        answer = work()
+        with suppress(sqlite3.Error):  # of a damaged index: then it is rolled back below
+            database.execute("COMMIT")  # so that a table for this connection alone stays
+        return answer
     except BaseException:
         with carried():
             raise

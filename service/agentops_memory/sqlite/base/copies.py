@@ -10,7 +10,8 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import timedelta
-from itertools import count
+from filecmp import cmp
+from itertools import chain, count
 from pathlib import Path
 
 from ...errors import StartRefused
@@ -39,7 +40,7 @@ def kept_copy(
     draft.unlink(missing_ok=True)  # a process that was killed left it
     try:
         _copy(path, draft, contents)
-        return _kept(draft, path, suffix)
+        return _kept(draft, path.with_name(f"{path.name}.{suffix}"))
     finally:
         draft.unlink(missing_ok=True)
 
@@ -62,15 +63,19 @@ def kept_name(path: Path) -> Path:
 
     The file is under both names then, and on disk under the second.
     """
-    for name in _names(path, RESTORED):
-        try:
+    for name in numbered(path.with_name(f"{path.name}.{RESTORED}")):
+        if not os.path.lexists(name):
             name.hardlink_to(path)
-        except FileExistsError:
-            if not name.samefile(path):  # else a process was killed before it went on
-                continue
+        elif not name.samefile(path):  # else a process was killed before it went on
+            continue
         sync(path.parent)
         return name
     raise AssertionError("There is always a further name.")
+
+
+def numbered(name: Path) -> Iterator[Path]:
+    """The name, and then with `-2`, `-3` and so on at its end."""
+    return chain([name], (name.with_name(f"{name.name}-{number}") for number in count(2)))
 
 
 def names_of(path: Path) -> int:
@@ -105,31 +110,15 @@ def _copy(path: Path, draft: Path, contents: Callable[[sqlite3.Connection], obje
     sync(draft)
 
 
-def _kept(draft: Path, path: Path, suffix: str) -> Path:
-    for copy in _names(path, suffix):
+def _kept(draft: Path, name: Path) -> Path:
+    for copy in numbered(name):
         if not os.path.lexists(copy):
             draft.rename(copy)
-            sync(path.parent)
+            sync(copy.parent)
             return copy
-        if copy.is_file() and _same_bytes(copy, draft):
+        if copy.is_file() and cmp(copy, draft, shallow=False):
             return copy
     raise AssertionError("There is always a further name.")
-
-
-def _names(path: Path, suffix: str) -> Iterator[Path]:
-    yield path.with_name(f"{path.name}.{suffix}")
-    for number in count(2):
-        yield path.with_name(f"{path.name}.{suffix}-{number}")
-
-
-def _same_bytes(one: Path, other: Path) -> bool:
-    if one.stat().st_size != other.stat().st_size:
-        return False
-    with one.open("rb") as a, other.open("rb") as b:
-        while block := a.read(1 << 20):
-            if block != b.read(1 << 20):
-                return False
-    return True
 
 
 def _remove_leftovers(path: Path) -> None:
@@ -137,15 +126,15 @@ def _remove_leftovers(path: Path) -> None:
     if not any(_second_names(path)):
         return
     # A restore that runs has the file locked until the second name is the only one.
-    with suppress(sqlite3.Error), closing(_connection(path)) as database:
+    timeout = TIMEOUT.total_seconds()
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(path, isolation_level=None, timeout=timeout)) as database,
+    ):
         database.execute("BEGIN IMMEDIATE")
         for name in _second_names(path):
             name.unlink()
         sync(path.parent)
-
-
-def _connection(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None, timeout=TIMEOUT.total_seconds())
 
 
 def _second_names(path: Path) -> Iterator[Path]:

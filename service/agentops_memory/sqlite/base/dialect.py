@@ -2,11 +2,11 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
-from ...engine.shared.stems import Stems, compared, rules
+from ...engine.shared.stems import rules
 from ...errors import DamagedRow
 from ...memory.model.access import Patterns
 from ...memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
@@ -16,7 +16,7 @@ from ...memory.sql.table import Connection, Dialect, Table
 from ...recall.text.columns import context, tags_column
 from ...recall.text.features import ALL, Feature, Features
 from ...recall.text.json_words import words_of
-from ...recall.text.normalization import borrows, fingerprint, indexed, plain_words
+from ...recall.text.normalization import borrows, fingerprint, indexed
 from .errors import decoded
 
 PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # a word that no text has: `unified` drops it
@@ -78,7 +78,7 @@ class SqliteTable(Table):
         self._sql = SQLITE
 
 
-def registered(database: sqlite3.Connection, stems: Stems, features: Features = ALL) -> None:
+def registered(database: sqlite3.Connection, features: Features = ALL) -> None:
     """Make the functions known to a connection. All are pure.
 
     Those that take what rows hold take its bytes: of a text that is no UTF-8, SQLite's
@@ -91,7 +91,6 @@ def registered(database: sqlite3.Connection, stems: Stems, features: Features = 
         "borrows": (1, lambda content: borrows(decoded(content), features)),
         "borrowed": (2, lambda *texts: context(map(decoded, filter(None, texts)), features)),
         "fingerprint_of": (4, _fingerprint),
-        "forms": (1, lambda text: _distinct(compared(stems, plain_words(text)).values())),
         "acted_on": (2, _acted_on),
     }
     prior, own = PRIOR_MEMORIES if Feature.PRIOR in features else 0, rules(features)
@@ -115,10 +114,6 @@ def _acted_on(names: str, project: bytes | None) -> bool:
 @lru_cache(256)
 def _patterns(names: str) -> Patterns:
     return Patterns(tuple(json.loads(names)))
-
-
-def _distinct(forms: Iterable[str]) -> str:
-    return json.dumps(sorted(set(forms) - {""}))
 
 
 @lru_cache(256)

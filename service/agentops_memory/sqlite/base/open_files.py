@@ -11,12 +11,11 @@ import os
 import sqlite3
 import struct
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from ...errors import StartRefused, Unavailable
 from .connection import Connection
@@ -44,10 +43,11 @@ log = logging.getLogger(__name__)
 class OpenFiles:
     """The database file that connections have open, its log, and the log's shared memory."""
 
-    def __init__(self, path: Path, file: FileId) -> None:
+    def __init__(self, path: Path, file: FileId | None) -> None:
+        self.path = path
         real = os.path.realpath(path)  # SQLite keeps its own there, whatever links lead to it
-        self._path, self._log, self._memory = str(path), f"{real}-wal", f"{real}-shm"
-        found = {it: _identity(it) for it in (self._path, self._log, self._memory)}
+        self._path, self.log, self._memory = str(path), f"{real}-wal", f"{real}-shm"
+        found = {it: _identity(it) for it in (self._path, self.log, self._memory)}
         self._opened = {name: identity for name, identity in found.items() if identity is not None}
         if len(self._opened) < len(found) or self._opened[self._path][:2] != file:
             raise StartRefused(f"{path} was replaced while it was opened.")
@@ -56,7 +56,7 @@ class OpenFiles:
         self._is_rescued = False
 
     @classmethod
-    def of(cls, path: Path, file: FileId, database: sqlite3.Connection) -> "OpenFiles":
+    def of(cls, path: Path, file: FileId | None, database: sqlite3.Connection) -> "OpenFiles":
         """Those of a connection to the file, which has its log open from now on.
 
         StartRefused if they are not at their paths.
@@ -100,7 +100,7 @@ class OpenFiles:
         but nothing was committed into it.
         """
         is_replaced = self._is_replaced(self._memory) or (
-            self._is_replaced(self._log) and _size(self._log) > 0
+            self._is_replaced(self.log) and _size(self.log) > 0
         )
         return is_replaced and file_id(self._path) == self.database
 
@@ -119,7 +119,8 @@ class OpenFiles:
             log.warning("all commits were copied into the database file", extra=fields)
 
     def _is_replaced(self, name: str) -> bool:
-        return file_id(name) not in (None, self._opened[name][:2])
+        found = _identity(name)
+        return found is not None and found[:2] != self._opened[name][:2]
 
     def _fault(self) -> str:
         if file_id(self._path) != self.database:
@@ -167,10 +168,15 @@ def _pages(database: sqlite3.Connection) -> int:
 
 def restarted(database: sqlite3.Connection) -> bool:
     with suppress(sqlite3.Error):  # a long read, or another process
-        database.execute(f"PRAGMA busy_timeout = {TIMEOUT.total_seconds() * 1000:.0f}")
-        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-        return not is_blocked
+        return checkpointed(database, "RESTART", TIMEOUT)
     return False
+
+
+def checkpointed(database: sqlite3.Connection, mode: str, timeout: timedelta) -> bool:
+    """Copy the whole log into the file; false where a read needs the log for longer."""
+    database.execute(f"PRAGMA busy_timeout = {timeout.total_seconds() * 1000:.0f}")
+    (is_blocked, *_) = database.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+    return not is_blocked
 
 
 def file_id(path: str | Path) -> FileId | None:
@@ -193,67 +199,49 @@ def _size(name: str) -> int:
 
 
 # A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
-# and SQLite's are such. So what is opened to scrub a file stays open for as long as anybody has
-# a connection to it. A path may come to lead to another file, when a tenant is erased.
+# and SQLite's are such. So what is opened beside SQLite stays open for as long as anybody has
+# a connection to the file.
 
 
 @contextmanager
-def opening(path: Path) -> Iterator[None]:
-    """Inside, connections are made to the file at the path, if there is one already."""
-    with _counted(_opening, path):
-        yield
-
-
-@contextmanager
-def file_in_use(path: Path) -> Iterator[FileId]:
+def in_use(file: FileId | None) -> Iterator[None]:
+    """To be entered before the first connection to a file, and left after the last is closed."""
     with _guard:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        found = os.fstat(descriptor)
-        file = found.st_dev, found.st_ino
-        _held.append((file, path, descriptor))
-    with _counted(_users, file):
-        yield file
+        _users[file] += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _users[file] -= 1
+            if not _users[file]:
+                del _users[file]
+                for descriptor in _descriptors.pop(file, []):
+                    os.close(descriptor)
 
 
-def protect_log(file: FileId) -> None:
+def descriptor_of(files: OpenFiles) -> int:
+    """Of the database file, to read and write; nobody closes it. Unavailable if it is gone."""
+    with _guard:
+        if not _descriptors[files.database]:
+            descriptor = os.open(files.path, os.O_RDWR | os.O_CLOEXEC)
+            found = os.fstat(descriptor)
+            _descriptors[found.st_dev, found.st_ino].append(descriptor)
+        for descriptor in _descriptors[files.database]:
+            return descriptor
+    raise Unavailable(GONE)
+
+
+def protect_log(files: OpenFiles) -> None:
     """See to it that SQLite, with the last connection, does not copy and remove the file's log.
 
     It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
     which Linux has alone) keeps it from that, until the last connection is closed.
     """
     lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
-    with suppress(AttributeError, OSError):
-        fcntl.fcntl(descriptor_of(file), fcntl.F_OFD_SETLK, lock)
+    with suppress(AttributeError, OSError, Unavailable):
+        fcntl.fcntl(descriptor_of(files), fcntl.F_OFD_SETLK, lock)
 
 
-@contextmanager
-def _counted(counter: Counter[Any], key: object) -> Iterator[None]:
-    with _guard:
-        counter[key] += 1
-    try:
-        yield
-    finally:
-        with _guard:
-            counter[key] -= 1
-            if not counter[key]:
-                del counter[key]
-            _close_unused()
-
-
-def _close_unused() -> None:
-    for entry in list(_held):
-        file, path, descriptor = entry
-        if not _users[file] and not _opening[path]:
-            os.close(descriptor)
-            _held.remove(entry)
-
-
-def descriptor_of(file: FileId) -> int:
-    with _guard:
-        return next(descriptor for it, _, descriptor in _held if it == file)
-
-
-_opening: Counter[Path] = Counter()
-_users: Counter[FileId] = Counter()
-_held: list[tuple[FileId, Path, int]] = []
+_users: Counter[FileId | None] = Counter()
+_descriptors: defaultdict[FileId | None, list[int]] = defaultdict(list)
 _guard = threading.Lock()

@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -26,7 +26,6 @@ from ...engine.sealing import Sealer
 from ...engine.shared.damage import KnownDamage, RowDamage
 from ...errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
 from ...memory.model.access import Caller
-from ...memory.model.erasure import ErasureId
 from ...memory.model.memory import MemoryId
 from ...memory.model.retention import USUAL, Retentions
 from ...memory.model.space import RowCounts
@@ -54,7 +53,7 @@ from ..fts.cached_index import index_in_memory, load_wanted
 from ..fts.documents import Pending
 from ..fts.index import STEMMED
 from ..fts.partitions import Purge
-from ..maintenance.scrub import FreeSpace
+from ..maintenance.scrub import scrubbed
 from ..maintenance.values import damaged
 from ..schema.migrate import OnUpgrade, has_newest_format
 from ..schema.schema import tables
@@ -190,16 +189,17 @@ class SqliteMaintenance:
         erasures = await self._read(caller, lambda tx: tx[ReceiptTable].pending())
         if not erasures:
             return Scrubbed()
-        notes = await self._read(caller, lambda tx: tx.purges.marked())
-        for number in notes:
+        for number, notes in await self._read(caller, lambda tx: tx.partitions.marked_for_purge()):
             progress(f"partition {number}")
-            await self._purge(caller, number)
+            begun, purge = None, partial(_purge, number=number, notes=notes)
+            while begun := await self._write(caller, partial(purge, begun=begun)):
+                pass
         progress("the file")
         async with self.databases.used(caller) as database:
             is_scrubbed = await database.scrub_file(caller)
         if not is_scrubbed:
             return Scrubbed(pending=len(erasures))
-        await self._write(caller, lambda tx: _settle(tx, erasures, notes))
+        await self._write(caller, lambda tx: tx[ReceiptTable].settle(erasures))
         return Scrubbed(settled=len(erasures))
 
     async def sizes(self, caller: Caller) -> Sizes:
@@ -284,11 +284,6 @@ class SqliteMaintenance:
         except Unavailable:
             return True
 
-    async def _purge(self, caller: Caller, number: int) -> None:
-        begun = await self._write(caller, partial(_purge, number=number, begun=None))
-        while begun is not None:
-            begun = await self._write(caller, partial(_purge, number=number, begun=begun))
-
     async def _read(self, caller: Caller, work: Work[[], T]) -> T:
         async with self.databases.used(caller) as database:
             return await database.read(caller, work)
@@ -325,13 +320,10 @@ def _store_stems(tx: SqliteTransaction, memories: Sequence[MemoryId]) -> None:
     tx.index.store_stems(memories)
 
 
-def _purge(tx: SqliteTransaction, number: int, begun: Purge | None) -> Purge | None:
-    return tx.purges.purge(number, begun)
-
-
-def _settle(tx: SqliteTransaction, erasures: Sequence[ErasureId], notes: dict[int, int]) -> None:
-    tx.purges.unmark(notes)
-    tx[ReceiptTable].settle(erasures)
+def _purge(
+    tx: SqliteTransaction, number: int, notes: int, begun: Purge | None = None
+) -> Purge | None:
+    return tx.partitions.purge(number, notes, begun)
 
 
 def _size(file: Path) -> int:
@@ -371,7 +363,7 @@ class SqliteEngine:
         self,
         writer: Writer,
         readers: Readers,
-        free_space: FreeSpace,
+        scrub: Callable[[], Awaitable[bool]],
         damage: Damage,
         clock: Callable[[], datetime],
         transactions: Callable[..., SqliteTransaction],
@@ -385,7 +377,7 @@ class SqliteEngine:
         self._index = index
         self._writer = writer
         self._readers = readers
-        self._free_space = free_space
+        self._scrub = scrub
         self._clock = clock
         self._storing: asyncio.Task[None] | None = None
 
@@ -418,14 +410,14 @@ class SqliteEngine:
         ):
             if not files.are_in_place():
                 raise StartRefused(f"{path} was replaced while it was opened.")
-            free_space, damage = FreeSpace(database, path, files), Damage(path, listener.damaged)
+            scrub, damage = partial(scrubbed, database, files), Damage(path, listener.damaged)
             transactions = partial(
                 SqliteTransaction, quota=quota, retention=retention, uids=Uids(), sealer=sealer
             )
             try:
                 with held_reads(path, index, files) as held:
                     yield cls(
-                        writer, readers, free_space, damage, clock, transactions,
+                        writer, readers, scrub, damage, clock, transactions,
                         index=index, held=held,
                     )  # fmt: skip
             finally:
@@ -525,10 +517,10 @@ class SqliteEngine:
     async def scrub_file(self, caller: Caller) -> bool:
         """Leave nothing of what was deleted in the file and its log; false while that is held back.
 
-        Changes wait a moment now and then, not until the end.
+        Saves wait for a moment now and then, not until the end.
         """
         with self._translated(caller):
-            is_done = await self._free_space.scrub()
+            is_done = await self._scrub()
             self._index.keep(await self._readers.run(token_of))  # nothing that others erased
             return is_done
 

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TypeVar
 from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.text.features import Features
 from ..base.connection import Connection, connection, note_changes, noted_by
-from ..base.open_files import OpenFiles, WriteAheadLog, file_in_use, opening, protect_log
+from ..base.open_files import OpenFiles, WriteAheadLog, checkpointed, file_id, in_use, protect_log
 from ..schema.migrate import OnUpgrade, migrated
 from .writer import OnCommit, Writer
 
@@ -36,9 +36,9 @@ async def opened_file(
     opening leaves at once; what it began on the file is undone by the next.
     """
     with ExitStack() as held:
-        with opening(path):
-            await run_in_thread(partial(migrated, path, now, features, on_upgrade))
-            file = held.enter_context(file_in_use(path))
+        held.enter_context(in_use(file_id(path)))
+        await run_in_thread(partial(migrated, path, now, features, on_upgrade))
+        held.enter_context(in_use(file := file_id(path)))  # a new one
         async with connection(path, features) as database:
             files = await database.run(partial(OpenFiles.of, path, file))
             await database.run(lambda it: note_changes(it, noted_by(it)))
@@ -46,7 +46,7 @@ async def opened_file(
                 yield database, files
             finally:
                 if files.has_another_log():
-                    protect_log(files.database)
+                    protect_log(files)
                 else:
                     await database.run(_checkpoint)
 
@@ -74,12 +74,10 @@ async def serving(
 
 
 def _checkpoint(database: sqlite3.Connection) -> None:
-    try:
-        database.execute(f"PRAGMA busy_timeout = {CHECKPOINT_TIMEOUT.total_seconds() * 1000:.0f}")
-        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    except sqlite3.Error:
-        is_blocked = True
-    if is_blocked:
+    is_done = False
+    with suppress(sqlite3.Error):
+        is_done = checkpointed(database, "TRUNCATE", CHECKPOINT_TIMEOUT)
+    if not is_done:
         log.warning("the write-ahead log could not be emptied; the next start reads it")
 
 

@@ -15,7 +15,7 @@ from ..base.dialect import SQLITE
 from ..base.errors import NeedsTransactionOfItsOwn
 from ..fts.documents import Pending
 from ..fts.index import Index
-from ..fts.partitions import Partitions, Purges, Segments
+from ..fts.partitions import Partitions, Segments
 from ..fts.search import SqliteSearch
 
 P = ParamSpec("P")
@@ -95,10 +95,6 @@ class SqliteTransaction(Tables):
     def segments(self) -> Segments:
         self._flush()
         return Segments(self._connection)
-
-    @property
-    def purges(self) -> Purges:
-        return Purges(self._connection, self.partitions)
 
     def _flush(self) -> None:
         """Put into the index what waits for the end of the batch: it is about to be read."""

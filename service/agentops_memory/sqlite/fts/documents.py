@@ -2,10 +2,10 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from ...engine.shared.stems import Stems, compared
+from ...engine.shared.stems import Stems
 from ...errors import Unavailable
 from ...memory.model.erasure import MAX_STEP
 from ...memory.model.kinds import FIRST
@@ -17,28 +17,21 @@ from ...recall.inverted_index.area import Row as IndexedMemory
 from ...recall.inverted_index.cache import Changes, NewMemory
 from ...recall.inverted_index.entry import Entry
 from ...recall.search.document import Borrowing, Document
-from ...recall.search.rows import row_number, span_of
+from ...recall.search.rows import row_number
 from ...recall.text.columns import Columns, columns
 from ...recall.text.features import Feature, Features
 from ...recall.text.json_words import words_of
-from ...recall.text.normalization import NEIGHBOURS, plain_words
+from ...recall.text.normalization import NEIGHBOURS
 from ..base.connection import NO_GROUP, known_stems, noted_by
 from ..base.dialect import SqliteTable
 from ..base.errors import decoded
-from .partitions import OWN_COLUMNS, Partitions, table
+from .partitions import Partitions, table
 
 # The areas of a partition; the first one answers for the global memories, too.
 AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
              UNION
             SELECT {GLOBAL_AREA} WHERE :partition = {FIRST}"""
-# Every term that there should be, once.
-TERMS = """SELECT DISTINCT area, length(value), value
-             FROM memory_text, json_each(forms(title || char(10) || content || char(10) || tags))"""
-
 MOST_NEW = 256 * 1024  # characters of a transaction, which an import may write more in
-KNOWN = 2000  # words of an area whose terms a transaction remembers to be there
-
-_NONE: frozenset[str] = frozenset()
 
 
 Row = tuple[int, str, str, str, str]
@@ -64,15 +57,11 @@ class Documents(SqliteTable, Borrowing):
                 documents[id_] = Document(*row)
         return documents
 
-    def by_area(
-        self, memories: Sequence[MemoryId], at_once: int
-    ) -> Iterator[tuple[int, dict[MemoryId, Document]]]:
-        """Those of many memories, some of one area at a time."""
-        for start in range(0, len(memories), at_once):
-            areas: dict[int, dict[MemoryId, Document]] = {}
-            for id_, document in self.of(memories[start : start + at_once]).items():
-                areas.setdefault(document.area, {})[id_] = document
-            yield from areas.items()
+    def in_portions(
+        self, memories: Sequence[MemoryId], size: int
+    ) -> Iterator[dict[MemoryId, Document]]:
+        for start in range(0, len(memories), size):
+            yield self.of(memories[start : start + size])
 
     def insert(self, documents: Mapping[MemoryId, Document]) -> None:
         for number, rows in self._by_partition(documents):
@@ -126,109 +115,6 @@ def entries_of(stems: Stems, documents: Mapping[MemoryId, Document]) -> dict[Mem
     return {id_: Entry.of_fields(said[4 * at : 4 * at + 4]) for at, id_ in enumerate(documents)}
 
 
-class Terms(SqliteTable):
-    """The terms of one transaction: each stem once in an area, as long as a memory has it."""
-
-    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
-        super().__init__(connection)
-        self._partitions = partitions
-        self._known: dict[int, set[str]] = {}  # words whose terms are there, by area
-
-    def add(self, documents: Iterable[Document]) -> None:
-        """Store what the documents bring."""
-        words: dict[int, set[str]] = {}
-        for it in documents:
-            words.setdefault(it.area, set()).update(plain_words(it.own))
-        new = {area: said - self._known.get(area, _NONE) for area, said in words.items()}
-        forms = self._forms(set().union(*new.values()))
-        rows = ((area, forms[word]) for area, said in new.items() for word in said)
-        self._connection.executemany(
-            "INSERT INTO terms (area, length, term) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            sorted({(area, len(form), form) for area, form in rows if form}),
-        )
-        for area, said in new.items():
-            known = self._known.setdefault(area, set())
-            if len(known) < KNOWN:
-                known |= said
-
-    def forget(self) -> None:
-        self._known.clear()
-
-    def update(self, old: Document | None, new: Document | None) -> None:
-        """Bring the terms in line when a memory has changed; the index knows of it already."""
-        if old:
-            self._remove(old.area, old.own, new.own if new else "")
-        if new:
-            self.add([new])
-
-    def remove(self, area: int, documents: Iterable[Document]) -> None:
-        """Drop what documents brought that the index no longer has, unless others have it."""
-        self._remove(area, "\n".join(document.own for document in documents), "")
-
-    def merge(self, area: int, into: int) -> None:
-        self._known.clear()
-        self._execute(
-            """INSERT INTO terms (area, length, term)
-               SELECT :into, length, term
-                 FROM terms
-                WHERE area = :area
-                   ON CONFLICT DO NOTHING""",
-            area=area,
-            into=into,
-        )
-        self._execute("DELETE FROM terms WHERE area = :area", area=area)
-
-    def are_exact(self, partition: int) -> bool:
-        row = self._execute(
-            f"""  WITH kept AS (SELECT area, length, term FROM terms WHERE area IN ({AREAS})),
-                       afresh AS MATERIALIZED ({TERMS} WHERE area IN ({AREAS}))
-                SELECT 1 FROM (SELECT * FROM kept EXCEPT SELECT * FROM afresh)
-                 UNION ALL
-                SELECT 1 FROM (SELECT * FROM afresh EXCEPT SELECT * FROM kept)""",
-            partition=partition,
-        )
-        return row.fetchone() is None
-
-    def rebuild(self, partition: int) -> None:
-        self._rebuild(f"WHERE area IN ({AREAS})", partition=partition)
-
-    def rebuild_all(self) -> None:
-        self._rebuild("")
-
-    def _forms(self, words: Collection[str]) -> Mapping[str, str]:
-        return compared(known_stems(self._connection), words)
-
-    def _rebuild(self, where: str, **parameters: object) -> None:
-        self._known.clear()
-        self._execute(f"DELETE FROM terms {where}", **parameters)
-        self._execute(f"INSERT INTO terms (area, length, term) {TERMS} {where}", **parameters)
-
-    def _remove(self, area: int, text: str, kept: str) -> None:
-        """Drop the terms of a text that the index no longer has, unless others have them."""
-        self._known.clear()
-        (number, *_) = self._partitions.of_area(area)
-        first, last = span_of(area)
-        self._execute(
-            f"""DELETE FROM terms
-                 WHERE area = :area
-                   AND (length, term) IN (
-                           SELECT length(value), value
-                             FROM json_each(forms(:text))
-                            WHERE value NOT IN (SELECT value FROM json_each(forms(:kept)))
-                              AND NOT EXISTS (
-                                      SELECT 1
-                                        FROM {table(number)}
-                                       WHERE {table(number)} MATCH
-                                             '{{{" ".join(OWN_COLUMNS)}}} : "' || value || '"'
-                                             AND rowid BETWEEN :first AND :last))""",
-            area=area,
-            text=text,
-            kept=kept,
-            first=first,
-            last=last,
-        )
-
-
 # FTS5 writes out what it was given at each savepoint. So the changes of a batch share what waits,
 # and it enters at the end, by partition; what reads the index before then puts it in first.
 BULK = 1000  # memories that enter the index together
@@ -248,7 +134,6 @@ class Pending(SqliteTable):
         self.partitions = partitions
         self.most = most  # that wait for each other
         self.documents = Documents(connection, partitions)
-        self.terms = Terms(connection, partitions)
         self._waiting: Waiting = {}
         self._new: New = {}  # memories of the transaction
         self._new_size = 0  # characters of them
@@ -277,7 +162,6 @@ class Pending(SqliteTable):
         self._contents.clear()
         if waiting:
             self.documents.insert(waiting)
-            self.terms.add(waiting.values())
         return bool(waiting)
 
     def changes(self) -> Changes:
@@ -313,7 +197,6 @@ class Pending(SqliteTable):
         self._contents.clear()
         self._features = None
         self.partitions.forget()
-        self.terms.forget()
 
     def require_own_rules(self) -> Features:
         """The features by which words are prepared; Unavailable if the index was made by others.

@@ -15,7 +15,7 @@ from ...recall.inverted_index.entry import Entry
 from ...recall.search.rows import AREA
 from ..base.connection import known_stems, noted_by, token_of
 from ..base.dialect import SqliteTable
-from .documents import AREAS, BULK, Pending, Terms, entries_of
+from .documents import AREAS, BULK, Pending, entries_of
 from .partitions import Partitions, table
 
 LOOKED = 2_000  # memories whose stems are looked for together
@@ -33,7 +33,6 @@ class Index(SqliteTable):
         self._partitions = partitions
         self._pending = pending or Pending(connection, partitions)
         self._documents = self._pending.documents
-        self._terms = self._pending.terms
 
     def place(self, space: Space) -> tuple[int, int | None]:
         if space.scope == GLOBAL_SCOPE:
@@ -87,45 +86,37 @@ class Index(SqliteTable):
                 self._documents.delete({id_: old})
             if new:
                 self._documents.insert({id_: new})
-        self._terms.update(before.get(memory), after.get(memory))
 
     @contextmanager
     def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
         """Bring the index in line with what is done to many memories inside, but not their words.
 
-        Those that borrow from them follow only if they are among them; terms do not follow.
+        Those that borrow from them follow only if they are among them.
         """
         self._pending.require_own_rules()
         self.flush()
-        for _, documents in self._documents.by_area(memories, MOVED):
+        for documents in self._documents.in_portions(memories, MOVED):
             self._documents.delete(documents)
         yield
-        for _, documents in self._documents.by_area(memories, MOVED):
+        for documents in self._documents.in_portions(memories, MOVED):
             self._documents.insert(documents)
 
-    def merge_area(self, area: int, partition: int, into: int) -> None:
-        """Let the terms of an area be another's, whose memories its own are by now."""
+    def merge_area(self, area: int, partition: int) -> None:  # noqa: ARG002
         self.flush()
-        self._terms.merge(area, into)
         self._mark_for_purge([partition])
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
-        """Take memories out, with their terms, before they are removed; none that stays borrows."""
+        """Take memories out before they are removed; none that stays borrows."""
         self._pending.require_own_rules()
         self.flush()
         self._mark_for_purge(self._partitions_of(memories))
-        for area, documents in self._documents.by_area(memories, MOVED):
+        for documents in self._documents.in_portions(memories, MOVED):
             self._documents.delete(documents)
-            self._terms.remove(area, documents.values())
 
     def is_exact(self, partition: int) -> bool:
         """Whether it holds just what the memories say, word for word. Asked in a write."""
         self.flush()
-        return (
-            self._partitions.is_exact(partition)
-            and self._terms.are_exact(partition)
-            and self._are_stems_exact(partition)
-        )
+        return self._partitions.is_exact(partition) and self._are_stems_exact(partition)
 
     def _are_stems_exact(self, partition: int) -> bool:
         """Whether the stems that are stored are those of the texts."""
@@ -150,7 +141,6 @@ class Index(SqliteTable):
         self._pending.require_own_rules()
         self.flush()
         self._partitions.rebuild(partition)
-        self._terms.rebuild(partition)
         self._forget_stems(partition)
 
     def missing_stems(self, after: int) -> tuple[list[MemoryId], int | None]:
@@ -216,7 +206,6 @@ class Index(SqliteTable):
         self._execute("UPDATE spaces SET partition = NULL")
         self._place_all()
         self._partitions.make_all()
-        self._terms.rebuild_all()
 
     def settle(self) -> None:
         """Give each area without a partition one, and let each hold what the memories say.
@@ -234,7 +223,6 @@ class Index(SqliteTable):
             else:  # its table may be there, as a damaged file leaves it
                 self._partitions.recreate(number)
             self._forget_stems(number)
-        self._terms.rebuild_all()
 
     def _forget_stems(self, partition: int) -> None:
         """Let stems be stored anew of what a partition holds: its words may be others now."""
@@ -312,9 +300,7 @@ def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
 
 def make_index(database: sqlite3.Connection, rules: str) -> None:
     """Make the index of a file that has memories and none yet; areas lie where they are said to."""
-    partitions = Partitions(database, is_alone=True)
-    partitions.make_all()
-    Terms(database, partitions).rebuild_all()
+    Partitions(database, is_alone=True).make_all()
     database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))
 
 

@@ -1,13 +1,14 @@
 """SQL for the BM25 of sentences in the partitions of the full-text index."""
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Scored
-from ...memory.model.search import Tier
+from ...memory.model.search import TermScore, Tier
 from ...recall.search.query import IndexQuery
-from ...recall.search.rows import ID
+from ...recall.search.ranker import term_score, weightings
+from ...recall.search.rows import ID, Row
 from ...recall.search.visibility import VisibleRows
 from ...recall.text.query import Piece, Term
 from ..base.dialect import SqliteTable
@@ -22,17 +23,30 @@ class Scores(SqliteTable):
             sentences[at].append((score, id_))
         return sentences
 
-    def of_sentences(
-        self, query: IndexQuery, number: int, ids: Collection[MemoryId]
-    ) -> list[tuple[int, MemoryId, float]]:
-        """Each sentence, and the scores of these memories in it, before its weight."""
-        return self._execute(
-            f"""SELECT sentence, id, score
-                  FROM ({_sentences(query, number)})
-                 WHERE id IN (SELECT value FROM json_each(:ids))""",
-            ids=json.dumps(list(ids)),
-            **_parameters(query, number),
-        ).fetchall()
+    def of_terms(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> dict[MemoryId, dict[Term, TermScore]]:
+        """What the terms add to the scores of memories in a partition."""
+        name = table(number)
+        scores = ", ".join(_weighted(name, it) for it in weightings(query.weights))
+        matches = [_term(it) for it in terms]
+        found = self._execute(
+            f"""SELECT wanted.key, {name}.rowid & {ID}, {scores}
+                  FROM json_each(:matches) wanted
+                 CROSS JOIN {name}
+                 WHERE {name} MATCH wanted.value AND {name}.rowid BETWEEN :first AND :last
+                       AND +{name}.rowid IN (SELECT value FROM json_each(:rows))""",
+            matches=json.dumps(
+                [in_columns(OWN_COLUMNS, it) if query.own else it for it in matches]
+            ),
+            rows=json.dumps(list(rows.values())),
+            first=min(rows.values()),
+            last=max(rows.values()),
+        )
+        added: dict[MemoryId, dict[Term, TermScore]] = {}
+        for at, id_, score, limit, *parts in found:
+            added.setdefault(id_, {})[terms[at]] = term_score(score, limit, parts)
+        return added
 
     def counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         """How many rows have each term, or that they are more than so many."""
@@ -69,7 +83,7 @@ def matches(query: IndexQuery) -> tuple[str, ...]:
     return tuple(in_columns(OWN_COLUMNS, it) if query.own else it for it in found)
 
 
-def weighted(name: str, weights: tuple[float, ...]) -> str:
+def _weighted(name: str, weights: tuple[float, ...]) -> str:
     return f"bm25({name}, {', '.join(map(str, weights))})"
 
 
@@ -86,7 +100,7 @@ def _sentence(at: int, number: int, query: IndexQuery) -> str:
     narrowed = f"CROSS JOIN memories m ON m.id = {name}.rowid & {ID}{condition}" * bool(condition)
     ranges = " UNION ALL ".join(
         f"""SELECT {name}.rowid & {ID} AS id,
-                   {weighted(name, query.weights)} AS score
+                   {_weighted(name, query.weights)} AS score
               FROM {name} {narrowed}
              WHERE {name} MATCH :match_{at}
                    AND {name}.rowid BETWEEN :first_{span} AND :last_{span}{hidden}"""

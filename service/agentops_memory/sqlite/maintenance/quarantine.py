@@ -19,6 +19,7 @@ from ...memory.sql.rows import micros
 from ...recall.text.instants import rendered
 from ..base.checks import run
 from ..base.copies import QUARANTINE
+from ..base.errors import NotText
 from .values import checks, selecting, undecoded
 
 PLACE = {"area", "partition"}  # of a space in the index, which is made again
@@ -99,25 +100,40 @@ class Quarantine:
             self.damaged.append(f"{check.table} {named(key)}: {', '.join(wrong)}")
             if check.table == "spaces" and PLACE.issuperset(wrong):
                 self.is_placed_anew = True
+            elif keys := self._keys(check.table):
+                # Without its type a column finds what has been stored, and not what it becomes.
+                row = dict(zip(check.names, values, strict=True))
+                self._take(check.table, {f"+{name}": row[name] for name in keys})
             else:
-                self._take(check.table, _KEYS.get(check.table, "rowid"), key)
+                self._take(check.table, {"rowid": key})
 
-    def _take(self, table: str, column: str, value: object) -> None:
-        """Take the rows with a value in a column, and those that name them, or own them."""
-        condition = f"CAST({column} AS BLOB) = CAST(:value AS BLOB)"
-        if isinstance(value, int):
-            condition = f"{column} = :value"
+    def _keys(self, table: str) -> list[str]:
+        """The columns that tell the rows of a table apart which has no rowid."""
+        rows = self._database.execute(
+            """SELECT c.name
+                 FROM pragma_table_list(:table) t, pragma_table_info(:table) c
+                WHERE t.wr AND c.pk""",
+            {"table": table},
+        )
+        return [name for (name,) in rows]
+
+    def _take(self, table: str, key: Mapping[str, object]) -> None:
+        """Take the rows with these values in columns, and those that name them, or own them."""
+        equal = (
+            f"{name} IS {'CAST(? AS TEXT)' if isinstance(value, NotText) else '?'}"
+            for name, value in key.items()
+        )
         cursor = self._database.execute(
-            f'DELETE FROM "{table}" WHERE {condition} RETURNING *', {"value": value}
+            f'DELETE FROM "{table}" WHERE {" AND ".join(equal)} RETURNING *', [*key.values()]
         )
         names = [name for name, *_ in cursor.description]
         for row in [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]:
             self.rows.append(_line(table, row, self._now))
             for child, its, of in self._named_by[table]:
-                self._take(child, its, row[of])
+                self._take(child, {its: row[of]})
             if table in OWNERS:
                 owner, by = OWNERS[table]
-                self._take(owner, "id", row[by])
+                self._take(owner, {"id": row[by]})
             if table in PERMISSIONS:
                 self._close(row[PERMISSIONS[table]])
 
@@ -139,19 +155,6 @@ def _line(table: str, row: Mapping[str, Any], now: datetime) -> Mapping[str, obj
     }
     return {"at": rendered(now), "table": table, "row": columns}
 
-
-# Of tables without a rowid; several rows of one memory go together.
-_KEYS = {
-    "versions": "uid",
-    "erasures": "id",
-    "erased": "memory_id",
-    "done": "key",
-    "supersessions": "newer_id",
-    "lookalikes": "later_id",
-    "derivations": "memory_id",
-    "ref_tags": "memory_id",
-    "ref_supersessions": "newer_id",
-}
 
 # As a space is placed when it is made: a project, a store, a ref and one agent's tier have an area
 # each. What another row says of it would have to be believed of one that is damaged.

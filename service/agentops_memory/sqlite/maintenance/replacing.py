@@ -5,13 +5,12 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
-from itertools import chain, count
 from pathlib import Path
 
 from ...errors import Busy, Refusal
 from ...operations.files.atomic import placed, sync
 from ...secrets.sanitizing import reason
-from ..base.copies import RESTORED, kept_name
+from ..base.copies import RESTORED, kept_name, numbered
 from ..base.errors import primary_code
 
 TIMEOUT = timedelta(seconds=1)  # with a command that is about to end
@@ -24,20 +23,20 @@ class StillOpen(Busy):
     """Another program has the database open."""
 
 
-class ReplaceRefused(Refusal):
+class RestoreRefused(Refusal):
     """The database stays as it is; the sentence says why."""
 
     code = "restore_refused"
 
 
 def require_files(path: Path) -> None:
-    """ReplaceRefused where a database or its logs should lie and something else does.
+    """RestoreRefused where a database or its logs should lie and something else does.
 
     SQLite would wait for the other end of a pipe.
     """
     for file in (path, *(path.with_name(f"{path.name}{ending}") for ending in LOGS)):
         if os.path.lexists(file) and not file.is_file():
-            raise ReplaceRefused(f"What is at {file} is no file; move it away.")
+            raise RestoreRefused(f"What is at {file} is no file; move it away.")
 
 
 def replace_database(path: Path, draft: Path) -> tuple[Path, ...]:
@@ -45,31 +44,26 @@ def replace_database(path: Path, draft: Path) -> tuple[Path, ...]:
 
     At any moment there is a database at the path, the old one or the new. Nobody can
     write into the old one meanwhile; who still has it open then is refused. StillOpen while
-    another program uses it, ReplaceRefused where it cannot be kept.
+    another program uses it, RestoreRefused where it cannot be kept.
     """
     try:
         if not path.exists():
-            return _placed(path, draft)
+            logs = _logs_put_aside(path, path.with_name(f"{path.name}.{RESTORED}-lost"))
+            placed(draft, path)
+            return logs
         with _closed_to_others(path):
             kept = kept_name(path)
             logs = _logs_put_aside(path, kept)
             draft.replace(path)
             sync(path.parent)
             return (kept, *logs)
+    except FileExistsError as error:
+        raise StillOpen(f"Another program has just made {path}.") from error
     except OSError as error:
-        raise ReplaceRefused(
+        raise RestoreRefused(
             f"{path} cannot be replaced: {error.strerror}. If its disk knows no second names of a "
             "file, move it elsewhere yourself, with what lies beside it."
         ) from error
-
-
-def _placed(path: Path, draft: Path) -> tuple[Path, ...]:
-    logs = _logs_put_aside(path, path.with_name(f"{path.name}.{RESTORED}-lost"))
-    try:
-        placed(draft, path)
-    except FileExistsError as error:
-        raise StillOpen(f"Another program has just made {path}.") from error
-    return logs
 
 
 @contextmanager
@@ -89,7 +83,7 @@ def _closed_to_others(path: Path) -> Iterator[None]:
             if primary_code(error) in TAKEN:
                 raise StillOpen(f"Another program has {path} open.") from error
             if primary_code(error) not in DAMAGED:
-                raise ReplaceRefused(
+                raise RestoreRefused(
                     f"The database {path} cannot be locked: {reason(error)}."
                 ) from error
         except UnicodeDecodeError:
@@ -102,15 +96,11 @@ def _logs_put_aside(path: Path, kept: Path) -> tuple[Path, ...]:
     for ending in LOGS:
         log = path.with_name(f"{path.name}{ending}")
         if os.path.lexists(log):
-            aside.append(_free(kept.with_name(f"{kept.name}{ending}")))
+            names = numbered(kept.with_name(f"{kept.name}{ending}"))
+            aside.append(next(name for name in names if not os.path.lexists(name)))
             log.rename(aside[-1])
     with suppress(FileNotFoundError):
         path.with_name(f"{path.name}-shm").unlink()
     if aside:
         sync(path.parent)
     return tuple(aside)
-
-
-def _free(name: Path) -> Path:
-    every = chain([name], (name.with_name(f"{name.name}-{number}") for number in count(2)))
-    return next(it for it in every if not os.path.lexists(it))

@@ -4,7 +4,6 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,10 +19,7 @@ from ..schema.upgrade import is_original
 from .values import damaged
 
 TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
-OFTEN = 10_000  # virtual machine steps between two looks at how far it is
-
-Progress = Callable[[float], None]
-"""Is told which part of the work is done."""
+OFTEN = 10_000  # virtual machine steps between two calls of `alive`
 
 
 class SnapshotRefused(Refusal):
@@ -32,20 +28,20 @@ class SnapshotRefused(Refusal):
     code = "backup_refused"
 
 
-def snapshot(source: Path, target: Path, progress: Progress) -> Contents:
+def snapshot(source: Path, target: Path, alive: Callable[[], object]) -> Contents:
     """Copy what the source holds now into a new file, on disk when this returns.
 
     A read transaction of its own: no write waits for it. Pages that nothing uses are
-    left out, so what was erased from the source is not in the copy either. `progress` hears
-    parts of one. SnapshotRefused, or Busy; the target is then of no use.
+    left out, so what was erased from the source is not in the copy either. `alive` is called
+    often; what it raises ends the copying. SnapshotRefused, or Busy; the target is then of no use.
     """
     try:
         with private_file(target, os.O_RDWR | os.O_EXCL), closing(_opened(source)) as database:
-            _copy(database, target, progress)
+            _copy(database, target, alive)
         sync(target)
-        return verified(target)
     except sqlite3.Error as error:
         raise _refusal(source, error) from error
+    return verified(target)
 
 
 def verified(path: Path) -> Contents:
@@ -53,10 +49,12 @@ def verified(path: Path) -> Contents:
     try:
         with closing(_opened(path)) as database:
             found = contents(database)
-            _require_known(database, found, path)
+            is_used = database.execute("SELECT 1 FROM sqlite_schema").fetchone()
+            if is_used and not found.format and not is_original(database):
+                raise SnapshotRefused(f"{path} is a database of another program.")
             _require_sound(database, found, path)
             values = damaged(database) if found.format else ()
-            return replace(found, damaged=tuple(map(str, values)))
+            return found.model_copy(update={"damaged": tuple(map(str, values))})
     except sqlite3.Error as error:
         raise _refusal(path, error) from error
 
@@ -69,35 +67,24 @@ def _opened(path: Path) -> sqlite3.Connection:
     return connect(path, busy_timeout=TIMEOUT, mode=CHANGING)
 
 
-def _copy(database: sqlite3.Connection, target: Path, progress: Progress) -> None:
-    ((pages, unused, size),) = database.execute(
-        """SELECT p.page_count, f.freelist_count, s.page_size
-             FROM pragma_page_count p, pragma_freelist_count f, pragma_page_size s"""
-    )
-    total = max((pages - unused) * size, 1)
+def _copy(database: sqlite3.Connection, target: Path, alive: Callable[[], object]) -> None:
     raised: list[BaseException] = []
 
-    def report() -> int:
+    def is_over() -> bool:
         try:
-            progress(min(target.stat().st_size / total, 1.0))
+            alive()
         except BaseException as error:  # noqa: BLE001 - raised once SQLite has stopped
             raised.append(error)
-        return len(raised)
+        return bool(raised)
 
-    database.set_progress_handler(report, OFTEN)
+    database.set_progress_handler(is_over, OFTEN)
     try:
         # As bytes: a name need not be UTF-8.
         database.execute("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(target.absolute()),))
-    finally:
-        database.set_progress_handler(None, 0)
+    except sqlite3.Error:
         if raised:
-            raise raised[0]
-
-
-def _require_known(database: sqlite3.Connection, found: Contents, path: Path) -> None:
-    is_used = database.execute("SELECT 1 FROM sqlite_schema").fetchone()
-    if is_used and not found.format and not is_original(database):
-        raise SnapshotRefused(f"{path} is a database of another program.")
+            raise raised[0] from None
+        raise
 
 
 def _require_sound(database: sqlite3.Connection, found: Contents, path: Path) -> None:
@@ -110,12 +97,14 @@ def _require_sound(database: sqlite3.Connection, found: Contents, path: Path) ->
 
 
 def _refusal(path: Path, error: sqlite3.Error) -> Refusal:
-    if primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return Busy(f"The database {path} is locked by another process; try again.")
-    if primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return SnapshotRefused(f"The database {path} is damaged: {reason(error)}.")
-    if primary_code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-        return SnapshotRefused(
-            f"The database {path} cannot be read by a user who may not write it and its folder."
-        )
-    return SnapshotRefused(f"The database {path} cannot be copied: {reason(error)}.")
+    match primary_code(error):
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Busy(f"The database {path} is locked by another process; try again.")
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return SnapshotRefused(f"The database {path} is damaged: {reason(error)}.")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN:
+            return SnapshotRefused(
+                f"The database {path} cannot be read by a user who may not write it and its folder."
+            )
+        case _:
+            return SnapshotRefused(f"The database {path} cannot be copied: {reason(error)}.")

@@ -3,9 +3,11 @@
 import sqlite3
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import PlainSerializer
 
 from ...memory.model.erasure import Erasure, ErasureId
 from ...memory.model.findings import GARBAGE
@@ -13,14 +15,15 @@ from ...memory.sql.kinds import in_a_session, in_no_session
 from ...memory.sql.liveness import deleted, undeleted
 from ...memory.sql.receipts import receipts
 from ...memory.sql.rows import LAST, instant
+from ...recall.text.instants import rendered
+from ...record import Record
 from ..base.connection import CHANGING, connect
 from .migrate import version_of
 
 UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class Counts(Record):
     observations: int = 0  # live ones
     deleted: int = 0  # observations and entries that can be restored
     revisions: int = 0
@@ -31,11 +34,10 @@ class Counts:
     erasures: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class Contents(Record):
     format: int  # 0 for the original's, and for one that is empty
     counts: Counts
-    changed_at: datetime | None = None  # when something was saved last
+    changed_at: Annotated[datetime, PlainSerializer(rendered)] | None = None  # the last save
     damaged: tuple[str, ...] | None = None  # values, the first of them; none if nobody has looked
 
 

@@ -160,10 +160,7 @@ def vacuum_remains(database: sqlite3.Connection, path: Path, on_rewrite: OnUpgra
     if database.execute("SELECT 1 FROM remains").fetchone() is None:
         return True
     on_rewrite()
-    if not upgrade.vacuum(database, path):
-        return False
-    database.execute("DELETE FROM remains")
-    return True
+    return upgrade.vacuum(database, path)
 
 
 def statements(number: int) -> Sequence[str]:

@@ -81,6 +81,7 @@ def vacuum(database: sqlite3.Connection, path: Path) -> bool:
         database.execute(f"PRAGMA temp_store_directory = '{folder}'")
         database.execute("PRAGMA auto_vacuum = NONE")
         database.execute("VACUUM")
+        database.execute("DELETE FROM remains")
     except sqlite3.Error as error:
         log.warning("the file keeps its unused pages", extra={"reason": reason(error)})
         return False

@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from ...errors import Invalid, Refusal
 from ...http import paging, spans
-from ...http.bodies import JSON, REDACTED, WRITTEN, json
+from ...http.bodies import JSON, WRITTEN, json
 from ...http.endpoint import current_caller
 from ...http.ids import ENTRY, STORE, entry_id, public_id, store_id, uid_of, version_id
-from ...http.protocol import Operation, Parameter, Protocol
+from ...http.protocol import REDACTED, Operation, Parameter, Protocol
 from ...http.refusals import Refusals
 from ...http.spans import Attributes
 from ...memory.model import stores
@@ -181,8 +181,8 @@ class AnthropicStores:
 
     async def create_store(self, request: Request) -> Response:
         given = await BODIES.read(request, wire.AnthropicStoreBody)
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        made = await self.stores.create(caller, wire.store_draft(given), idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        made = await self.stores.create(caller, wire.store_draft(given))
         annotate(spans.within(made.value.id))
         return _answered(wire.store(made.value), redacted=made.redacted)
 
@@ -194,10 +194,8 @@ class AnthropicStores:
     async def update_store(self, request: Request) -> Response:
         id_ = _store(request)
         given = await BODIES.read(request, wire.AnthropicStoreChange, empty=True)
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        amended = await self.stores.amend(
-            caller, id_, wire.store_change(given), idempotency=idempotency
-        )
+        caller = await BODIES.caller(request)
+        amended = await self.stores.amend(caller, id_, wire.store_change(given))
         annotate(spans.within(amended.value.id))
         return _answered(wire.store(amended.value), redacted=amended.redacted)
 
@@ -210,25 +208,23 @@ class AnthropicStores:
 
     async def archive_store(self, request: Request) -> Response:
         id_ = _store(request)
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        store = await self.stores.archive(caller, id_, idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        store = await self.stores.archive(caller, id_)
         annotate(spans.within(store.id))
         return _answered(wire.store(store))
 
     async def delete_store(self, request: Request) -> Response:
         store = _store(request)
         annotate(spans.within(store))
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        await self.stores.delete(caller, store, idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        await self.stores.delete(caller, store)
         return _answered(wire.AnthropicStoreDeleted(id=public_id(STORE, store)))
 
     async def create_memory(self, request: Request) -> Response:
         store, full = _store(request), is_full(request)
         given = await BODIES.read(request, wire.AnthropicMemoryBody)
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        made = await self.entries.create(
-            caller, store, wire.entry_draft(given), idempotency=idempotency
-        )
+        caller = await BODIES.caller(request)
+        made = await self.entries.create(caller, store, wire.entry_draft(given))
         annotate(spans.entry(made.value, made.value.version))
         return _answered(wire.memory(made.value, full=full), redacted=made.redacted)
 
@@ -242,10 +238,8 @@ class AnthropicStores:
         store, entry, full = _store(request), _memory(request), is_full(request)
         given = await BODIES.read(request, wire.AnthropicMemoryChange, empty=True)
         change, expected = wire.entry_change(given), wire.expected(given)
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        amended = await self.entries.amend(
-            caller, store, entry, change, expected, idempotency=idempotency
-        )
+        caller = await BODIES.caller(request)
+        amended = await self.entries.amend(caller, store, entry, change, expected)
         annotate(spans.entry(amended.value, amended.value.version))
         return _answered(wire.memory(amended.value, full=full), redacted=amended.redacted)
 
@@ -260,8 +254,8 @@ class AnthropicStores:
     async def delete_memory(self, request: Request) -> Response:
         store, entry = _store(request), _memory(request)
         expected = expected_of(request)
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        await self.entries.delete(caller, store, entry, expected, idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        await self.entries.delete(caller, store, entry, expected)
         annotate(spans.within(store, entry))
         return _answered(wire.AnthropicMemoryDeleted(id=public_id(ENTRY, entry)))
 
@@ -284,8 +278,8 @@ class AnthropicStores:
 
     async def redact_version(self, request: Request) -> Response:
         store, id_ = _store(request), _version(request)
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        version = await self.versions.redact(caller, store, id_, idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        version = await self.versions.redact(caller, store, id_)
         annotate(spans.version(version))
         return _answered(wire.version(version, full=False))
 

@@ -12,11 +12,11 @@ from starlette.types import Scope
 
 from ...errors import Refusal
 from ...http import spans
-from ...http.bodies import REDACTED, WRITTEN, json
+from ...http.bodies import WRITTEN, json
 from ...http.endpoint import current_caller
 from ...http.ids import ENTRY, STORE, VERSION, entry_id, public_id, store_id, uid_of, version_id
 from ...http.paging import instant
-from ...http.protocol import Operation, Parameter, Protocol
+from ...http.protocol import REDACTED, Operation, Parameter, Protocol
 from ...http.refusals import Refusals
 from ...http.request_ids import REQUEST_ID, Refused, request_id
 from ...http.requests import exact_parameter, parameter, query_of
@@ -141,8 +141,8 @@ class MemoryStores:
 
     async def create_store(self, request: Request) -> Response:
         draft = wire.store_draft(await BODIES.read(request, wire.StoreBody))
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        made = await self.stores.create(caller, draft, idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        made = await self.stores.create(caller, draft)
         annotate(_store_span(made.value))
         return _answered(request, wire.store(made.value), 201, redacted=made.redacted)
 
@@ -158,23 +158,23 @@ class MemoryStores:
         return _answered(request, wire.store(store))
 
     async def archive_store(self, request: Request) -> Response:
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        store = await self.stores.archive(caller, _store(request), idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        store = await self.stores.archive(caller, _store(request))
         annotate(_store_span(store))
         return _answered(request, wire.store(store))
 
     async def delete_store(self, request: Request) -> Response:
         store = _store(request)
         annotate(spans.within(store))
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        await self.stores.delete(caller, store, idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        await self.stores.delete(caller, store)
         return _nothing(request)
 
     async def create_entry(self, request: Request) -> Response:
         store = _store(request)
         draft = wire.entry_draft(await BODIES.read(request, wire.EntryBody))
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        made = await self.entries.create(caller, store, draft, idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        made = await self.entries.create(caller, store, draft)
         annotate(_entry_span(made.value))
         return _answered(request, wire.entry(made.value), 201, redacted=made.redacted)
 
@@ -195,18 +195,16 @@ class MemoryStores:
         store, entry = _store(request), _entry(request)
         given = await BODIES.read(request, wire.EntryChangeBody)
         change, expected = wire.entry_change(given), wire.expected(given)
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        amended = await self.entries.amend(
-            caller, store, entry, change, expected, idempotency=idempotency
-        )
+        caller = await BODIES.caller(request)
+        amended = await self.entries.amend(caller, store, entry, change, expected)
         annotate(_entry_span(amended.value))
         return _answered(request, wire.entry(amended.value), redacted=amended.redacted)
 
     async def delete_entry(self, request: Request) -> Response:
         store, entry = _store(request), _entry(request)
         annotate(spans.within(store, entry))
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        await self.entries.delete(caller, store, entry, idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        await self.entries.delete(caller, store, entry)
         return _nothing(request)
 
     async def search_store(self, request: Request) -> Response:
@@ -231,8 +229,8 @@ class MemoryStores:
 
     async def redact_version(self, request: Request) -> Response:
         store, version = _store(request), _version(request)
-        caller, idempotency = await BODIES.caller_and_idempotency(request)
-        redacted = await self.versions.redact(caller, store, version, idempotency=idempotency)
+        caller = await BODIES.caller(request)
+        redacted = await self.versions.redact(caller, store, version)
         annotate(_version_span(redacted))
         return _answered(request, wire.version(redacted))
 

@@ -6,12 +6,11 @@ Each write is one transaction with its version.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from ...engine.callbacks import noop
-from ...engine.engine import Engine, Ids, Transaction
+from ...engine.engine import Engine, Transaction
 from ...errors import Conflict, PathTaken
-from ...memory.idempotency import IdempotentRequest, idempotent
+from ...memory.idempotency import once
 from ...memory.limits import require_room
 from ...memory.model.access import Caller, Role
 from ...memory.model.memory import ANY_STATE, ChangeKind, Expected, Memory, Text
@@ -23,7 +22,6 @@ from ...memory.model.stores import (
     EntryDraft,
     EntryFilter,
     EntryId,
-    Metadata,
     Page,
     Slice,
     Version,
@@ -43,74 +41,11 @@ from .rules import (
     clean_draft,
     known_entry,
     known_store,
-    known_version,
     open_store,
+    require_known,
     size_of,
 )
 from .versions import erased
-
-
-def ids_of_created(entry: Entry) -> Ids:
-    return {"entry": entry.id, "version": entry.version}
-
-
-def created_again(tx: Transaction, ids: Ids, store: StoreId, draft: EntryDraft, _: Policy) -> Entry:
-    """The entry as it was when it was new."""
-    first = known_version(tx, store, VersionId(str(ids["version"])))
-    return replace(
-        _as_of(first, first.at, draft.metadata),
-        path=draft.path,
-        content=draft.content,
-        size=size_of(draft.content),
-        sha256=sha256_of(draft.content),
-    )
-
-
-def ids_of_amended(outcome: tuple[Entry, bool]) -> Ids:
-    return ids_of_created(outcome[0])
-
-
-def amended_again(
-    tx: Transaction,
-    ids: Ids,
-    store: StoreId,
-    entry: EntryId,
-    change: EntryChange,
-    _: Expected,
-    __: Policy,
-) -> tuple[Entry, bool]:
-    """The entry as of that version; metadata that the change left are those of now."""
-    then = known_version(tx, store, VersionId(str(ids["version"])))
-    memory = tx[MemoryTable].in_store(store, entry)
-    if memory is None or then.path is None:
-        raise Conflict("This was done, and its answer is not known any more: it was redacted.")
-    told = _as_of(then, memory.created_at, memory.extras)
-    return replace(change, path=None).applied_to(told), False
-
-
-def deleted_again(
-    tx: Transaction, _: Ids, __: StoreId, ___: EntryId, ____: Expected, _____: Policy
-) -> bool:
-    tx.caller.require_stores()
-    return False
-
-
-def _as_of(version: Version, created_at: datetime, metadata: Metadata) -> Entry:
-    """The entry as its version tells it."""
-    return Entry(
-        id=version.entry,
-        memory=version.memory,
-        store=version.store,
-        path=version.path or "",
-        content=version.content,
-        size=version.size or 0,
-        sha256=version.sha256 or "",
-        number=version.number,
-        version=version.id,
-        metadata=metadata,
-        created_at=created_at,
-        updated_at=version.at,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,19 +127,12 @@ class Entries:
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = noop
 
-    async def create(
-        self,
-        caller: Caller,
-        store: StoreId,
-        draft: EntryDraft,
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Written[Entry]:
+    async def create(self, caller: Caller, store: StoreId, draft: EntryDraft) -> Written[Entry]:
         """Write a new entry; PathTaken, Archived."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = await asyncio.to_thread(clean_draft, redactor, draft)
-        work = idempotent(create_entry, idempotency, again=created_again, ids=ids_of_created)
+        work = once(create_entry, check=require_known, about=lambda it: [it.memory])
         entry = await self.engine.write(caller, work, store, clean, self.policy)
         return Written(value=entry, redacted=redactor.count)
 
@@ -232,14 +160,12 @@ class Entries:
         entry: EntryId,
         change: EntryChange,
         expected: Expected = ANY_STATE,
-        *,
-        idempotency: IdempotentRequest | None = None,
     ) -> Written[Entry]:
         """Change an entry that meets the precondition; Stale, PathTaken, Archived."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = await asyncio.to_thread(clean_change, redactor, change)
-        work = idempotent(amend_entry, idempotency, again=amended_again, ids=ids_of_amended)
+        work = once(amend_entry, check=require_known, about=lambda it: [it[0].memory])
         amended, has_erased = await self.engine.write(
             caller, work, store, entry, clean, expected, self.policy
         )
@@ -248,17 +174,11 @@ class Entries:
         return Written(value=amended, redacted=redactor.count)
 
     async def delete(
-        self,
-        caller: Caller,
-        store: StoreId,
-        entry: EntryId,
-        expected: Expected = ANY_STATE,
-        *,
-        idempotency: IdempotentRequest | None = None,
+        self, caller: Caller, store: StoreId, entry: EntryId, expected: Expected = ANY_STATE
     ) -> None:
         """Delete an entry that meets the precondition; its versions stay. Stale, Archived."""
         caller.require(Role.WRITER)
-        work = idempotent(delete_entry, idempotency, again=deleted_again)
+        work = once(delete_entry, check=lambda tx, *_: tx.caller.require_stores())
         if await self.engine.write(caller, work, store, entry, expected, self.policy):
             self.on_erased(caller)
 

@@ -86,6 +86,11 @@ def open_store(tx: Transaction, store: StoreId) -> Store:
     return found
 
 
+def require_known(tx: Transaction, store: StoreId, *_: object) -> None:
+    """Refuse a caller to whom the store is not known any more."""
+    known_store(tx, store)
+
+
 def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
     """The live entry, with its content."""
     known_store(tx, store)

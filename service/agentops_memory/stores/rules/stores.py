@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...engine.callbacks import Audit, noop
-from ...engine.engine import Engine, Ids, Transaction
+from ...engine.engine import Engine, Transaction
 from ...errors import AlreadyDone
-from ...memory.idempotency import IdempotentRequest, idempotent, is_due
+from ...memory.idempotency import is_due, once
 from ...memory.limits import require_room
 from ...memory.model.access import Caller, Role
 from ...memory.model.erasure import Erasure, ErasureId
@@ -15,10 +15,19 @@ from ...memory.model.kinds import ErasureKind
 from ...memory.model.space import NO_PROJECT, StoreId
 from ...memory.model.stores import Page, Slice, Store, StoreChange, StoreDraft, StoreFilter, Written
 from ...memory.redactor import Redactor, RulesOf, default_rules
+from ...memory.sql.idempotency_records import IdempotencyTable
 from ...memory.sql.memories import MemoryTable
 from ...memory.sql.receipts import ReceiptTable
 from ...memory.sql.stores import StoreTable
-from .rules import Policy, clean_store, clean_store_change, known_store, open_store, require_few
+from .rules import (
+    Policy,
+    clean_store,
+    clean_store_change,
+    known_store,
+    open_store,
+    require_few,
+    require_known,
+)
 
 HISTORY = 64  # revisions of a deleted store erased in one transaction
 BATCH = 200  # memories of one; saves wait for it
@@ -37,13 +46,11 @@ class Stores:
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = noop
 
-    async def create(
-        self, caller: Caller, draft: StoreDraft, *, idempotency: IdempotentRequest | None = None
-    ) -> Written[Store]:
+    async def create(self, caller: Caller, draft: StoreDraft) -> Written[Store]:
         """Create a store. Names need not be unique."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
-        work = idempotent(create_store, idempotency, again=created_again, ids=ids_of_created)
+        work = once(create_store, check=_require_stores)
         store = await self.engine.write(caller, work, clean_store(redactor, draft, self.policy))
         return Written(value=store, redacted=redactor.count)
 
@@ -57,39 +64,28 @@ class Stores:
         caller.require(Role.READER)
         return await self.engine.read(caller, list_stores, filter_, page)
 
-    async def amend(
-        self,
-        caller: Caller,
-        store: StoreId,
-        change: StoreChange,
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Written[Store]:
+    async def amend(self, caller: Caller, store: StoreId, change: StoreChange) -> Written[Store]:
         """Change parts of a store; Archived if it is read-only."""
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = clean_store_change(redactor, change, self.policy)
-        work = idempotent(amend_store, idempotency, again=amended_again)
+        work = once(amend_store, check=require_known)
         amended = await self.engine.write(caller, work, store, clean)
         return Written(value=amended, redacted=redactor.count)
 
-    async def archive(
-        self, caller: Caller, store: StoreId, *, idempotency: IdempotentRequest | None = None
-    ) -> Store:
+    async def archive(self, caller: Caller, store: StoreId) -> Store:
         """Make a store read-only for good; AlreadyDone where the policy refuses a repetition."""
         caller.require(Role.WRITER)
-        work = idempotent(archive_store, idempotency, again=archived_again)
+        work = once(archive_store, check=require_known)
         return await self.engine.write(caller, work, store, self.policy)
 
-    async def delete(
-        self, caller: Caller, store: StoreId, *, idempotency: IdempotentRequest | None = None
-    ) -> None:
+    async def delete(self, caller: Caller, store: StoreId) -> None:
         """Delete a store with all its entries and versions, for good.
 
         It is invisible at once; its rows and bytes are erased in the background.
         """
         caller.require(Role.ADMIN)
-        if found := await self.engine.read(caller, store_to_delete, store, idempotency):
+        if found := await self.engine.read(caller, store_to_delete, store):
             await asyncio.to_thread(
                 self.audit,
                 caller,
@@ -98,9 +94,13 @@ class Stores:
                 store=store,
                 observations=found.entries,
             )
-        work = idempotent(delete_store, idempotency, again=deleted_again)
+        work = once(delete_store, check=_require_stores)
         await self.engine.write(caller, work, store)
         self.on_erased(caller)
+
+
+def _require_stores(tx: Transaction, *_: object) -> None:
+    tx.caller.require_stores()
 
 
 def create_store(tx: Transaction, draft: StoreDraft) -> Store:
@@ -118,12 +118,10 @@ def create_store(tx: Transaction, draft: StoreDraft) -> Store:
     return store
 
 
-def store_to_delete(
-    tx: Transaction, store: StoreId, idempotency: IdempotentRequest | None
-) -> Store | None:
+def store_to_delete(tx: Transaction, store: StoreId) -> Store | None:
     """The store to delete, or the refusal; None if this request was executed before."""
     tx.caller.require_stores()
-    return known_store(tx, store) if is_due(tx, idempotency) else None
+    return known_store(tx, store) if is_due(tx) else None
 
 
 def list_stores(tx: Transaction, filter_: StoreFilter, page: Page) -> Slice[Store]:
@@ -164,36 +162,7 @@ def delete_store(tx: Transaction, store: StoreId) -> None:
     )
     tx[ReceiptTable].add(erasure)
     tx[StoreTable].delete(store, erasure.id)
-
-
-def ids_of_created(store: Store) -> Ids:
-    return {"store": store.id}
-
-
-def created_again(tx: Transaction, ids: Ids, draft: StoreDraft) -> Store:
-    """The store as it was when it was new."""
-    now = known_store(tx, StoreId(str(ids["store"])))
-    return Store(
-        id=now.id,
-        name=draft.name,
-        description=draft.description,
-        metadata=draft.metadata,
-        created_at=now.created_at,
-        updated_at=now.created_at,
-    )
-
-
-def amended_again(tx: Transaction, _: Ids, store: StoreId, change: StoreChange) -> Store:
-    """The store of now with the parts of the change."""
-    return change.applied_to(known_store(tx, store))
-
-
-def archived_again(tx: Transaction, _: Ids, store: StoreId, __: Policy) -> Store:
-    return known_store(tx, store)
-
-
-def deleted_again(tx: Transaction, _: Ids, __: StoreId) -> None:
-    tx.caller.require_stores()
+    tx[IdempotencyTable].erase_answers()
 
 
 def is_store_going(tx: Transaction) -> bool:

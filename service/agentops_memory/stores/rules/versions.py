@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...engine.callbacks import Audit, noop
-from ...engine.engine import Engine, Ids, Transaction
+from ...engine.engine import Engine, Transaction
 from ...errors import AlreadyDone, StillCurrent
-from ...memory.idempotency import IdempotentRequest, idempotent, is_due
+from ...memory.idempotency import is_due, once
 from ...memory.model.access import Caller, Role
 from ...memory.model.erasure import Erasure, ErasureId
 from ...memory.model.kinds import ErasureKind
@@ -18,7 +18,7 @@ from ...memory.sql.memories import MemoryTable
 from ...memory.sql.receipts import ReceiptTable
 from ...memory.sql.revisions import VersionTable
 from ...memory.sql.stores import EntryTable
-from .rules import Policy, known_store, known_version
+from .rules import Policy, known_store, known_version, require_known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,20 +46,13 @@ class Versions:
         caller.require(Role.READER)
         return await self.engine.read(caller, list_versions, store, filter_, page)
 
-    async def redact(
-        self,
-        caller: Caller,
-        store: StoreId,
-        version: VersionId,
-        *,
-        idempotency: IdempotentRequest | None = None,
-    ) -> Version:
+    async def redact(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
         """Remove a version's content for good, in archived stores too; AlreadyDone, StillCurrent.
 
         Its bytes are erased within seconds, unless the entry has the same text now.
         """
         caller.require(Role.ADMIN)
-        if await self.engine.read(caller, is_to_redact, store, version, self.policy, idempotency):
+        if await self.engine.read(caller, is_to_redact, store, version, self.policy):
             await asyncio.to_thread(
                 self.audit,
                 caller,
@@ -68,7 +61,7 @@ class Versions:
                 store=store,
                 version=version,
             )
-        work = idempotent(redact_version, idempotency, again=redacted_again)
+        work = once(redact_version, check=require_known, about=lambda it: [it.memory])
         redacted = await self.engine.write(caller, work, store, version, self.policy)
         self.on_erased(caller)
         return redacted
@@ -81,15 +74,9 @@ def list_versions(
     return tx[VersionTable].page(store, filter_, page)
 
 
-def is_to_redact(
-    tx: Transaction,
-    store: StoreId,
-    version: VersionId,
-    policy: Policy,
-    idempotency: IdempotentRequest | None,
-) -> bool:
+def is_to_redact(tx: Transaction, store: StoreId, version: VersionId, policy: Policy) -> bool:
     """Whether a redaction would change anything, or its refusal."""
-    return is_due(tx, idempotency) and _redacted(tx, store, version, policy) is not None
+    return is_due(tx) and _redacted(tx, store, version, policy) is not None
 
 
 def redact_version(tx: Transaction, store: StoreId, version: VersionId, policy: Policy) -> Version:
@@ -114,12 +101,6 @@ def erased(tx: Transaction, memory: MemoryId) -> None:
             erased_at=tx.now,
         )
     )
-
-
-def redacted_again(
-    tx: Transaction, _: Ids, store: StoreId, version: VersionId, __: Policy
-) -> Version:
-    return replace(known_version(tx, store, version), content=None)
 
 
 def _redacted(

@@ -1,0 +1,151 @@
+"""Every write of every protocol is answered again as before: after a restart, by another process,
+and after what it has written has changed; and what is erased is in no stored answer."""
+
+from pathlib import Path
+
+from ..support.answers import AGENTS, HOSTS, REST, STORES, Writer, described, every_write, told
+from ..support.engines import rows
+from ..support.erasing import erased, gone, remains
+from ..support.process import until
+from ..support.service import Clock, Service, observation, serving
+
+LOST = "This was done, and its answer is not known any more."
+
+
+def test_every_write_is_answered_again_as_before_after_a_restart(tmp_path: Path) -> None:
+    clock = Clock()
+    with serving(tmp_path / "memory.db", clock=clock) as service:
+        write = Writer(service.http)
+        every_write(write)
+        assert {name.split(",")[0] for name in write.sent} == described(service.http)
+        write.assert_same(service.http)
+    clock.advance(hours=23)
+
+    with serving(tmp_path / "memory.db", clock=clock) as service:
+        write.assert_same(service.http)
+
+
+# What is erased or redacted
+
+
+def answers(path: Path) -> str:
+    return " ".join(str(it) for (it,) in rows(path, "SELECT answer FROM done"))
+
+
+def test_an_erased_memory_is_in_no_stored_answer(service: Service) -> None:
+    write = Writer(service.http)
+    one = write.plain("POST", REST, observation("plain")).json()["id"]
+    write("change", "PATCH", f"{REST}/{one}", {"content": "xylograph"})
+    write("restore", "POST", f"{REST}/{one}/restore", {"revision": 2})
+    assert answers(service.path).count("xylograph") == 2
+
+    gone(service.http, erased(service.http, one))
+
+    assert remains(service.path.parent, "xylograph") == set()
+    assert {it.status_code for it in write.again(service.http).values()} == {404}
+    assert service.http.get(f"{REST}/recent").json() == []
+
+
+def test_an_erased_project_is_in_no_stored_answer(service: Service) -> None:
+    write = Writer(service.http)
+    said = {"messages": [{"role": "user", "content": "xylograph"}]}
+    write("save", "POST", REST, observation("x", project="quokka"))
+    write("end", "POST", "/sessions/s1/end?project=quokka", said)
+    write("delete", "DELETE", f"{REST}/9")
+    assert "xylograph" in answers(service.path)
+
+    erasure = service.http.delete("/projects/quokka?hard=true").headers["x-erasure-id"]
+    gone(service.http, erasure)
+
+    assert remains(service.path.parent, "xylograph") == set()
+    assert {"xylograph", "quokka"} & set(answers(service.path).split('"')) == set()
+    statuses = {name: it.status_code for name, it in write.again(service.http).items()}
+    assert statuses == {"save": 404, "end": 404, "delete": 204}
+
+
+def test_a_deleted_store_and_a_redacted_version_are_in_no_stored_answer(service: Service) -> None:
+    write = Writer(service.http)
+    store, other = (
+        write(name, "POST", STORES, {"name": name})["id"] for name in ("quokka", "kept")
+    )
+    write("create", "POST", f"{STORES}/{store}/memories", {"path": "a", "content": "xylograph"})
+    body = {"path": "a", "content": "zanzibar"}
+    held = write("redacted", "POST", f"{STORES}/{other}/memories", body)
+    write.plain("PUT", f"{STORES}/{other}/memories/{held['id']}", {"content": "next"})
+    version = write.plain("GET", f"{STORES}/{other}/versions").json()["data"][-1]["id"]
+
+    write.plain("POST", f"{STORES}/{other}/versions/{version}/redact")
+    write.plain("DELETE", f"{STORES}/{store}")
+
+    until(lambda: remains(service.path.parent, "xylograph", "zanzibar", "quokka") == set())
+    again = write.again(service.http)
+    assert {name: it.status_code for name, it in again.items()} == {
+        "quokka": 404, "kept": 404, "create": 404, "redacted": 409,
+    }  # fmt: skip
+    assert len(write.plain("GET", STORES).json()["data"]) == 1
+
+
+def test_what_agents_and_hosts_forget_is_in_no_stored_answer(service: Service) -> None:
+    write = Writer(service.http)
+    body = {"agent_id": "ada", "namespace": "notes", "key": "a", "value": {"v": "xylograph"},
+            "memory_type": "episodic"}  # fmt: skip
+    entry = write("entry", "POST", f"{AGENTS}/memory", body)
+    ref = {"memoryRef": "mem://notes", "content": "zanzibar", "tags": ["subject:quokka"]}
+    write("put", "POST", f"{HOSTS}/memory", ref)
+    write("forget nobody", "POST", f"{HOSTS}/forget", {"subject": "nobody"})
+
+    write.plain("DELETE", f"{AGENTS}/memory/{entry['id']}")
+    write("forget", "POST", f"{HOSTS}/forget", {"subject": "quokka"})
+
+    until(lambda: remains(service.path.parent, "xylograph", "zanzibar", "quokka") == set())
+    again = write.again(service.http)
+    assert {name: it.status_code for name, it in again.items()} == {
+        "entry": 404, "put": 409, "forget nobody": 409, "forget": 200,
+    }  # fmt: skip
+    assert told(again["forget"]) == told(write.sent["forget"][1])
+
+
+def test_a_sealed_value_is_in_no_stored_answer_and_told_as_it_is(service: Service) -> None:
+    write = Writer(service.http)
+    body = {"agent_id": "ada", "namespace": "notes", "key": "a", "value": {"v": "xylograph"},
+            "memory_type": "episodic", "sensitivity": "confidential"}  # fmt: skip
+    write("sealed", "POST", f"{AGENTS}/memory", body)
+
+    assert remains(service.path.parent, "xylograph") == set()
+    write.assert_same(service.http)
+
+
+# What is not stored
+
+
+def test_a_record_of_the_previous_release_is_not_done_again(service: Service) -> None:
+    write = Writer(service.http)
+    one = write("save", "POST", REST, observation("plain"))["id"]
+    write("change", "PATCH", f"{REST}/{one}", {"content": "newer"})
+    write("delete", "DELETE", f"{REST}/{one}")
+    rows(service.path, 'UPDATE done SET ids = \'{"memory": 1, "revision": 2}\', answer = NULL')
+    service.http.post(f"{REST}/{one}/restore", json={"revision": 1})
+
+    again = write.again(service.http)
+
+    assert {name: it.status_code for name, it in again.items()} == {
+        "save": 409, "change": 409, "delete": 204,
+    }  # fmt: skip
+    assert again["save"].json()["error"] == LOST
+    stored = service.http.get(f"{REST}/{one}").json()
+    assert (stored["content"], stored["duplicate_count"]) == ("plain", 1)
+
+
+def test_an_answer_that_is_too_large_is_not_stored_and_nothing_is_done_again(
+    service: Service,
+) -> None:
+    write = Writer(service.http)
+    entries = [
+        {"agent_id": "ada", "namespace": "notes", "key": str(it), "value": {"v": "x" * 60_000},
+         "memory_type": "episodic"}
+        for it in range(36)
+    ]  # fmt: skip
+    write("batch", "POST", f"{AGENTS}/memory/batch", {"entries": entries})
+
+    assert write.again(service.http)["batch"].status_code == 409
+    assert rows(service.path, "SELECT answer FROM done") == [("",)]
