@@ -615,6 +615,34 @@ def test_where_nobody_can_know_what_was_erased_since_it_says_so(path: Path, tmp_
     assert "The database of default cannot be read, so nobody can know what was erased" in known
 
 
+@pytest.mark.parametrize("is_fixed", [False, True])
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("erasures", "kind", "'nothing'"), ("erasures", "erased_at", "1 << 62"),
+        ("erasures", "id", "x'00ff'"), ("erased", "memory_id", "'x'"),
+    ],
+)  # fmt: skip
+def test_over_a_damaged_receipt_it_says_that_not_all_that_was_erased_is_known(
+    table: str, column: str, value: str, is_fixed: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    save(path, "apple")
+    archive = backed_up(path, tmp_path)
+    with serving(path) as service:
+        erased(service.http, 1)
+    damage(path, table, column, value)
+    if is_fixed:
+        at(path).run("doctor", "--fix")
+
+    refused = at(path).run("restore", archive)
+    forced = at(path).json("restore", archive, "--force")
+
+    told = "Receipts of erasures in the database of default are damaged, so nobody can know all"
+    assert (refused.exit_code, told in refused.output) == (1, True)
+    assert [it["knows_all_erased_since"] for it in forced["tenants"]] == [False]
+
+
 def test_a_disk_that_is_small_is_told(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,6 @@
 """SQL for the receipts of erasures."""
 
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -157,14 +156,17 @@ def _id(id_: str) -> ErasureId:
     return ErasureId(id_)
 
 
-def receipts(database: Connection) -> list[Erasure]:
-    """Every receipt that can be read, the oldest first."""
+def receipts(database: Connection) -> tuple[dict[ErasureId, Erasure], list[DamagedRow]]:
+    """Every receipt that can be read, the oldest first, and what is damaged of the others."""
     rows = database.execute(f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at, e.id", {})
-    found = []
+    found, damaged = {}, []
     for row in rows.fetchall():
-        with suppress(DamagedRow):  # a restore over a damaged file brings back a sound one
-            found.append(_receipt(database, row))
-    return found
+        try:
+            erasure = _receipt(database, row)
+            found[erasure.id] = erasure
+        except DamagedRow as damage:
+            damaged.append(damage)
+    return found, damaged
 
 
 def _receipt(database: Connection, row: Any) -> Erasure:
@@ -199,4 +201,9 @@ def _memories(database: Connection, erasure: ErasureId) -> tuple[MemoryId, ...]:
              LIMIT {MOST_NAMED}""",
         {"id": erasure},
     )
-    return tuple(MemoryId(id_) for (id_,) in rows)
+    return tuple(map(_memory, rows))
+
+
+@reads("erased")
+def _memory(id_: int) -> MemoryId:
+    return MemoryId(count(id_))
