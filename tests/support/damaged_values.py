@@ -230,7 +230,7 @@ def questions(known: Known) -> Iterator[tuple[str, str]]:
         "/erasures/{id}": (f"/erasures/{known.erasure}",),
         "/search": (
             "?q=apple", "?q=apple&project=demo&explain=true&tag=fruit", "?q=trees/apple",
-            "?q=aple&type=discovery", "?q=apple&why_not=1",
+            "?q=aple&type=discovery", "?q=apple&why_not=1", "?q=apple&why_not=99",
         ),
         "/context": (
             "?project=demo&query=apple", f"?project=demo&query=red&stores={known.store}",

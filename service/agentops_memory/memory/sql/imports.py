@@ -175,11 +175,14 @@ _READ: dict[str, Callable[..., Row]] = {SESSION: _session, SUPERSESSION: _supers
 
 PLACE = 32  # bits of a row's number that are its place in the import
 KEPT = timedelta(days=1)  # for which an import is known after its end
-COLUMNS = """id, projects, staged, applied, sessions, observations, refused,
-             accepted_at IS NOT NULL, finished_at IS NOT NULL"""
+# One whose mark is damaged is not: nobody may have accepted it.
+IS_ACCEPTED = f"""(accepted_at BETWEEN {EARLIEST} AND {LAST}
+                   AND CAST(accepted_at AS BIGINT) = accepted_at)"""
+COLUMNS = f"""id, projects, staged, applied, sessions, observations, refused,
+             {IS_ACCEPTED}, finished_at IS NOT NULL"""
 COUNTED = ("staged", "applied", "sessions", "memories", "refused")
 OF_IMPORT = "number > :first AND number < :end"
-ACCEPTED = f"number >> {PLACE} IN (SELECT id FROM imports WHERE accepted_at IS NOT NULL)"
+ACCEPTED = f"number >> {PLACE} IN (SELECT id FROM imports WHERE {IS_ACCEPTED})"
 
 
 @dataclass(eq=False)
@@ -192,7 +195,7 @@ class ImportTable(Table):
     def begin(self, projects: Patterns) -> ImportId:
         """Start an import of a caller with these patterns; long finished ones are removed."""
         self._execute(
-            "DELETE FROM imports WHERE finished_at < :until AND accepted_at IS NOT NULL",
+            f"DELETE FROM imports WHERE finished_at < :until AND {IS_ACCEPTED}",
             until=micros(self._now - KEPT),
         )
         given = json.dumps(projects.names)
@@ -225,9 +228,9 @@ class ImportTable(Table):
     def size(self, import_: ImportId) -> int:
         """The size in bytes of the staged rows of this import and of all accepted ones."""
         return self._number(
-            """SELECT sum(size)
+            f"""SELECT sum(size)
                  FROM imports
-                WHERE id = :id OR (accepted_at IS NOT NULL AND finished_at IS NULL)""",
+                WHERE id = :id OR ({IS_ACCEPTED} AND finished_at IS NULL)""",
             id=import_,
         )
 
@@ -309,7 +312,7 @@ class ImportTable(Table):
         rows = self._execute(
             f"""SELECT {COLUMNS}
                   FROM imports
-                 WHERE accepted_at IS NOT NULL AND finished_at IS NULL
+                 WHERE {IS_ACCEPTED} AND finished_at IS NULL
               ORDER BY id"""
         )
         return list(self._intact(rows.fetchall(), _import))

@@ -450,7 +450,7 @@ class MemoryTable(MemoryLists):
 
     def projects(self) -> set[Project]:
         """The projects with a live memory."""
-        projects = self._scalars(
+        projects = self._texts(
             f"""SELECT DISTINCT project
                   FROM spaces s
                  WHERE {OF_A_PROJECT} AND {self._acts_on("project")}

@@ -105,7 +105,7 @@ def memory_of(row: Any) -> Memory:
             raise Unreadable
         created = instant(created_at)
         return Memory(
-            id=MemoryId(id_),
+            id=MemoryId(count(id_)),
             uid=uid,
             session=None if session is None else SessionId(_text(session)),
             space=_space(kind, project, scope),
@@ -136,7 +136,7 @@ def shown_of(row: Any) -> Shown:
         if expires_at is not None:
             end_of(id_, expires_at)
         text = Text(type=type_, title=title, content=content, tags=texts_of(tags))
-        return Shown(id=id_, key=key, text=text)
+        return Shown(id=MemoryId(count(id_)), key=key, text=text)
     except UNREADABLE as error:
         raise _damaged("memories", row, error) from error
 

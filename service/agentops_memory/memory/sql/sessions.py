@@ -112,7 +112,7 @@ class SessionTable(FilteredTable):
 
     def summaries(self, project: Project, limit: int) -> list[str]:
         """The project's newest summaries that are not empty."""
-        return self._scalars(
+        return self._texts(
             f"""SELECT summary
                   FROM sessions
                  WHERE project = :project AND summary <> ''
@@ -157,7 +157,7 @@ class SessionTable(FilteredTable):
         """The projects with a session."""
         known = "(SELECT DISTINCT project FROM sessions) known"
         return set(
-            self._scalars(
+            self._texts(
                 f"SELECT project FROM {known} WHERE {self._acts_on('project')}", **self._patterns()
             )
         )

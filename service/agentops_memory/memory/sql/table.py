@@ -173,6 +173,12 @@ class Table:
         """The first column of every row."""
         return [row[0] for row in self._connection.execute(statement, parameters)]
 
+    def _texts(self, statement: str, **parameters: object) -> list[Any]:
+        """The first column of every row in which it is a text, as it is of all but damaged ones."""
+        rows = self._connection.execute(statement, parameters)
+        first = (tuple.__getitem__(row, 0) for row in rows)
+        return [text for text in first if type(text) is str]
+
     def _intact(self, rows: Iterable[Any], made: Callable[[Any], T]) -> Iterator[T]:
         """What `made` makes of each row; one that is damaged is noted, and left out."""
         for row in rows:

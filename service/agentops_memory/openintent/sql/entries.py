@@ -84,7 +84,7 @@ class Summaries(Table):
         is_own = agent == eyes.agent
         seen = own(eyes) if is_own else readable(self._connection, eyes, self._now)
         tiers = {tier: self._tier(tier, agent, seen) for tier in (Tier.WORKING, Tier.EPISODIC)}
-        tasks = self._scalars(
+        tasks = self._texts(
             f"""SELECT DISTINCT a.task
                   FROM {ENTRIES}
                  WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {HERE}

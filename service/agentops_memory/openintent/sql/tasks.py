@@ -54,7 +54,7 @@ class TaskTable(Table):
         """Those of an intent, the first first, with their bytes."""
         of_status = "" if status is None else " AND status = :status"
         rows = self._execute(
-            f"""SELECT id, length(details)
+            f"""SELECT {self._sql.row}, id, length(details)
                   FROM tasks
                  WHERE intent = :intent{of_status}
               ORDER BY created_at, id
@@ -64,7 +64,7 @@ class TaskTable(Table):
             limit=limit,
             offset=offset,
         )
-        return [(TaskId(id_), size) for id_, size in rows]
+        return list(self._intact(rows, _sized))
 
     def some(self, tasks: Sequence[TaskId]) -> list[Task]:
         """Those of these that there are, in their order."""
@@ -79,7 +79,7 @@ class TaskTable(Table):
 
     def past(self, until: datetime, most: int) -> list[TaskId]:
         """Those that were finished by then, and of which nothing is left to archive."""
-        return self._scalars(
+        return self._texts(
             f"""SELECT id
                   FROM tasks
                  WHERE completed_at <= :until AND {FINISHED}
@@ -155,6 +155,11 @@ def _written(policy: MemoryPolicy) -> str:
         "max_size": policy.max_size,
     }
     return json.dumps(said)
+
+
+@reads("tasks")
+def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
+    return TaskId(id_), size
 
 
 def policy_of(text: str) -> MemoryPolicy:

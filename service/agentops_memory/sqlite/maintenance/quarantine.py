@@ -49,6 +49,7 @@ class Quarantine:
         self.damaged: list[str] = []  # rows, by table and key
         self.rows: list[Mapping[str, object]] = []  # those, and the rows that went with them
         self.is_placed_anew = False
+        self._closed: set[object] = set()  # namespaces of whose permissions some are not known
         # Of each table those that name its rows, by which column and by which of its own.
         self._named_by: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
 
@@ -69,6 +70,8 @@ class Quarantine:
                 self._note_references(check.table)
             for check in every:
                 self._take_damaged(check)
+        for namespace in self._closed:
+            self._close(namespace)
         if self.is_placed_anew:
             database.execute(_PLACES)
         run(database, [*_COUNTS, *triggers.values()])
@@ -123,11 +126,13 @@ class Quarantine:
             f"{name} IS {'CAST(? AS TEXT)' if isinstance(value, NotText) else '?'}"
             for name, value in key.items()
         )
-        cursor = self._database.execute(
-            f'DELETE FROM "{table}" WHERE {" AND ".join(equal)} RETURNING *', [*key.values()]
-        )
+        which, values = f'FROM "{table}" WHERE {" AND ".join(equal)}', [*key.values()]
+        cursor = self._database.execute(f"SELECT * {which}", values)
         names = [name for name, *_ in cursor.description]
-        for row in [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]:
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        # With RETURNING it would look for a key once more, as one of the column's type.
+        self._database.execute(f"DELETE {which}", values)
+        for row in rows:
             self.rows.append(_line(table, row, self._now))
             for child, its, of in self._named_by[table]:
                 self._take(child, {its: row[of]})
@@ -135,10 +140,10 @@ class Quarantine:
                 owner, by = OWNERS[table]
                 self._take(owner, {"id": row[by]})
             if table in PERMISSIONS:
-                self._close(row[PERMISSIONS[table]])
+                self._closed.add(row[PERMISSIONS[table]])
 
     def _close(self, namespace: object) -> None:
-        """Let nobody into a namespace of whose permissions something is not known any more."""
+        """Let nobody into a namespace, unless by a permission of their own."""
         if isinstance(namespace, str):
             self._database.execute(
                 """INSERT INTO namespaces (name, default_access, version, created_at, updated_at)

@@ -26,6 +26,7 @@ from ..schema.contents import contents
 from ..schema.migrate import vacuum_remains
 from ..schema.schema import ordinary_indexes
 from .quarantine import Quarantine
+from .values import damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +142,8 @@ def quarantine(path: Path, features: Features, now: datetime) -> str:
         copy = kept_copy(path, contents, MENDED)
         taken = Quarantine(database, now)
         taken.take_all()
+        if damaged(database, most=1):
+            raise Unavailable("The file would still be damaged, so it was left as it is.")
         file = taken.write(path)
         Index(database, Partitions(database, is_alone=True)).settle()
     return (
