@@ -106,6 +106,7 @@ _STRAYS = (
 TABLES = {it.table for it in _STRAYS}
 
 
+STILL_DAMAGED = "The file would still be damaged, so it was left as it is."
 LOOSE = "is never used"
 TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 
@@ -142,10 +143,10 @@ def quarantine(path: Path, features: Features, now: datetime) -> str:
         copy = kept_copy(path, contents, MENDED)
         taken = Quarantine(database, now)
         taken.take_all()
-        if damaged(database, most=1):
-            raise Unavailable("The file would still be damaged, so it was left as it is.")
-        file = taken.write(path)
         Index(database, Partitions(database, is_alone=True)).settle()
+        if damaged(database, most=1):
+            raise Unavailable(STILL_DAMAGED)
+        file = taken.write(path)
     return (
         f"{len(taken.rows):,} rows were moved to {file}: those that are damaged, and what belongs "
         f"to them. Damaged were: {some_of(taken.damaged)}. The index was made anew. A copy of the "
@@ -221,7 +222,7 @@ def _has_loose_pages(database: sqlite3.Connection) -> bool:
     """Whether it has pages that nothing uses, which is no damage; refused if it is damaged."""
     faults = faults_of(database)
     if not are_harmless(faults):
-        raise Unavailable("The file would still be damaged, so it was left as it is.")
+        raise Unavailable(STILL_DAMAGED)
     return bool(faults)
 
 
