@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from ..http.bodies import Instant
 from ..memory.model.intents import Coordinator, Grant, Intent, IntentId, MemoryPolicy, Task
-from ..recall.text.json_words import stored_object
+from ..recall.text.json_words import object_of
 from .intent_bodies import TaskState
 from .wire import JsonObject, rendered
 
@@ -218,7 +218,7 @@ def access_list(of: IntentId, grants: Sequence[Grant]) -> JsonObject:
 
 def _said(details: str, otherwise: Mapping[str, Any]) -> JsonObject:
     """What was said; of a damaged member, what holds of one that was not."""
-    said = stored_object(details) or {}
+    said = object_of(details)
     kinds = {name: type(value) for name, value in otherwise.items() if value is not None}
     return {
         name: said[name]

@@ -76,6 +76,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "erasures.kind": ErasureKind,
     "stores.metadata": _pairs,
     "imports.projects": _texts,
+    "import_rows.row": lambda text: isinstance(json.loads(text), list),
     "tasks.status": TaskStatus,
     "tasks.policy": lambda text: policy_of(text) is not None,
     "tasks.details": _json,

@@ -28,11 +28,11 @@ from .memories import SECOND
 from .rows import (
     EARLIEST,
     LAST,
+    UNREADABLE,
     instant,
     micros,
     optional_instant,
     optional_micros,
-    parsed,
     reads,
     tag_array,
     texts_of,
@@ -81,12 +81,11 @@ def staged(row: Row) -> tuple[Project, str]:
 def row_of(project: Project, row: str) -> Row | None:
     """The inverse of `staged`; None, and an error in the log, if it is damaged."""
     try:
-        elements: list[Any] = parsed(row, list)
-        kind, *values = elements
+        kind, *values = json.loads(row)
         if _can_be_stored(values):
             read: Callable[..., Row] = _READ.get(kind, _memory)
             return read(project, *values)
-    except (ValueError, TypeError):
+    except UNREADABLE:
         pass
     log.error("a row of an import is damaged, and was left out")
     return None

@@ -22,7 +22,6 @@ from ..model.space import NO_PROJECT, Project, Space
 from ..model.stores import Page, Slice
 
 T = TypeVar("T")
-J = TypeVar("J", list[object], dict[str, object])
 
 CACHED, LONGEST_CACHED = 1024, 128  # tags of memories that are remembered, and their characters
 EARLIEST = -62_135_596_800_000_000  # the year 1 in microseconds; SQL compares with it
@@ -309,15 +308,6 @@ def pairs_of(text: str) -> dict[str, str]:
     if any(not isinstance(it, str) or clean(it) != it for pair in pairs.items() for it in pair):
         raise Unreadable
     return pairs
-
-
-def parsed(text: str, kind: type[J]) -> J:
-    """The array or the object that a text is as JSON; an empty one if it is none."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return kind()
-    return found if isinstance(found, kind) else kind()
 
 
 def portion(items: Iterable[T], room: int, size: Callable[[T], int]) -> list[T]:
