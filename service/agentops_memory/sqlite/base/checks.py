@@ -19,7 +19,7 @@ from .errors import is_damage
 MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
 NO_FAULTS = ("ok", "*** in database main ***")
 OF_A_VALUE = re.compile(r"CHECK constraint failed in |(non-)?\w+ value in ")
-"""Of a damaged row, of which `maintenance.values` tells more."""
+"""Of a damaged row, of which `maintenance.damaged_rows` tells more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,8 +53,8 @@ from ..fts.cached_index import index_in_memory, load_wanted
 from ..fts.documents import Pending
 from ..fts.index import STEMMED
 from ..fts.partitions import Purge
+from ..maintenance.damaged_rows import damaged
 from ..maintenance.scrub import scrubbed
-from ..maintenance.values import damaged
 from ..schema.migrate import OnUpgrade, has_newest_format
 from ..schema.schema import tables
 from .held import held_reads

@@ -19,8 +19,8 @@ from ..schema import upgrade
 from ..schema.migrate import has_newest_format, is_used, newest_format, version_of
 from ..schema.schema import Difference, difference, partition_of, shown
 from . import repair
+from .damaged_rows import damaged
 from .database_checks import check_integrity, check_older, check_rows
-from .values import damaged
 
 PAGE = 100  # entries that are opened at once
 

@@ -25,8 +25,7 @@ from ..fts.partitions import Partitions
 from ..schema.contents import contents
 from ..schema.migrate import vacuum_remains
 from ..schema.schema import ordinary_indexes
-from .quarantine import Quarantine
-from .values import damaged
+from .damaged_rows import Quarantine, damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,29 @@
-"""Damaged rows leave the database for a file beside it, each with what cannot be without it."""
+"""The damaged rows of a file: every row of every table is checked, and damaged ones are moved out.
+
+SQLite sees to the pages; what a text or a number is, and of a damaged page even its type, it does
+not know. Damaged rows leave the database for a file beside it, each with what cannot be without it.
+"""
 
 import json
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...engine.shared.damage import TableCheck, named
+from ...engine.shared.damage import (
+    BY_PLACE,
+    DERIVED,
+    MOST_TOLD,
+    Column,
+    RowDamage,
+    TableCheck,
+    named,
+)
 from ...memory.model.agent_memory import Access
 from ...memory.model.kinds import SpaceKind
 from ...memory.model.space import GLOBAL_SCOPE
@@ -19,8 +33,60 @@ from ...memory.sql.rows import micros
 from ...recall.text.instants import rendered
 from ..base.checks import run
 from ..base.copies import QUARANTINE
-from ..base.errors import NotText
-from .values import checks, selecting, undecoded
+from ..base.errors import NotText, read_text
+from ..schema.schema import tables
+
+
+def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
+    """The first of the damaged rows in a file of ours, table by table."""
+    with undecoded(database):
+        found = (
+            row
+            for check in checks(database)
+            for row in check.found(database.execute(selecting(check)))
+        )
+        return list(islice(found, most))
+
+
+def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
+    """Of the tables that a file has, whose format may be an older one."""
+    for table in list(tables(database)):
+        if table in DERIVED or table.startswith(("sqlite_", "memories_fts_")):
+            continue
+        statement = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?)'
+        rows = database.execute(statement, (table,))
+        columns = [
+            Column(name=name, type=type_, may_be_null=not (is_required or is_key))
+            for name, type_, is_required, is_key in rows.fetchall()
+        ]
+        yield TableCheck(table, columns)
+
+
+def selecting(check: TableCheck) -> str:
+    """The statement that reads the rows of a table, and not of an index, each behind its key."""
+    key = "rowid" if check.table in BY_PLACE else f'"{check.names[0]}"'
+    made = _MADE if check.table == "spaces" else {}
+    names = ", ".join(made.get(name, f'"{name}"') for name in check.names)
+    return f'SELECT {key}, {names} FROM "{check.table}" NOT INDEXED'
+
+
+@contextmanager
+def undecoded(database: sqlite3.Connection) -> Iterator[None]:
+    """Inside, a text that is no UTF-8 is read as what it is."""
+    before, database.text_factory = database.text_factory, read_text
+    try:
+        yield
+    finally:
+        database.text_factory = before
+
+
+# Of a partition that is not there, what no partition can be.
+_MADE = {
+    "partition": """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
+                         THEN partition
+                         ELSE -1 END"""
+}
+
 
 PLACE = {"area", "partition"}  # of a space in the index, which is made again
 
