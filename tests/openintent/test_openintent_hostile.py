@@ -284,7 +284,7 @@ def test_one_damaged_row_breaks_no_list(service: Service, ada: Agent, text: str)
     assert (shown["value"], shown["unreadable"]) == ({}, True)
     assert ada.query()["entries"] == [shown]
     assert ada.post().json()["current"] == shown
-    assert [it["payload"] for it in ada.events()] == [{}]
+    assert ada.events() == []
 
 
 @requirement("OI-87")

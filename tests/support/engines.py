@@ -34,7 +34,7 @@ _services: list[tuple[Path, str]] = []  # that are served now: the file of each,
 FILES = frozenset(
     """
     test_archive_folder test_backup test_backups_under_load test_batches test_broken_batches
-    test_damage test_damaged_values test_differential test_disk test_doctor test_durability
+    test_damage test_damaged_rows test_differential test_disk test_doctor test_durability
     test_faults_damage test_faults_disk test_faults_readers test_faults_volume test_file_systems
     test_hand_over test_hard_links test_index_cache test_index_cache_cases
     test_index_cache_moves test_index_rules test_library test_litestream test_locking

@@ -235,6 +235,11 @@ def _erased(it: Replacement) -> Iterator[str]:
             f"The database of {tenant} cannot be read, so nobody can know what was erased from it "
             "since."
         )
+    elif not it.is_all_erased:
+        yield (
+            f"Receipts of erasures in the database of {tenant} are damaged, so nobody can know all "
+            "that was erased from it since; some of it may come back with the archive."
+        )
     for erasure in it.erased:
         ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
         of, again = ids or "entries", AGAIN.get(erasure.kind)
@@ -294,6 +299,7 @@ def _of_tenant(it: Replacement) -> dict[str, Any]:
         "is_there": it.is_there,
         "is_the_same": it.is_done,
         "counts_now": it.now and it.now.counts.model_dump(),
+        "knows_all_erased_since": it.is_all_erased,
         "erased_since": [
             {
                 "id": erasure.id,

@@ -28,13 +28,14 @@ from .memories import SECOND
 from .rows import (
     EARLIEST,
     LAST,
-    StrictRow,
+    UNREADABLE,
     instant,
     micros,
     optional_instant,
     optional_micros,
-    parsed,
+    reads,
     tag_array,
+    texts_of,
 )
 from .table import Dialect, Table
 
@@ -80,12 +81,11 @@ def staged(row: Row) -> tuple[Project, str]:
 def row_of(project: Project, row: str) -> Row | None:
     """The inverse of `staged`; None, and an error in the log, if it is damaged."""
     try:
-        elements: list[Any] = parsed(row, list)
-        kind, *values = elements
+        kind, *values = json.loads(row)
         if _can_be_stored(values):
             read: Callable[..., Row] = _READ.get(kind, _memory)
             return read(project, *values)
-    except (ValueError, TypeError):
+    except UNREADABLE:
         pass
     log.error("a row of an import is damaged, and was left out")
     return None
@@ -174,11 +174,14 @@ _READ: dict[str, Callable[..., Row]] = {SESSION: _session, SUPERSESSION: _supers
 
 PLACE = 32  # bits of a row's number that are its place in the import
 KEPT = timedelta(days=1)  # for which an import is known after its end
-COLUMNS = """id, projects, staged, applied, sessions, observations, refused,
-             accepted_at IS NOT NULL, finished_at IS NOT NULL"""
+# One whose mark is damaged is not: nobody may have accepted it.
+IS_ACCEPTED = f"""(accepted_at BETWEEN {EARLIEST} AND {LAST}
+                   AND CAST(accepted_at AS BIGINT) = accepted_at)"""
+COLUMNS = f"""id, projects, staged, applied, sessions, observations, refused,
+             {IS_ACCEPTED}, finished_at IS NOT NULL"""
 COUNTED = ("staged", "applied", "sessions", "memories", "refused")
 OF_IMPORT = "number > :first AND number < :end"
-ACCEPTED = f"number >> {PLACE} IN (SELECT id FROM imports WHERE accepted_at IS NOT NULL)"
+ACCEPTED = f"number >> {PLACE} IN (SELECT id FROM imports WHERE {IS_ACCEPTED})"
 
 
 @dataclass(eq=False)
@@ -191,7 +194,7 @@ class ImportTable(Table):
     def begin(self, projects: Patterns) -> ImportId:
         """Start an import of a caller with these patterns; long finished ones are removed."""
         self._execute(
-            "DELETE FROM imports WHERE finished_at < :until AND accepted_at IS NOT NULL",
+            f"DELETE FROM imports WHERE finished_at < :until AND {IS_ACCEPTED}",
             until=micros(self._now - KEPT),
         )
         given = json.dumps(projects.names)
@@ -224,9 +227,9 @@ class ImportTable(Table):
     def size(self, import_: ImportId) -> int:
         """The size in bytes of the staged rows of this import and of all accepted ones."""
         return self._number(
-            """SELECT sum(size)
+            f"""SELECT sum(size)
                  FROM imports
-                WHERE id = :id OR (accepted_at IS NOT NULL AND finished_at IS NULL)""",
+                WHERE id = :id OR ({IS_ACCEPTED} AND finished_at IS NULL)""",
             id=import_,
         )
 
@@ -308,7 +311,7 @@ class ImportTable(Table):
         rows = self._execute(
             f"""SELECT {COLUMNS}
                   FROM imports
-                 WHERE accepted_at IS NOT NULL AND finished_at IS NULL
+                 WHERE {IS_ACCEPTED} AND finished_at IS NULL
               ORDER BY id"""
         )
         return list(self._intact(rows.fetchall(), _import))
@@ -386,7 +389,7 @@ class ImportTable(Table):
         self._connection.executemany(
             "UPDATE imports SET projects = :projects WHERE id = :id",
             [
-                {"id": id_, "projects": tag_array((*_patterns(id_, projects).names, into))}
+                {"id": id_, "projects": tag_array((*_patterns((id_, projects)).names, into))}
                 for id_, projects in imports.fetchall()
             ],
         )
@@ -463,12 +466,13 @@ def _import(row: Any) -> Import:
     id_, projects, *counts, is_accepted, is_finished = row
     return Import(
         id=ImportId(id_),
-        projects=_patterns(id_, projects),
+        projects=_patterns((id_, projects)),
         **dict(zip(COUNTED, counts, strict=True)),
         is_accepted=bool(is_accepted),
         is_finished=bool(is_finished),
     )
 
 
-def _patterns(import_: int, projects: str) -> Patterns:
-    return Patterns(StrictRow("imports", import_).texts("projects", projects))
+@reads("imports")
+def _patterns(_: int, projects: str) -> Patterns:
+    return Patterns(texts_of(projects))

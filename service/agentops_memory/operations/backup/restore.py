@@ -59,6 +59,7 @@ class Replacement:
     size: int  # bytes of what is there
     now: Contents | None  # what it holds; none if it cannot be read
     erased: tuple[Erasure, ...]  # in it, which the archive does not know of
+    is_all_erased: bool  # which are all: none of its receipts is damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +264,8 @@ def _verify(part: TenantPart, draft: Path) -> None:
 def _replacement(part: TenantPart, path: Path, draft: Path) -> Replacement:
     is_there = path.exists()
     is_done = is_there and _is_same(part, path)  # before anybody opens it
-    known = erasures_at(draft)
-    present = erasures_at(path) if is_there else {}
+    known, _ = erasures_at(draft)
+    present, is_all = erasures_at(path) if is_there else ({}, True)
     return Replacement(
         part=part,
         path=path,
@@ -274,6 +275,7 @@ def _replacement(part: TenantPart, path: Path, draft: Path) -> Replacement:
         size=size_of(path),
         now=contents_at(path) if is_there else None,
         erased=tuple(erasure for id_, erasure in present.items() if id_ not in known),
+        is_all_erased=is_all,
     )
 
 
