@@ -280,11 +280,11 @@ def test_one_damaged_row_breaks_no_list(service: Service, ada: Agent, text: str)
     entry = ada.make()
     rows(service.path, "UPDATE memories SET content = :text", text=text)
     rows(service.path, "UPDATE events SET payload = :text", text=text)
-    shown: Json = ada.get(entry).json()
-    assert (shown["value"], shown["unreadable"]) == ({}, True)
-    assert ada.query()["entries"] == [shown]
-    assert ada.post().json()["current"] == shown
-    assert ada.events() == []
+    other = ada.make(key="other")
+    assert refused(ada.get(entry)) == (503, "UNAVAILABLE")
+    assert ada.query()["entries"] == [other]
+    assert refused(ada.post()) == (503, "UNAVAILABLE")  # at the same place
+    assert [it["payload"]["key"] for it in ada.events()] == ["other"]
 
 
 @requirement("OI-87")

@@ -21,6 +21,7 @@ from ...memory.model.intents import Permission, TaskStatus
 from ...memory.model.kinds import ErasureKind, SpaceKind, is_partition
 from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.model.space import GLOBAL_SCOPE
+from ...memory.sql.idempotency_records import SUCCESSES
 from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA
 from ...memory.sql.rows import (
     EARLIEST,
@@ -28,12 +29,13 @@ from ...memory.sql.rows import (
     MOST,
     UNREADABLE,
     counts_of,
-    holds_object,
     pairs_of,
     texts_of,
 )
-from ...openintent.sql.intents import guardrails_of
-from ...openintent.sql.tasks import policy_of
+from ...openintent.sql.intents import DETAILS_OF_INTENT, guardrails_of
+from ...openintent.sql.rows import require_value
+from ...openintent.sql.tasks import DETAILS_OF_TASK, details_of, policy_of
+from ...recall.text.json_words import object_of
 
 REMEDY = "`agentops-memory doctor` says what can be repaired."
 MOST_TOLD = 100  # rows; more would make no sentence clearer
@@ -48,18 +50,6 @@ def _one_of(names: str) -> Check:
     return frozenset(names.split()).__contains__
 
 
-def _json(text: str) -> bool:
-    return text == "{}" or holds_object(text)
-
-
-def _texts(text: str) -> bool:
-    return text == "[]" or texts_of(text) is not None
-
-
-def _pairs(text: str) -> bool:
-    return text == "{}" or pairs_of(text) is not None
-
-
 def _whole(first: int, last: int) -> Check:
     return lambda number: first <= number <= last
 
@@ -67,19 +57,19 @@ def _whole(first: int, last: int) -> Check:
 COLUMNS: Mapping[str, type[Enum] | Check] = {
     "spaces.kind": SpaceKind,
     "spaces.area": _whole(UNINDEXED_AREA, LAST_AREA),
-    "memories.tags": _texts,
-    "memories.extras": _pairs,
+    "memories.tags": texts_of,
+    "memories.extras": pairs_of,
     "memories.fingerprint": _whole(-(1 << 63), (1 << 63) - 1),
     "revisions.deed": _one_of("created updated deleted"),
-    "revisions.tags": _texts,
-    "passes.written": _texts,
+    "revisions.tags": texts_of,
+    "passes.written": texts_of,
     "erasures.kind": ErasureKind,
-    "stores.metadata": _pairs,
-    "imports.projects": _texts,
+    "stores.metadata": pairs_of,
+    "imports.projects": texts_of,
     "import_rows.row": lambda text: isinstance(json.loads(text), list),
     "tasks.status": TaskStatus,
-    "tasks.policy": lambda text: policy_of(text) is not None,
-    "tasks.details": _json,
+    "tasks.policy": policy_of,
+    "tasks.details": lambda text: details_of(text, DETAILS_OF_TASK),
     "agents.episodic_capacity": _whole(1, LARGEST_CAPACITY),
     "agent_spaces.tier": Tier,
     "agent_memories.tier": Tier,
@@ -90,17 +80,18 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "namespaces.default_access": Access,
     "namespace_access.access": Access,
     "events.type": (LOGGED | {*EventType}).__contains__,
-    "events.payload": _json,
-    "intents.details": _json,
-    "coordinators.details": lambda text: guardrails_of(text) is not None,
+    "events.payload": object_of,
+    "intents.details": lambda text: details_of(text, DETAILS_OF_INTENT),
+    "coordinators.details": guardrails_of,
     "grants.permission": Permission,
+    "done.status": SUCCESSES.__contains__,
     "done.answer": lambda text: json.loads(text or "null") is not ...,
-    "runs.refs": _texts,
-    "runs.wrote": _texts,
-    "runs.secrets": lambda text: text == "{}" or counts_of(text) is not None,
-    "run_events.payload": _json,
-    "proposals.source_runs": _texts,
-    "proposals.artifact": _json,
+    "runs.refs": texts_of,
+    "runs.wrote": texts_of,
+    "runs.secrets": counts_of,
+    "run_events.payload": object_of,
+    "proposals.source_runs": texts_of,
+    "proposals.artifact": object_of,
     # What OpenWOP has is spelled out, as an engine knows no protocol; a test compares the two.
     "runs.kind": _one_of("host pass replay branch"),
     "runs.status": _one_of("running completed failed cancelled"),
@@ -126,18 +117,25 @@ def _is_placed(row: Mapping[str, Any]) -> bool:
     return is_found and (row["area"] == GLOBAL_AREA) is (row["scope"] == GLOBAL_SCOPE)
 
 
-ROWS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
-    "spaces": ("partition", _is_placed),
-    "agent_memories": (
-        "attempt",
-        lambda row: row["binding"] != Binding.TASK or row["attempt"] is not None,
-    ),
-    "proposals": (
-        "checksum",
-        lambda row: sha256(row["artifact"].encode()).digest() == row["checksum"],
-    ),
-}
-"""What columns of a row say of each other; and the column that is named if they do not agree."""
+def _is_bound(row: Mapping[str, Any]) -> bool:
+    return row["binding"] != Binding.TASK or row["attempt"] is not None
+
+
+def _has_value(row: Mapping[str, Any]) -> None:
+    if row["content"] is not None:
+        require_value(row["content"], row["sensitivity"])
+
+
+ROWS: Mapping[str, Mapping[str, Check]] = {
+    "spaces": {"partition": _is_placed},
+    "agent_memories": {"attempt": _is_bound, "content": _has_value},
+    "proposals": {"checksum": lambda row: sha256(row["artifact"].encode()).digest()
+                  == row["checksum"]},
+}  # fmt: skip
+"""What columns of a row say of each other, by the column that is named if they do not agree."""
+
+BESIDE = {("agent_memories", "content"): "(SELECT content FROM memories WHERE id = memory_id)"}
+"""Columns that lie in another table, as they are selected with a row."""
 
 BY_PLACE = frozenset(
     {"tasks", "agents", "namespaces", "namespace_access", "intents", "coordinators", "grants"}
@@ -174,8 +172,11 @@ class TableCheck:
     """What the rows of one table are checked by."""
 
     def __init__(self, table: str, columns: Sequence[Column]) -> None:
+        beside = {name: made for (of, name), made in BESIDE.items() if of == table}
+        columns = [*columns, *(Column(name=it, type="TEXT", may_be_null=True) for it in beside)]
         self.table = table
         self.names = [column.name for column in columns]
+        self.selected = [beside.get(name, f'"{name}"') for name in self.names]
         self._columns = columns
         self._sound: set[tuple[type, ...]] = set()
         self._checks = [
@@ -183,7 +184,7 @@ class TableCheck:
             for at, column in enumerate(columns)
             if (check := _check_of(table, column)) is not None
         ]
-        self._agreement = ROWS.get(table)
+        self._agreements = ROWS.get(table, {})
 
     def damaged(self, values: Sequence[Any]) -> list[str]:
         """The columns that are damaged of a row with these values."""
@@ -198,10 +199,9 @@ class TableCheck:
             for at, check in self._checks
             if (value := values[at]) is not None and not _passes(check, value)
         ]
-        if self._agreement and not wrong:
-            column, agree = self._agreement
-            if not agree(dict(zip(self.names, values, strict=True))):
-                return [column]
+        if self._agreements and not wrong:
+            row = dict(zip(self.names, values, strict=True))
+            return [name for name, check in self._agreements.items() if not _passes(check, row)]
         return wrong
 
     def found(self, rows: Iterable[Sequence[Any]]) -> Iterator[RowDamage]:

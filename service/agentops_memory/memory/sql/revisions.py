@@ -16,7 +16,6 @@ from .rows import (
     portion,
     reads,
     sliced,
-    tag_tuple,
     text_row,
     texts_of,
 )
@@ -102,7 +101,7 @@ class RevisionTable(Table):
         """Whether a revision equals the state in text and second."""
         text = state.text
         rows = self._execute(
-            """SELECT coalesce(t.tags, :own_tags)
+            """SELECT r.id, coalesce(t.tags, :own_tags)
                  FROM revisions r
                  LEFT JOIN revisions t
                    ON t.memory_id = r.memory_id
@@ -120,7 +119,7 @@ class RevisionTable(Table):
             **text_row(text),
             **{f"own_{name}": value for name, value in text_row(memory.text).items()},
         )
-        return any(tag_tuple(tags) == text.tags for (tags,) in rows)
+        return text.tags in self._intact(rows, _tags)
 
     def count(self, memory: Memory) -> int:
         """The count of kept revisions."""
@@ -281,6 +280,11 @@ def erase_revisions(connection: Connection, revisions: Iterable[tuple[MemoryId, 
             f"DELETE FROM {table} WHERE memory_id = :memory AND number = :number", rows
         )
     return len(rows)
+
+
+@reads("revisions")
+def _tags(_: int, tags: str) -> tuple[str, ...]:
+    return texts_of(tags)
 
 
 @reads("revisions")

@@ -288,11 +288,6 @@ def counts_of(text: str) -> Mapping[str, int]:
     return found
 
 
-def holds_object(text: str) -> bool:
-    """Whether there is a JSON object; ValueError if there is none."""
-    return object_of(text) is not None
-
-
 def json_of(pairs: Mapping[str, str]) -> str:
     """Pairs of texts as the JSON object that a row holds."""
     return json.dumps(dict(pairs), ensure_ascii=False) if pairs else "{}"

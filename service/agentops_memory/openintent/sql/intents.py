@@ -1,5 +1,6 @@
 """SQL for intents, and for who takes part in them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,8 +30,16 @@ from ...memory.sql.rows import (
     reads,
 )
 from ...memory.sql.table import Table
-from ...recall.text.json_words import object_of
-from .tasks import unfinished
+from .tasks import details_of, unfinished
+
+DETAILS_OF_INTENT: Mapping[str, Any] = {
+    "title": "", "description": "", "state": {}, "constraints": {}, "parent_intent_id": None,
+    "depends_on": [], "governance_policy": None,
+}  # fmt: skip
+DETAILS_OF_COORDINATOR: Mapping[str, Any] = {
+    "role": "coordinator", "supervisor_id": None, "coordinator_type": "llm", "scope": "intent",
+    "guardrails": None, "heartbeat_interval_seconds": 60, "metadata": {},
+}  # fmt: skip
 
 # Of a coordinator, as a permission; the first part is what an index says.
 ACTIVE = f"NOT is_ended AND is_ended = FALSE AND {IN_FORCE}"
@@ -188,7 +197,7 @@ class IntentTable(Table):
 
 @reads("intents")
 def _intent(_: Any, id_: str, created_by: str, details: str, created_at: int) -> Intent:
-    object_of(details)
+    details_of(details, DETAILS_OF_INTENT)
     return Intent(
         id=IntentId(id_),
         created_by=AgentId(created_by),
@@ -234,7 +243,9 @@ def _grant(  # noqa: PLR0913, PLR0917 - its columns
 
 def guardrails_of(details: str) -> Guardrails:
     """What a coordinator's details say of memory; Unreadable if they are damaged."""
-    given = object_of(details).get("guardrails", {})
+    given = details_of(details, DETAILS_OF_COORDINATOR)["guardrails"]
+    if given is None:
+        given = {}
     if not isinstance(given, dict):
         raise Unreadable
     most = [

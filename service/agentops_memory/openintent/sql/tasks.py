@@ -1,7 +1,7 @@
 """SQL for tasks."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,14 @@ from ...memory.sql.rows import (
 )
 from ...memory.sql.table import Table
 from ...recall.text.json_words import object_of
+
+DETAILS_OF_TASK: Mapping[str, Any] = {
+    "name": "", "plan_id": None, "description": None, "priority": "normal", "input": {},
+    "output": None, "artifacts": [], "capabilities_required": [], "depends_on": [], "blocks": [],
+    "requires_tools": [], "retry_policy": None, "timeout_seconds": None, "permissions": "inherit",
+    "metadata": {}, "error": None, "blocked_reason": None, "max_attempts": 3,
+}  # fmt: skip
+"""What a task says of itself, each by what holds of one that does not."""
 
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"
 OPEN = f"status IN ({', '.join(sorted(repr(it.value) for it in set(TaskStatus) - FINAL))})"
@@ -130,7 +138,7 @@ def _task(  # noqa: PLR0913, PLR0917 - the columns of TASK
     policy: str | None, details: str, version: int, attempt: int, created_at: int,
     started_at: int | None, completed_at: int | None,
 ) -> Task:  # fmt: skip
-    object_of(details)
+    details_of(details, DETAILS_OF_TASK)
     return Task(
         id=TaskId(id_),
         intent=IntentId(intent),
@@ -160,6 +168,19 @@ def _written(policy: MemoryPolicy) -> str:
 @reads("tasks")
 def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
     return TaskId(id_), size
+
+
+def details_of(text: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
+    """What details say, and what holds otherwise; Unreadable for a member of another kind."""
+    said = object_of(text)
+    details = {name: value if said.get(name) is None else said[name]
+               for name, value in otherwise.items()}  # fmt: skip
+    for name, value in otherwise.items():
+        if value is not None and not isinstance(details[name], type(value)):
+            raise Unreadable
+    if not all(isinstance(it, dict) for it in details.get("requires_tools", ())):
+        raise Unreadable
+    return details
 
 
 def policy_of(text: str) -> MemoryPolicy:

@@ -30,6 +30,7 @@ def _every(connection: PostgresConnection) -> Iterator[RowDamage]:
                 for _, name, type_, may_be_null in rows
             ]
             check = TableCheck(table, columns)
-            names = ", ".join(f'"{name}"' for name in check.names)
             key = "ctid" if table in BY_PLACE else f'"{check.names[0]}"'
-            yield from check.found(connection.read(f'SELECT {key}, {names} FROM "{table}"', {}))
+            yield from check.found(
+                connection.read(f'SELECT {key}, {", ".join(check.selected)} FROM "{table}"', {})
+            )

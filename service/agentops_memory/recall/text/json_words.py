@@ -29,14 +29,6 @@ def object_of(text: str) -> dict[str, Any]:
     return found
 
 
-def stored_object(text: str) -> dict[str, Any] | None:
-    """The same; None if it is damaged."""
-    try:
-        return object_of(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _finite(said: str) -> float:
     number = float(said)
     if not isfinite(number):

@@ -65,9 +65,10 @@ def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
 def selecting(check: TableCheck) -> str:
     """The statement that reads the rows of a table, and not of an index, each behind its key."""
     key = "rowid" if check.table in BY_PLACE else f'"{check.names[0]}"'
-    made = _MADE if check.table == "spaces" else {}
-    names = ", ".join(made.get(name, f'"{name}"') for name in check.names)
-    return f'SELECT {key}, {names} FROM "{check.table}" NOT INDEXED'
+    columns = ", ".join(check.selected)
+    if check.table == "spaces":
+        columns = columns.replace('"partition"', _PARTITION)
+    return f'SELECT {key}, {columns} FROM "{check.table}" NOT INDEXED'
 
 
 @contextmanager
@@ -81,11 +82,9 @@ def undecoded(database: sqlite3.Connection) -> Iterator[None]:
 
 
 # Of a partition that is not there, what no partition can be.
-_MADE = {
-    "partition": """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
-                         THEN partition
-                         ELSE -1 END"""
-}
+_PARTITION = """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
+                     THEN partition
+                     ELSE -1 END"""
 
 
 PLACE = {"area", "partition"}  # of a space in the index, which is made again
