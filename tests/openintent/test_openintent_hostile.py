@@ -34,7 +34,7 @@ from agentops_memory.sqlite import SqliteEngine
 from ..support.callers import audit
 from ..support.engines import rows, storage_at
 from ..support.erasing import remains
-from ..support.openintent_agents import BATCH, MEMORY, NAMESPACES, Agent, Json, faults, ok, refused
+from ..support.openintent_agents import BATCH, MEMORY, NAMESPACES, Agent, faults, ok, refused
 from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Clock, Service, serving

@@ -138,12 +138,18 @@ AGAIN = {
 @click.argument("archive")
 @click.option("--keys", "with_keys", is_flag=True, help="Bring back keys that are not known now.")
 @click.option("--force", is_flag=True, help="Replace databases; the old ones are kept beside.")
+@click.option(
+    "--without-receipts",
+    is_flag=True,
+    help="Restore also where damaged receipts do not tell all that was erased since.",
+)
 @dry_run_option
 @json_option()
 def restore(
     archive: str,
     with_keys: bool,
     force: bool,
+    without_receipts: bool,
     dry_run: bool,
     as_json: bool,
     **files: str | None,
@@ -164,7 +170,13 @@ def restore(
         ):
             if not as_json:
                 _show(it)
-            kept = [] if dry_run else it.carry_out(at=now(), by=user(), is_forced=force)
+            kept = (
+                []
+                if dry_run
+                else it.carry_out(
+                    at=now(), by=user(), is_forced=force, without_receipts=without_receipts
+                )
+            )
             if as_json:
                 click.echo(json.dumps({**_document(it, kept), "dry_run": dry_run}))
             else:
