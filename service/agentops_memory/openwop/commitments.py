@@ -31,14 +31,7 @@ from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
-from ..memory.sql.rows import (
-    EARLIEST,
-    instant,
-    micros,
-    optional_instant,
-    optional_micros,
-    reads,
-)
+from ..memory.sql.rows import EARLIEST, instant, micros, optional_instant, optional_micros, reads
 from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
 from . import refs

@@ -14,15 +14,7 @@ from ..errors import BadFields
 from ..memory.model.memory import Lifecycle, Memory, MemoryId, Text
 from ..memory.model.space import MemoryRef, Space
 from ..memory.sql.memories import SpaceTable
-from ..memory.sql.rows import (
-    count,
-    end_of,
-    instant,
-    micros,
-    optional_micros,
-    reads,
-    texts_of,
-)
+from ..memory.sql.rows import count, end_of, instant, micros, optional_micros, reads, texts_of
 from ..memory.sql.table import Sql, Table
 from ..memory.writes import created
 from ..record import CamelRecord, Milliseconds

@@ -16,26 +16,22 @@ from typing import Any
 from ...errors import DamagedRow
 from ...memory.model.access import Caller
 from ...memory.model.agent_events import LOGGED, EventType
-from ...memory.model.agent_memory import Access, Binding, Priority, Sensitivity, Tier
+from ...memory.model.agent_memory import (
+    Access,
+    Binding,
+    Priority,
+    Sensitivity,
+    Tier,
+    require_value,
+)
 from ...memory.model.intents import Permission, TaskStatus
 from ...memory.model.kinds import ErasureKind, SpaceKind, is_partition
 from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.model.space import GLOBAL_SCOPE
-from ...memory.sql.idempotency_records import SUCCESSES
 from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA
-from ...memory.sql.rows import (
-    EARLIEST,
-    LAST,
-    MOST,
-    UNREADABLE,
-    counts_of,
-    pairs_of,
-    texts_of,
-)
+from ...memory.sql.rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
 from ...openintent.sql.intents import DETAILS_OF_INTENT, guardrails_of
-from ...openintent.sql.rows import require_value
 from ...openintent.sql.tasks import DETAILS_OF_TASK, details_of, policy_of
-from ...recall.text.json_words import object_of
 
 REMEDY = "`agentops-memory doctor` says what can be repaired."
 MOST_TOLD = 100  # rows; more would make no sentence clearer
@@ -48,6 +44,10 @@ Check = Callable[[Any], object]
 
 def _one_of(names: str) -> Check:
     return frozenset(names.split()).__contains__
+
+
+def _json(text: str) -> None:
+    details_of(text, {})
 
 
 def _whole(first: int, last: int) -> Check:
@@ -80,18 +80,18 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "namespaces.default_access": Access,
     "namespace_access.access": Access,
     "events.type": (LOGGED | {*EventType}).__contains__,
-    "events.payload": object_of,
+    "events.payload": _json,
     "intents.details": lambda text: details_of(text, DETAILS_OF_INTENT),
     "coordinators.details": guardrails_of,
     "grants.permission": Permission,
-    "done.status": SUCCESSES.__contains__,
+    "done.status": _whole(200, 299),
     "done.answer": lambda text: json.loads(text or "null") is not ...,
     "runs.refs": texts_of,
     "runs.wrote": texts_of,
     "runs.secrets": counts_of,
-    "run_events.payload": object_of,
+    "run_events.payload": _json,
     "proposals.source_runs": texts_of,
-    "proposals.artifact": object_of,
+    "proposals.artifact": _json,
     # What OpenWOP has is spelled out, as an engine knows no protocol; a test compares the two.
     "runs.kind": _one_of("host pass replay branch"),
     "runs.status": _one_of("running completed failed cancelled"),

@@ -2,7 +2,6 @@
 
 from ...errors import Unreadable
 from ...memory.model.agent_memory import (
-    SEALED,
     AgentEntry,
     AgentEntryId,
     AgentSpace,
@@ -13,11 +12,11 @@ from ...memory.model.agent_memory import (
     Priority,
     Sensitivity,
     Tier,
+    require_value,
 )
 from ...memory.model.agents import AgentId
 from ...memory.model.memory import MemoryId
 from ...memory.sql.rows import count, end_of, flag, instant, reads, texts_of
-from ...recall.text.json_words import object_of
 from .visibility import HAS_ENDED
 
 ENTRY = f"""m.id, m.uid, p.space_id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key),
@@ -76,14 +75,6 @@ def entry_of(  # noqa: PLR0913, PLR0917 - the columns of ENTRY
         updated_at=instant(updated_at),
         has_ended=flag(has_ended),
     )
-
-
-def require_value(value: str, sensitivity: str | None) -> None:
-    """ValueError unless it is what is stored of a value of this sensitivity: JSON, or a mark."""
-    if sensitivity not in SEALED:
-        object_of(value)
-    elif value.startswith("{"):
-        raise Unreadable
 
 
 @reads("agent_spaces")

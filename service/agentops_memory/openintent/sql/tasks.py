@@ -9,14 +9,7 @@ from typing import Any
 from ...errors import Unreadable
 from ...memory.model.agents import AgentId
 from ...memory.model.intents import FINAL, IntentId, MemoryPolicy, Task, TaskId, TaskStatus
-from ...memory.sql.rows import (
-    count,
-    instant,
-    micros,
-    optional_instant,
-    optional_micros,
-    reads,
-)
+from ...memory.sql.rows import count, instant, micros, optional_instant, optional_micros, reads
 from ...memory.sql.table import Table
 from ...recall.text.json_words import object_of
 

@@ -12,16 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...errors import (
-    Busy,
-    Conflict,
-    Damaged,
-    Full,
-    Refusal,
-    StartRefused,
-    Unavailable,
-    Unreadable,
-)
+from ...errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, Unavailable, Unreadable
 from ...secrets.sanitizing import reason
 
 log = logging.getLogger(__name__)
