@@ -572,6 +572,27 @@ def test_a_damaged_row_is_left_out_of_lists_and_the_others_are_not(service: Serv
     assert "first lifecycles 1" in until(lambda: _detail(service))
 
 
+@pytest.mark.parametrize("content", ["[1]", '{"fruit": ', "", "[confidential]"])
+def test_a_damaged_value_of_an_entry_is_found_as_one_of_its_row(
+    content: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        ada = Agent(service.http, "ada")
+        entry = ada.make()
+        ada.make(key="other", sensitivity="confidential")
+        engines.rows(path, "UPDATE memories SET content = :it WHERE id = 1", it=content)
+
+        assert ada.get(entry).status_code == 503
+        assert [it["key"] for it in ada.query()["entries"]] == ["other"]
+        assert "first agent_memories 1" in _detail(service)
+    (found,) = _of_values(path)
+    assert "agent_memories 1: content" in found.sentence
+    if not engines.is_postgresql():
+        assert [it.status for it in fixed([found])] == [Status.OK]
+        assert [it.status for it in _of_values(path)] == [Status.OK]
+
+
 def test_no_sweep_removes_what_has_a_damaged_end(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
