@@ -117,7 +117,9 @@ def _others(answer: httpx.Response, made: Made) -> Iterator[tuple[str, str, str]
     """What it says that no sound answer does of the same thing; all, if that was refused before."""
     if answer.is_success and not answer.url.path.startswith(OWN):
         was_refused = made.statuses[str(answer.url.raw_path)] >= 400
-        yield from (it for it in _texts_of(answer) if was_refused or it not in made.texts)
+        # A memory whose number is damaged is at its old one no more.
+        known = made.texts | {(str(it), "reason", "unknown") for it in made.known.memories}
+        yield from (it for it in _texts_of(answer) if was_refused or it not in known)
 
 
 def _texts_of(answer: httpx.Response) -> Iterator[tuple[str, str, str]]:
