@@ -11,15 +11,13 @@ from typing import Any
 
 from ...engine.steps import Attributes, step
 from ...recall.text.normalization import content_hash, fingerprint
-from ..model.memory import MAX_LIST, MAX_PAGE, NO_LIFECYCLE, Memory, MemoryId, Shown
+from ..model.memory import MAX_LIST, NO_LIFECYCLE, Memory, MemoryId, Shown
 from ..model.search import Filter
 from ..model.space import GLOBAL_SCOPE, Project, Space, StoreId
 from .kinds import OF_A_PROJECT, in_a_session, named, names_of, require_place
 from .lifecycles import KEY_IN_ROW, PUT_LIFECYCLE
 from .liveness import ENDED, deleted, live, undeleted
 from .rows import (
-    EARLIEST,
-    LAST,
     LIFECYCLE,
     MEMORY,
     SHOWN,
@@ -33,8 +31,6 @@ from .rows import (
 from .table import Dialect, FilteredTable, Index, Known, Table
 
 AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
-# In SQL, and not row by row: a page without a row would look like the last one.
-HAS_END = f"(l.expires_at IS NULL OR l.expires_at BETWEEN {EARLIEST} AND {LAST})"
 
 
 class MemoryLists(FilteredTable):
@@ -130,12 +126,14 @@ class MemoryLists(FilteredTable):
         return [*reversed(side("<", "DESC", before)), memory, *side(">", "ASC", after)]
 
     def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
-        rows = self._stream(
+        return self._page(
+            memory_of,
+            _size,
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
                        {LIFECYCLE}
-                 WHERE m.id > :after AND {live("m")} AND {HAS_END} AND {OF_A_PROJECT}
+                 WHERE m.id > :after AND {live("m")} AND {OF_A_PROJECT}
                        AND (CAST(:project AS TEXT) IS NULL OR s.project = :project)
                        AND {self._acts_on("s.project")}
               ORDER BY m.id
@@ -145,22 +143,22 @@ class MemoryLists(FilteredTable):
             limit=limit,
             **self._patterns(),
         )
-        return portion(map(memory_of, rows), MAX_PAGE, _size)
 
     def every(self, after: MemoryId, limit: int) -> list[Memory]:
-        rows = self._stream(
+        return self._page(
+            memory_of,
+            _size,
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
                        {LIFECYCLE}
-                 WHERE m.id > :after AND {HAS_END} AND {self._acts_on("s.project")}
+                 WHERE m.id > :after AND {self._acts_on("s.project")}
               ORDER BY m.id
                  LIMIT :limit""",
             after=after,
             limit=limit,
             **self._patterns(),
         )
-        return portion(map(memory_of, rows), MAX_PAGE, _size)
 
 
 @cache
@@ -437,7 +435,7 @@ class MemoryTable(MemoryLists):
 
     def projects(self) -> set[Project]:
         """The projects with a live memory."""
-        projects = self._scalars(
+        projects = self._texts(
             f"""SELECT DISTINCT project
                   FROM spaces s
                  WHERE {OF_A_PROJECT} AND {self._acts_on("project")}

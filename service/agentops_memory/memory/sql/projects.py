@@ -31,7 +31,7 @@ class ProjectTable(FilteredTable):
 
     def names(self) -> list[Project]:
         """The names of non-empty projects, sorted."""
-        return self._scalars(
+        return self._texts(
             f"""SELECT project
                   FROM (SELECT project
                           FROM spaces s

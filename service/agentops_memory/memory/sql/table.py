@@ -11,13 +11,13 @@ from ...errors import DamagedRow
 from ...recall.text.columns import End
 from ...recall.text.features import Features
 from ..model.access import Patterns
-from ..model.memory import Memory, MemoryId, SessionId
+from ..model.memory import MAX_PAGE, Memory, MemoryId, SessionId
 from ..model.search import Filter
 from ..model.space import GLOBAL_SCOPE, Project, Space
 from ..model.stores import Page, Span
 from .kinds import OF_A_PROJECT
 from .liveness import Moment, superseded, superseded_in_ref
-from .rows import micros
+from .rows import micros, portion
 
 T = TypeVar("T")
 
@@ -205,6 +205,12 @@ class Table:
         """The first column of every row."""
         return [row[0] for row in self._connection.execute(statement, parameters)]
 
+    def _texts(self, statement: str, **parameters: object) -> list[Any]:
+        """The first column of every row in which it is a text, as it is of all but damaged ones."""
+        rows = self._connection.execute(statement, parameters)
+        first = (tuple.__getitem__(row, 0) for row in rows)
+        return [text for text in first if type(text) is str]
+
     def _intact(self, rows: Iterable[Any], made: Callable[[Any], T]) -> Iterator[T]:
         """What `made` makes of each row; one that is damaged is noted, and left out."""
         for row in rows:
@@ -212,6 +218,33 @@ class Table:
                 yield made(row)
             except DamagedRow as damage:
                 self._sql.note(self._connection, damage)
+
+    def _page(
+        self,
+        read: Callable[[Any], T],
+        size: Callable[[T], int],
+        statement: str,
+        after: int,
+        **parameters: object,
+    ) -> list[T]:
+        """What `read` makes of the rows after one, the first column of each, as far as they fit.
+
+        None only at the end, however many are damaged: a page without any would look like it.
+        """
+        last = after
+
+        def passed(rows: Iterable[Any]) -> Iterator[Any]:
+            nonlocal last
+            for row in rows:
+                last = row[0]
+                yield row
+
+        while True:
+            rows = self._stream(statement, after=last, **parameters)
+            after = last
+            found = portion(self._intact(passed(rows), read), MAX_PAGE, size)
+            if found or last == after:
+                return found
 
     def _stream(self, statement: str, **parameters: object) -> Iterable[Any]:
         """Rows of which perhaps the first are enough."""

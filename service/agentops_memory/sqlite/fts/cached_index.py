@@ -90,7 +90,7 @@ def load_wanted(database: sqlite3.Connection, index: DatabaseIndex) -> None:
             return
         try:
             in_snapshot(database, LONGEST, partial(_load, database, index, number))
-        except (Damaged, ValueError, sqlite3.Error) as error:
+        except (Damaged, ValueError, OverflowError, sqlite3.Error) as error:
             log.debug("A project is not held in memory: %s", error)
             index.queue.refuse(number)
         except BaseException:
