@@ -65,7 +65,6 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "passes.written": texts_of,
     "erasures.kind": ErasureKind,
     "stores.metadata": pairs_of,
-    "imports.projects": texts_of,
     "tasks.status": TaskStatus,
     "tasks.policy": policy_of,
     "tasks.details": lambda text: details_of(text, DETAILS_OF_TASK),
