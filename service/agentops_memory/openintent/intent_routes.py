@@ -1,6 +1,6 @@
 """Routes and handlers of the work that memory hangs on: intents, tasks, coordinators, grants."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -28,7 +28,6 @@ from ..memory.model.intents import (
     TaskId,
     TaskStatus,
 )
-from ..recall.text.json_words import stored_object
 from ..telemetry import annotate, count
 from ..telemetry.measures import AGENT_ARCHIVED
 from . import intent_bodies as b
@@ -39,6 +38,8 @@ from .queries import BODIES, EVENTS, MUST_MATCH, PAGE, PREFIX, TAG, asked
 from .rules.events import Events
 from .rules.intents import NO_COORDINATOR, NO_GRANT, NO_INTENT, Intents, Participants
 from .rules.tasks import NO_TASK, Tasks
+from .sql.intents import DETAILS_OF_COORDINATOR, DETAILS_OF_INTENT
+from .sql.tasks import DETAILS_OF_TASK, details_of
 from .wire import AgentEventObject, JsonObject, listed, listed_events, rendered, tag
 
 
@@ -161,27 +162,11 @@ class RevokedGrant(BaseModel):
 
 
 # Of what was not said: as the package's clients take it to be.
-DETAILS_OF_INTENT: Mapping[str, Any] = {
-    "title": "", "description": "", "state": {}, "constraints": {}, "parent_intent_id": None,
-    "depends_on": [], "governance_policy": None,
-}  # fmt: skip
-DETAILS_OF_TASK: Mapping[str, Any] = {
-    "name": "", "plan_id": None, "description": None, "priority": "normal", "input": {},
-    "output": None, "artifacts": [], "capabilities_required": [], "depends_on": [], "blocks": [],
-    "requires_tools": [], "retry_policy": None, "timeout_seconds": None, "permissions": "inherit",
-    "metadata": {}, "error": None, "blocked_reason": None, "max_attempts": 3,
-}  # fmt: skip
-DETAILS_OF_COORDINATOR: Mapping[str, Any] = {
-    "role": "coordinator", "supervisor_id": None, "coordinator_type": "llm", "scope": "intent",
-    "guardrails": None, "heartbeat_interval_seconds": 60, "metadata": {},
-}  # fmt: skip
-
-
 def intent(of: Intent) -> JsonObject:
     at = rendered(of.created_at)
     return {
         "id": of.id,
-        **_said(of.details, DETAILS_OF_INTENT),
+        **details_of(of.details, DETAILS_OF_INTENT),
         "status": "active",
         "version": 1,
         "created_by": of.created_by,
@@ -192,7 +177,7 @@ def intent(of: Intent) -> JsonObject:
 
 
 def task(of: Task) -> JsonObject:
-    said = _said(of.details, DETAILS_OF_TASK)
+    said = details_of(of.details, DETAILS_OF_TASK)
     return {
         "id": of.id,
         "intent_id": of.intent,
@@ -216,7 +201,7 @@ def coordinator(of: Coordinator, now: datetime) -> JsonObject:
         "id": of.id,
         "intent_id": of.intent,
         "agent_id": of.agent,
-        **_said(of.details, DETAILS_OF_COORDINATOR),
+        **details_of(of.details, DETAILS_OF_COORDINATOR),
         "status": "active" if of.is_active(now) else "completed",
         "granted_at": rendered(of.granted_at),
         "expires_at": _rendered_if_any(of.expires_at),
@@ -242,18 +227,6 @@ def access_list(of: IntentId, grants: Sequence[Grant]) -> JsonObject:
         "intent_id": of,
         "default_policy": "closed",
         "entries": [grant(each) for each in grants],
-    }
-
-
-def _said(details: str, otherwise: Mapping[str, Any]) -> JsonObject:
-    """What was said; of a damaged member, what holds of one that was not."""
-    said = stored_object(details) or {}
-    kinds = {name: type(value) for name, value in otherwise.items() if value is not None}
-    return {
-        name: said[name]
-        if name in said and isinstance(said[name], kinds.get(name, object))
-        else value
-        for name, value in otherwise.items()
     }
 
 

@@ -14,7 +14,7 @@ from ..http.large_answers import paced
 from ..memory.model.agent_events import AgentEvent
 from ..memory.model.agent_memory import Access, AgentEntry, AgentSummary, Namespace
 from ..memory.model.agents import AgentId
-from ..recall.text.json_words import stored_object
+from ..recall.text.json_words import object_of
 from ..telemetry import annotate
 from .bodies import AccessName, AllowedAgent, PriorityName, TierName
 from .rules.binding import BadField, OverCapacity
@@ -46,7 +46,7 @@ class AgentEntryObject(BaseModel):
     created_at: Instant
     updated_at: Instant
     expires_at: Instant | None
-    unreadable: Literal[True] = Field(default=True, description="There if the value is damaged.")
+    unreadable: Literal[True] = Field(default=True, description="There if its key is lost.")
 
 
 class FoundAgentEntry(AgentEntryObject):
@@ -258,16 +258,15 @@ UNAVAILABLE = "UNAVAILABLE"
 
 
 def entry(of: AgentEntry) -> JsonObject:
-    """The entry; if its value is damaged, without it, so that clients can read the others."""
+    """The entry; if its key is lost, without its value, so that clients can read the others."""
     space, handling, labels = of.place.space, of.handling, of.labels
-    value = stored_object(of.value)
     scope = {"task_id": labels.task, "intent_id": labels.intent}
     shown: JsonObject = {
         "id": public_id(ENTRY, of.id),
         "agent_id": space.agent or of.created_by,
         "namespace": space.namespace,
         "key": of.place.key,
-        "value": {} if value is None else value,
+        "value": {} if of.is_lost else object_of(of.value),
         "memory_type": space.tier.value,
         "scope": {name: label for name, label in scope.items() if label is not None},
         "tags": list(handling.tags),
@@ -282,7 +281,7 @@ def entry(of: AgentEntry) -> JsonObject:
         "updated_at": rendered(of.updated_at),
         "expires_at": _rendered_if_any(handling.expires_at),
     }
-    return shown if value is not None else {**shown, "unreadable": True}
+    return {**shown, "unreadable": True} if of.is_lost else shown
 
 
 def found(of: AgentFound) -> JsonObject:

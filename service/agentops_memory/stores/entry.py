@@ -22,7 +22,7 @@ from ..memory.redactor import Redactor
 from ..memory.sql.kinds import in_no_session
 from ..memory.sql.liveness import live
 from ..memory.sql.memories import MemoryTable
-from ..memory.sql.rows import count, instant, map_of, micros
+from ..memory.sql.rows import count, instant, micros, pairs_of, reads
 from ..memory.sql.table import Sql
 from ..memory.writes import changed_at, created, revised
 from ..recall.text.ids import uid_after
@@ -139,7 +139,7 @@ def list_entries(
         tx, f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most", "NULL",
         store=store, prefix=prefix, length=len(prefix), **page.values,
     )  # fmt: skip
-    return page.sliced(rows, _entry)
+    return page.sliced(tx[Sql].intact(rows, _entry))
 
 
 def tree(
@@ -160,7 +160,7 @@ def tree(
     first = prefix if after is None else _next(after)
     items: list[Entry | str] = []
     while (wanted := limit + 1 - len(items)) > 0:
-        entries = _from_path(tx, store, first, prefix, wanted)
+        entries = tx[Sql].intact(_from_path(tx, store, first, prefix, wanted), _entry)
         some = list(_until_a_folder(entries, prefix) if is_shallow else entries)
         items += some
         if not some or (len(some) < wanted and isinstance(some[-1], Entry)):
@@ -295,10 +295,12 @@ def _require_free(
     steps = path.split("/")
     above = () if policy.paths_nest else range(1, len(steps))
     paths = [path, *("/".join(steps[:count]) for count in above)]
-    others = [it for each in paths for it in _where(tx, "m.key = :path", store=store, path=each)]
+    held: list[Any] = []
+    for each in paths:
+        held += _rows(tx, "m.key = :path", "NULL", store=store, path=each)
     if not policy.paths_nest:
-        others += _from_path(tx, store, "", f"{path}/", 2)
-    for other in others:
+        held += _from_path(tx, store, "", f"{path}/", 2)
+    for other in map(_entry, held):
         if other.id != but:
             raise PathTaken("Another memory holds this path.", other.id, other.path)
 
@@ -315,7 +317,7 @@ def _text(path: str, content: str) -> Text:
 
 # The rows: live memories of stores, with what their newest versions say of them.
 
-ENTRY = """m.uid, m.id, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.extras,
+ENTRY = """m.id, m.uid, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.extras,
            m.created_at, m.updated_at"""
 
 
@@ -332,10 +334,6 @@ def _rows(tx: Transaction, condition: str, content: str, **values: object) -> It
     )  # fmt: skip
 
 
-def _where(tx: Transaction, condition: str, **values: object) -> Iterator[Entry]:
-    return map(_entry, _rows(tx, condition, "NULL", **values))
-
-
 def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | None:
     rows = _rows(tx, "m.uid = :uid", "m.content", store=store, uid=entry)
     return next(map(_entry, rows), None)
@@ -343,24 +341,25 @@ def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | No
 
 def _from_path(
     tx: Transaction, store: StoreId, first: str, prefix: str, limit: int
-) -> Iterator[Entry]:
+) -> Iterable[Any]:
     """Entries below a prefix from path `first` on, in code point order.
 
     The prefix is empty or ends with a slash.
     """
-    return _where(
-        tx, "m.key >= :first AND m.key < :end ORDER BY m.key LIMIT :limit",
+    return _rows(
+        tx, "m.key >= :first AND m.key < :end ORDER BY m.key LIMIT :limit", "NULL",
         store=store, first=max(first, prefix), limit=limit,
         end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
     )  # fmt: skip
 
 
-def _entry(row: Any) -> Entry:
-    """The entry in a row of ENTRY and of its content, or of NULL in its place."""
-    (uid, id_, store, path, size, sha256, number, version, metadata, created_at, updated_at,
-     content) = row  # fmt: skip
+@reads("memories")
+def _entry(  # noqa: PLR0913, PLR0917 - the columns of ENTRY and its content, or NULL in its place
+    id_: int, uid: str, store: str, path: str, size: int, sha256: str, number: int, version: str,
+    metadata: str, created_at: int, updated_at: int, content: str | None,
+) -> Entry:  # fmt: skip
     return Entry(
         id=EntryId(uid), memory=MemoryId(id_), store=StoreId(store), path=path, content=content,
         size=count(size), sha256=sha256, number=count(number), version=rules.VersionId(version),
-        metadata=map_of(metadata), created_at=instant(created_at), updated_at=instant(updated_at),
+        metadata=pairs_of(metadata), created_at=instant(created_at), updated_at=instant(updated_at),
     )  # fmt: skip

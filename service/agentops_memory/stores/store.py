@@ -31,10 +31,9 @@ from ..memory.sql.idempotency_records import IdempotencyTable
 from ..memory.sql.memories import MemoryTable, SpaceTable
 from ..memory.sql.receipts import ReceiptTable
 from ..memory.sql.revisions import RevisionTable
-from ..memory.sql.rows import micros
+from ..memory.sql.rows import micros, reads
 from ..memory.sql.table import Sql
 from ..memory.stores import NO_STORE
-from ..recall.text.normalization import REPLACEMENT
 from ..recall.text.visible import has_controls
 from ..record import Microseconds, Record
 
@@ -128,13 +127,14 @@ class Page:
             **{name: micros(at) for name, at in spans.items() if at is not None},
         }  # fmt: skip
 
-    def sliced(self, rows: Iterable[Any], made: Callable[[Any], T]) -> "Slice[T]":
-        """The page of these rows, newest first; one row more says that there is more."""
-        found = list(islice(rows, self.limit + 1))
-        items = [made(row) for row in found[: self.limit]]
+    def sliced(self, found: Iterable[T]) -> "Slice[T]":
+        """The page of what is found, newest first; one more says that there is more."""
+        items = list(islice(found, self.limit + 1))
+        has_more = len(items) > self.limit
+        del items[self.limit :]
         if self.before is not None:
             items.reverse()
-        return Slice(items, len(found) > self.limit)
+        return Slice(items, has_more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,8 @@ def stores_of(
     )
     prefix = (name or "").casefold()
     # Row by row until the page is full: SQLite folds the case of ASCII alone.
-    return page.sliced((row for row in found if row[1].casefold().startswith(prefix)), _store)
+    stores = tx[Sql].intact(found, _store)
+    return page.sliced(store for store in stores if store.name.casefold().startswith(prefix))
 
 
 def amend_store(tx: Transaction, store: StoreId, parts: Parts) -> Store:
@@ -402,10 +403,13 @@ def is_store_going(tx: Transaction) -> bool:
 
 
 def _going(tx: Transaction) -> ErasureId | None:
-    ids = tx[Sql].column(
-        "SELECT erasure_id FROM stores WHERE erasure_id IS NOT NULL ORDER BY erasure_id"
+    found = tx[Sql].run(
+        """SELECT space_id, erasure_id
+             FROM stores
+            WHERE erasure_id IS NOT NULL
+         ORDER BY erasure_id"""
     )
-    return next((ErasureId(id_) for id_ in ids if REPLACEMENT not in id_), None)
+    return next(tx[Sql].intact(found, _erasure), None)
 
 
 def erase_some_of_store(tx: Transaction) -> None:
@@ -443,14 +447,22 @@ def erase_some_of_store(tx: Transaction) -> None:
     tx[ReceiptTable].complete(erasure, 0)
 
 
-COLUMNS = "uid, name, description, metadata, entries, size, created_at, updated_at, archived_at"
+COLUMNS = """space_id, uid, name, description, metadata, entries, size, created_at, updated_at,
+             archived_at"""
 
 
-def _store(row: Any) -> Store:
-    """The store in a row of COLUMNS."""
-    uid, name, description, metadata, entries, size, created_at, updated_at, archived_at = row
+@reads("stores")
+def _erasure(_: int, erasure: str) -> ErasureId:
+    return ErasureId(erasure)
+
+
+@reads("stores")
+def _store(  # noqa: PLR0913, PLR0917 - its columns
+    _: int, uid: str, name: str, description: str, metadata: str, entries: int, size: int,
+    created_at: int, updated_at: int, archived_at: int | None,
+) -> Store:  # fmt: skip
     return Store(
-        id=StoreId(uid), name=name, description=description, metadata=rows.map_of(metadata),
+        id=StoreId(uid), name=name, description=description, metadata=rows.pairs_of(metadata),
         entries=rows.count(entries), size=rows.count(size), created_at=rows.instant(created_at),
         updated_at=rows.instant(updated_at), archived_at=rows.optional_instant(archived_at),
     )  # fmt: skip

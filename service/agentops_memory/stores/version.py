@@ -6,9 +6,9 @@ The versions of deleted entries stay.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, field_serializer
+from pydantic import Field, field_serializer
 
 from ..engine.engine import Transaction
 from ..errors import AlreadyDone, NotFound, StillCurrent
@@ -30,8 +30,6 @@ from .store import EntryId, VersionId
 
 MOST_WITH_CONTENT = 20  # items of a page
 
-OrEmpty = BeforeValidator(lambda it: it or "")
-
 
 class Version(Record):
     """One change of a memory.
@@ -46,9 +44,9 @@ class Version(Record):
     entry: rules.ShownEntry = Field(serialization_alias="entry_id")
     memory: MemoryId = Field(exclude=True)
     number: int = Field(exclude=True)
-    path: Annotated[str, OrEmpty] = Field(serialization_alias="entry_path")
-    size: Annotated[int, BeforeValidator(lambda size: size or 0)]
-    sha256: Annotated[str, OrEmpty] = Field(serialization_alias="content_sha256")
+    path: str = Field(serialization_alias="entry_path")
+    size: int
+    sha256: str = Field(serialization_alias="content_sha256")
     deed: ChangeKind = Field(serialization_alias="action")
     redacted: bool = False  # what it is sent as follows from the instant
     redacted_at: Microseconds | None = None
@@ -136,7 +134,7 @@ def list_versions(
              LIMIT :most""",
         store=store, **filters, **page.values,
     )  # fmt: skip
-    return page.sliced(found, _version)
+    return page.sliced(tx[Sql].intact(found, _version))
 
 
 def is_to_redact(tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy) -> bool:
@@ -245,10 +243,7 @@ def past(tx: Transaction, after: tuple[MemoryId, int], limit: int) -> list[Past]
              LIMIT :limit""",
         memory=memory, number=number, limit=limit,
     )  # fmt: skip
-    texts = (
-        Past(id_, store, entry, number, Text(type=type_, title=title, content=content))
-        for id_, store, entry, number, type_, title, content in found
-    )
+    texts = tx[Sql].intact(found, _past)
     return rows.portion(texts, MAX_STEP, lambda past: len(past.text.content))
 
 
@@ -284,13 +279,25 @@ def _joined(tx: Transaction, leading: str) -> str:
                WHERE t.uid = :store AND t.erasure_id IS NULL"""
 
 
-def _version(row: Any) -> Version:
-    """The version in a row of VERSION and of its content, or of NULL in its place."""
-    (uid, store, entry, memory, number, deed, path, size, sha256, at, author, redacted_at,
-     redacted_by, content) = row  # fmt: skip
+@rows.reads("versions")
+def _version(  # noqa: PLR0913, PLR0917 - the columns of VERSION and its content, or NULL in its place
+    uid: str, store: str, entry: str, memory: int, number: int, deed: str, path: str | None,
+    size: int | None, sha256: str | None, at: int, author: str | None, redacted_at: int | None,
+    redacted_by: str | None, content: str | None,
+) -> Version:  # fmt: skip
     return Version(
         id=VersionId(uid), store=StoreId(store), entry=EntryId(entry), memory=MemoryId(memory),
-        number=rows.count(number), deed=rows.member(ChangeKind, deed, ChangeKind.UPDATED),
-        path=path, size=rows.count(size or 0), sha256=sha256, content=content, at=rows.instant(at),
-        author=author, redacted_at=rows.optional_instant(redacted_at), redacted_by=redacted_by,
+        number=rows.count(number), deed=ChangeKind(deed), at=rows.instant(at),
+        path=path or "", size=rows.count(size or 0), sha256=sha256 or "", content=content,
+        author=None if author is None else KeyId(author),
+        redacted_at=rows.optional_instant(redacted_at),
+        redacted_by=None if redacted_by is None else KeyId(redacted_by),
     )  # fmt: skip
+
+
+@rows.reads("memories")
+def _past(  # noqa: PLR0917 - its columns
+    id_: int, store: str, entry: str, number: int, type_: str, title: str, content: str
+) -> Past:
+    text = Text(type=type_, title=title, content=content)
+    return Past(MemoryId(id_), StoreId(store), EntryId(entry), number, text)

@@ -3,15 +3,15 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import Field, fields
+from dataclasses import fields
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeVar, cast
 
 from ...memory.model.access import Caller
 from ...memory.model.retention import USUAL, Retentions
 from ...memory.sql.liveness import Moment
-from ...memory.sql.table import Connection, Dialect, Index, Table
+from ...memory.sql.table import Connection, Dialect, Index, Known, Table
 from ...recall.text.ids import Uids, uid_of
 from ..engine import Sealer
 
@@ -76,19 +76,29 @@ class Tables(ABC):
         """A table of this transaction; made when it is first asked for."""
         made = self._tables.get(table)
         if made is None:
-            parts = (self._part(it) for it in fields(cast("Any", table)) if it.init)
-            made = self._tables[table] = table(*parts)
+            parts = _parts(cast("Any", table))
+            given = [self[of] if of is not None else getattr(self, name) for name, of in parts]
+            made = self._tables[table] = table(*given)
         return cast("T", made)
-
-    def _part(self, field: Field[Any]) -> Any:
-        of: Any = field.type
-        is_table = isinstance(of, type) and issubclass(of, Table)
-        return self[of] if is_table else getattr(self, field.name)
 
     @property
     def _index(self) -> Index:
         return self.index
 
     @cached_property
+    def _known(self) -> Known:
+        return Known()
+
+    @cached_property
     def _moment(self) -> Moment:
         return Moment(self._connection, self.now)
+
+
+@cache
+def _parts(table: Any) -> tuple[tuple[str, type | None], ...]:
+    """What a table is made of: attributes of the transaction by name, and other tables."""
+    return tuple(
+        (it.name, it.type if isinstance(it.type, type) and issubclass(it.type, Table) else None)
+        for it in fields(table)
+        if it.init
+    )

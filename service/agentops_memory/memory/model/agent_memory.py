@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NewType
 
+from ...recall.text.json_words import object_of
 from .agents import AgentId
 from .kinds import SpaceKind
 from .memory import Lifecycle, MemoryId
@@ -46,6 +47,16 @@ class Sensitivity(StrEnum):
 
 
 SEALED = frozenset({Sensitivity.CONFIDENTIAL, Sensitivity.RESTRICTED})
+
+
+def require_value(value: str, sensitivity: str | None) -> None:
+    """ValueError unless it is what is stored of a value of this sensitivity: JSON, or a mark."""
+    if sensitivity not in SEALED:
+        object_of(value)
+    elif value.startswith("{"):
+        raise ValueError
+
+
 """Whose values are stored encrypted, and never put into a prompt."""
 
 

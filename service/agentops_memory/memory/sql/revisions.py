@@ -1,13 +1,13 @@
 """SQL for the record of changes: the revisions of memories."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import replace
 
 from ..model.memory import ChangeKind, Memory, MemoryId, Revision, Text
-from .rows import count, instant, member, micros, tag_tuple, text_row
+from .rows import count, instant, micros, reads, text_row, texts_of
 from .table import Table
 
-REVISION = "number, deed, at, type, title, content, tags"
+REVISION = "id, number, deed, at, type, title, content, tags"
 
 
 class RevisionTable(Table):
@@ -26,22 +26,6 @@ class RevisionTable(Table):
             )
         else:
             self._insert("revisions", memory_id=memory, number=number, deed=deed, at=at)
-
-    def begin(self, memories: Iterable[tuple[MemoryId, Memory]]) -> None:
-        """Record that memories are new, each by its id."""
-        self._connection.executemany(
-            """INSERT INTO revisions (memory_id, number, deed, at)
-               VALUES (:memory_id, :number, :deed, :at)""",
-            [
-                {
-                    "memory_id": id_,
-                    "number": it.revision,
-                    "deed": ChangeKind.CREATED.value,
-                    "at": micros(it.updated_at),
-                }
-                for id_, it in memories
-            ],
-        )
 
     def keep(self, memory: Memory) -> None:
         """Copy the memory's text to its newest revision, unless redacted, before a change."""
@@ -76,7 +60,7 @@ class RevisionTable(Table):
         """Whether a revision equals the state in text and second."""
         text = state.text
         rows = self._execute(
-            """SELECT coalesce(t.tags, :own_tags)
+            """SELECT r.id, coalesce(t.tags, :own_tags)
                  FROM revisions r
                  LEFT JOIN revisions t
                    ON t.memory_id = r.memory_id
@@ -94,7 +78,7 @@ class RevisionTable(Table):
             **text_row(text),
             **{f"own_{name}": value for name, value in text_row(memory.text).items()},
         )
-        return any(tag_tuple(tags) == text.tags for (tags,) in rows)
+        return text.tags in self._intact(rows, _tags)
 
     def count(self, memory: Memory) -> int:
         """The count of kept revisions."""
@@ -108,7 +92,8 @@ class RevisionTable(Table):
             f"SELECT {REVISION} FROM revisions WHERE memory_id = :id ORDER BY number DESC",
             id=memory.id,
         )
-        return list(_revisions(rows, memory))
+        # None is left out: the texts of the older ones would be others.
+        return list(_with_texts(map(_revision, rows), memory))
 
     def erase(self, revisions: Iterable[tuple[MemoryId, int]]) -> int:
         """Erase revisions, each by its memory and number, with their versions; how many."""
@@ -131,15 +116,25 @@ class RevisionTable(Table):
         )
 
 
-def _revisions(rows: Iterable[Any], memory: Memory) -> Iterator[Revision]:
-    """The revisions in rows of REVISION, newest first; one without a text has the next newer."""
+@reads("revisions")
+def _tags(_: int, tags: str) -> tuple[str, ...]:
+    return texts_of(tags)
+
+
+@reads("revisions")
+def _revision(  # noqa: PLR0917 - its columns
+    _: int, number: int, deed: str, at: int, type_: str | None, title: str | None,
+    content: str | None, tags: str | None,
+) -> Revision:  # fmt: skip
+    text = None
+    if not (type_ is None or title is None or content is None or tags is None):
+        text = Text(type=type_, title=title, content=content, tags=texts_of(tags))
+    return Revision(number=count(number), deed=ChangeKind(deed), at=instant(at), text=text)
+
+
+def _with_texts(revisions: Iterable[Revision], memory: Memory) -> Iterator[Revision]:
+    """Revisions, newest first; one without a text has the next newer."""
     text = memory.text
-    for number, deed, at, type_, title, content, tags in rows:
-        if type_ is not None:
-            text = Text(type=type_, title=title, content=content, tags=tag_tuple(tags))
-        yield Revision(
-            number=count(number),
-            deed=member(ChangeKind, deed, ChangeKind.UPDATED),
-            at=instant(at),
-            text=None if deed == ChangeKind.DELETED else text,
-        )
+    for it in revisions:
+        text = it.text or text
+        yield replace(it, text=None if it.deed is ChangeKind.DELETED else text)

@@ -14,7 +14,7 @@ from ...memory.model.agent_events import AgentEvent, EventType
 from ...memory.model.agent_memory import AgentEntry, Binding, Eyes, Labels
 from ...memory.model.intents import EndingEntry, PendingArchive, Task
 from ...memory.sql.memories import MemoryTable
-from ...recall.text.json_words import stored_object
+from ...recall.text.json_words import object_of
 from ..sql.archives import ArchiveTable
 from ..sql.entries import AgentTable
 from ..sql.events import AgentEventTable
@@ -114,7 +114,7 @@ def _kept(entry: AgentEntry) -> dict[str, object]:
     }
     if entry.handling.is_sealed:
         return {**kept, "redacted": True}
-    return {**kept, "value": stored_object(entry.value) or {}}
+    return {**kept, "value": object_of(entry.value)}
 
 
 def _archive(

@@ -14,7 +14,7 @@ from ...memory.model.agents import NOT_YOUR_AGENT
 from ...memory.model.intents import IntentId, Standing
 from ...memory.model.stores import Written
 from ...memory.redactor import Redactor, RulesOf, default_rules
-from ...recall.text.json_words import stored_object
+from ...recall.text.json_words import object_of
 from ..sql.events import AgentEventTable
 from ..sql.namespaces import NamespaceTable
 from . import archive, intents
@@ -119,7 +119,7 @@ def _log(tx: Transaction, eyes: Eyes, intent: IntentId, type_: str, payload: str
     intents.seen(tx, eyes, intent)
     require_room(tx)
     labels = Labels(intent=intent, binding=Binding.INTENT)
-    said = stored_object(payload) or {}
+    said = object_of(payload)
     sequence = tx[AgentEventTable].add(type_, said, labels, agent=None, actor=eyes.agent)
     return _known(tx, sequence)
 

@@ -16,7 +16,7 @@ from ...memory.model.agents import AgentId
 from ...memory.model.intents import IntentId, Task, TaskChange, TaskDraft, TaskId, TaskStatus
 from ...memory.model.stores import Written
 from ...memory.redactor import RulesOf, default_rules
-from ...recall.text.json_words import stored_object
+from ...recall.text.json_words import object_of
 from ..sql.archives import BoundTable
 from ..sql.events import AgentEventTable
 from ..sql.intents import IntentTable
@@ -156,7 +156,7 @@ def _assign(tx: Transaction, eyes: Eyes, task: Task, before: AgentId | None) -> 
 
 
 def _tell(tx: Transaction, eyes: Eyes, type_: EventType, task: Task, before: Task | None) -> None:
-    said = stored_object(task.details) or {}
+    said = object_of(task.details)
     payload = {
         "task_id": task.id,
         "name": said.get("name"),
@@ -178,7 +178,7 @@ def _merged(details: str, change: str) -> str:
     if change == "{}":
         return details
     try:
-        return compact({**(stored_object(details) or {}), **(stored_object(change) or {})})
+        return compact({**object_of(details), **object_of(change)})
     except Invalid as error:
         raise Invalid(str(error).replace("value", "The task", 1)) from error
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ...errors import Unreadable
 from ...memory.model.agent_memory import Tier
 from ...memory.model.agents import AgentExtent, AgentId, ListedAgent
 from ...memory.model.erasure import MAX_STEP
 from ...memory.model.memory import MemoryId
 from ...memory.model.retention import LARGEST_CAPACITY
-from ...memory.sql.rows import StrictRow, count, micros, optional_instant, portion
+from ...memory.sql.rows import count, micros, optional_instant, portion, reads
 from ...memory.sql.table import Table
 from .visibility import HERE, sum_of
 
@@ -52,7 +53,7 @@ class AgentDirectory(Table):
               ORDER BY k.name""",
             now=micros(self._now),
         )
-        return list(map(_listed, rows))
+        return list(self._intact(rows, _listed))
 
     def exists(self, agent: AgentId) -> bool:
         """Whether anything is stored of the agent."""
@@ -74,7 +75,7 @@ class AgentDirectory(Table):
     def capacity(self, agent: AgentId) -> int | None:
         """How many episodic entries it may hold; None if nothing was said of that."""
         return self._first(
-            lambda row: _strict_capacity(StrictRow("agents", row[0]), row[1]),
+            _capacity,
             f"SELECT {self._sql.row}, episodic_capacity FROM agents WHERE name = :agent",
             agent=agent,
         )
@@ -146,25 +147,22 @@ class AgentDirectory(Table):
         return AgentExtent(working=working, episodic=episodic, size=count(size))
 
 
-def _listed(row: Any) -> ListedAgent:
-    agent, working, episodic, size, changed_at, capacity = row
+@reads("agents")
+def _listed(
+    agent: str, working: int, episodic: int, size: int, changed_at: int | None, capacity: int | None
+) -> ListedAgent:
     return ListedAgent(
         agent=AgentId(agent),
         working=working,
         episodic=episodic,
         size=count(size),
         changed_at=optional_instant(changed_at),
-        capacity=None if capacity is None else _capacity(capacity),
+        capacity=None if capacity is None else _capacity((agent, capacity)),
     )
 
 
-def _strict_capacity(row: StrictRow, number: int) -> int:
-    capacity = _capacity(number)
-    if capacity is None:
-        raise row.damaged("episodic_capacity")
+@reads("agents")
+def _capacity(_: Any, capacity: int) -> int:
+    if not 1 <= capacity <= LARGEST_CAPACITY:
+        raise Unreadable
     return capacity
-
-
-def _capacity(number: int) -> int | None:
-    """The capacity in a row; none, in a list, if it is damaged."""
-    return number if 1 <= number <= LARGEST_CAPACITY else None

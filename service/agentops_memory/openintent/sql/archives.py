@@ -11,7 +11,7 @@ from ...memory.model.agents import AgentId
 from ...memory.model.intents import EndingEntry, IntentId, PendingArchive, Task, TaskId
 from ...memory.model.memory import MemoryId
 from ...memory.sql.liveness import ENDED, expired, live
-from ...memory.sql.rows import count, micros
+from ...memory.sql.rows import count, micros, reads
 from ...memory.sql.table import Table
 from .rows import ENTRIES, ENTRY, entry_of
 from .seals import SealTable
@@ -235,12 +235,14 @@ class ArchiveTable(Table):
         return self._seals.opened(self._intact(rows, entry_of))
 
 
-def _pending(row: Any) -> PendingArchive:
-    event, task, attempt, agent, first, last, size = row
+@reads("pending_archives")
+def _pending(  # noqa: PLR0917 - the columns of PENDING
+    event: int, task: str, attempt: int, agent: str, first: int, last: int, size: int
+) -> PendingArchive:
     return PendingArchive(
         event=event,
         task=TaskId(task),
-        attempt=attempt,
+        attempt=count(attempt),
         agent=AgentId(agent),
         first=MemoryId(first),
         last=MemoryId(last),

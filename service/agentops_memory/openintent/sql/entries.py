@@ -25,10 +25,9 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.space import Space
 from ...memory.sql.liveness import ENDED, live, undeleted
 from ...memory.sql.memories import SpaceTable
-from ...memory.sql.rows import count, micros, optional_instant
+from ...memory.sql.rows import count, micros, optional_instant, reads
 from ...memory.sql.table import Dialect, Table
 from ...recall.text.ids import Uids
-from ...recall.text.normalization import REPLACEMENT
 from . import visibility
 from .rows import ENTRIES, ENTRY, entry_of, handled
 from .seals import SealTable
@@ -85,7 +84,7 @@ class Summaries(Table):
         is_own = agent == eyes.agent
         seen = own(eyes) if is_own else readable(self._connection, eyes, self._now)
         tiers = {tier: self._tier(tier, agent, seen) for tier in (Tier.WORKING, Tier.EPISODIC)}
-        tasks = self._scalars(
+        tasks = self._texts(
             f"""SELECT DISTINCT a.task
                   FROM {ENTRIES}
                  WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {HERE}
@@ -338,20 +337,14 @@ class AgentTable(Table):
         )
 
     def _scope(self, space: AgentSpace) -> str | None:
-        row = self._execute(
+        return self._first(
+            _scope,
             """SELECT s.id, s.scope
                  FROM agent_spaces p
                  JOIN spaces s ON s.id = p.space_id
                 WHERE p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace""",
             **_named(space),
-        ).fetchone()
-        if row is None:
-            return None
-        id_, scope = row
-        if REPLACEMENT in scope:  # damaged: it would be another space, beside which nothing is told
-            scope = self._uids.make(self._now)
-            self._execute("UPDATE spaces SET scope = :scope WHERE id = :id", id=id_, scope=scope)
-        return str(scope)
+        )
 
     def _one(self, condition: str, /, **values: object) -> AgentEntry | None:
         found = self._first(
@@ -387,3 +380,8 @@ class AgentTable(Table):
 
 def _named(space: AgentSpace) -> dict[str, Any]:
     return {"tier": space.tier.value, "agent": space.agent or "", "namespace": space.namespace}
+
+
+@reads("spaces")
+def _scope(_: int, scope: str) -> str:
+    return scope

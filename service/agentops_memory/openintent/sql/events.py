@@ -4,17 +4,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from ...errors import Unreadable
 from ...memory.model.agent_events import LOGGED, AgentEvent, EventFilter, EventType
 from ...memory.model.agent_memory import Binding, Labels
 from ...memory.model.agents import AgentId
-from ...memory.sql.rows import instant, member, micros
+from ...memory.sql.rows import instant, micros, reads
 from ...memory.sql.table import Table
 from ...recall.text.ids import Uids
-from ...recall.text.json_words import stored_object
+from ...recall.text.json_words import object_of
 
-EVENT = "e.uid, e.id, e.type, a.agent, a.actor, a.task, a.intent, a.binding, e.payload, e.at"
+EVENT = "e.id, e.uid, e.type, a.agent, a.actor, a.task, a.intent, a.binding, e.payload, e.at"
 
 # As the partial indexes say it: what is kept for the time of events, and the log of intents.
 OF_MEMORY = f"type >= 'memory.' AND type < 'memory/' AND type <> '{EventType.ARCHIVED}'"
@@ -95,7 +95,7 @@ class AgentEventTable(Table):
               ORDER BY given.key""",
             ids=json.dumps(sequences),
         )
-        return list(map(_event, rows))
+        return list(self._intact(rows, _event))
 
     def fill(self, sequence: int, payload: Mapping[str, object]) -> None:
         """Let an event tell this."""
@@ -130,15 +130,20 @@ def _written(payload: Mapping[str, object]) -> str:
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
-def _event(row: Any) -> AgentEvent:
-    uid, sequence, type_, agent, actor, task, intent, binding, payload, at = row
+@reads("events")
+def _event(  # noqa: PLR0913, PLR0917 - the columns of EVENT
+    sequence: int, uid: str, type_: str, agent: str, actor: str | None, task: str | None,
+    intent: str | None, binding: int, payload: str, at: int,
+) -> AgentEvent:  # fmt: skip
+    if type_ not in KNOWN:
+        raise Unreadable
     return AgentEvent(
         id=uid,
         sequence=sequence,
-        type=type_ if type_ in KNOWN else EventType.UPDATED,
+        type=type_,
         agent=AgentId(agent) if agent else None,
         actor=None if actor is None else AgentId(actor),
-        labels=Labels(task=task, intent=intent, binding=member(Binding, binding, Binding.NONE)),
-        payload=stored_object(payload) or {},
+        labels=Labels(task=task, intent=intent, binding=Binding(binding)),
+        payload=object_of(payload),
         at=instant(at),
     )

@@ -1,9 +1,11 @@
 """SQL for intents, and for who takes part in them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ...errors import Unreadable
 from ...memory.model.agent_memory import Eyes
 from ...memory.model.agents import AgentId
 from ...memory.model.intents import (
@@ -18,12 +20,29 @@ from ...memory.model.intents import (
     Standing,
 )
 from ...memory.sql.liveness import ENDED, IN_FORCE
-from ...memory.sql.rows import StrictRow, count, instant, micros, optional_micros
+from ...memory.sql.rows import (
+    count,
+    flag,
+    instant,
+    micros,
+    optional_instant,
+    optional_micros,
+    reads,
+)
 from ...memory.sql.table import Table
-from ...recall.text.json_words import stored_object
-from .tasks import unfinished
+from .tasks import details_of, unfinished
 
-ACTIVE = f"NOT is_ended AND {IN_FORCE}"  # of a coordinator, as a permission
+DETAILS_OF_INTENT: Mapping[str, Any] = {
+    "title": "", "description": "", "state": {}, "constraints": {}, "parent_intent_id": None,
+    "depends_on": [], "governance_policy": None,
+}  # fmt: skip
+DETAILS_OF_COORDINATOR: Mapping[str, Any] = {
+    "role": "coordinator", "supervisor_id": None, "coordinator_type": "llm", "scope": "intent",
+    "guardrails": None, "heartbeat_interval_seconds": 60, "metadata": {},
+}  # fmt: skip
+
+# Of a coordinator, as a permission; the first part is what an index says.
+ACTIVE = f"NOT is_ended AND is_ended = FALSE AND {IN_FORCE}"
 IS_OVER = f"(is_ended = TRUE OR {ENDED})"  # of a coordinator, as what restricts others
 GRANTED = f"permission IN ({', '.join(repr(it.value) for it in Permission)}) AND {IN_FORCE}"
 COORDINATOR = "id, intent, agent, is_ended, details, version, granted_at, expires_at"
@@ -50,7 +69,9 @@ class IntentTable(Table):
         """The intent, whoever may see it."""
         return self._first(
             _intent,
-            "SELECT id, created_by, details, created_at FROM intents WHERE id = :id",
+            f"""SELECT {self._sql.row}, id, created_by, details, created_at
+                  FROM intents
+                 WHERE id = :id""",
             id=intent,
         )
 
@@ -136,7 +157,7 @@ class IntentTable(Table):
             intent=intent,
             now=micros(self._now),
         )
-        return [_bounds(row) for row in rows]
+        return [guardrails_of(_coordinator(row).details) for row in rows]
 
     def end_coordinator(self, coordinator: CoordinatorId) -> None:
         """Let it coordinate no more."""
@@ -174,8 +195,9 @@ class IntentTable(Table):
         self._execute("DELETE FROM grants WHERE id = :id", id=grant)
 
 
-def _intent(row: Any) -> Intent:
-    id_, created_by, details, created_at = row
+@reads("intents")
+def _intent(_: Any, id_: str, created_by: str, details: str, created_at: int) -> Intent:
+    details_of(details, DETAILS_OF_INTENT)
     return Intent(
         id=IntentId(id_),
         created_by=AgentId(created_by),
@@ -184,59 +206,48 @@ def _intent(row: Any) -> Intent:
     )
 
 
-def _strict(row: Any) -> StrictRow:
-    return StrictRow("coordinators", row[0])
-
-
-def _coordinator(row: Any) -> Coordinator:
-    _, id_, intent, agent, is_ended, details, version, granted_at, expires_at = row
-    strict = _strict(row)
-    _strict_guardrails(strict, details)
+@reads("coordinators")
+def _coordinator(  # noqa: PLR0913, PLR0917 - its columns
+    _: Any, id_: str, intent: str, agent: str, is_ended: bool, details: str,
+    version: int, granted_at: int, expires_at: int | None,
+) -> Coordinator:  # fmt: skip
+    guardrails_of(details)
     return Coordinator(
         id=CoordinatorId(id_),
         intent=IntentId(intent),
         agent=AgentId(agent),
-        is_ended=strict.flag("is_ended", is_ended),
+        is_ended=flag(is_ended),
         details=details,
         version=count(version),
         granted_at=instant(granted_at),
-        expires_at=strict.optional_instant("expires_at", expires_at),
+        expires_at=optional_instant(expires_at),
     )
 
 
-def _bounds(row: Any) -> Guardrails:
-    """The guardrails of a coordinator; DamagedRow if anything of it is damaged."""
-    return _strict_guardrails(_strict(row), _coordinator(row).details)
-
-
-def _grant(row: Any) -> Grant:
-    number, id_, intent, agent, permission, reason, granted_by, granted_at, expires_at = row
-    strict = StrictRow("grants", number)
+@reads("grants")
+def _grant(  # noqa: PLR0913, PLR0917 - its columns
+    _: Any, id_: str, intent: str, agent: str, permission: str, reason: str | None,
+    granted_by: str, granted_at: int, expires_at: int | None,
+) -> Grant:  # fmt: skip
     return Grant(
         id=GrantId(id_),
         intent=IntentId(intent),
         agent=AgentId(agent),
-        permission=strict.member("permission", Permission, permission),
+        permission=Permission(permission),
         reason=reason,
         granted_by=AgentId(granted_by),
         granted_at=instant(granted_at),
-        expires_at=strict.optional_instant("expires_at", expires_at),
+        expires_at=optional_instant(expires_at),
     )
 
 
-def _strict_guardrails(row: StrictRow, details: str) -> Guardrails:
-    found = guardrails_of(details)
-    if found is None:
-        raise row.damaged("details")
-    return found
-
-
-def guardrails_of(details: str) -> Guardrails | None:
-    """What a coordinator's details say of memory; None if they are damaged, as they may forbid."""
-    said = stored_object(details)
-    given = {} if said is None else said.get("guardrails", {})
-    if said is None or not isinstance(given, dict):
-        return None
+def guardrails_of(details: str) -> Guardrails:
+    """What a coordinator's details say of memory; Unreadable if they are damaged."""
+    given = details_of(details, DETAILS_OF_COORDINATOR)["guardrails"]
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        raise Unreadable
     most = [
         given.get(f"max_{which}")
         for which in ("working_memory_per_task", "episodic_memory_per_agent")
@@ -249,7 +260,7 @@ def guardrails_of(details: str) -> Guardrails | None:
         and isinstance(must_archive, bool)
     )
     if not are_sound:
-        return None
+        raise Unreadable
     return Guardrails(
         most_working=most[0],
         most_episodic=most[1],

@@ -7,7 +7,7 @@ from typing import Any
 from ...memory.model.agent_memory import Access, Eyes, Namespace, Permissions
 from ...memory.model.agents import AgentId
 from ...memory.sql.liveness import live
-from ...memory.sql.rows import StrictRow, count, instant, micros
+from ...memory.sql.rows import count, instant, micros, reads
 from ...memory.sql.table import Table
 from .visibility import access_in, seen, sum_of
 
@@ -49,7 +49,7 @@ class NamespaceTable(Table):
     def permissions(self, namespace: str) -> Permissions:
         """Who may do what in a namespace; what holds for all where nothing was said of it."""
         default = self._first(
-            lambda row: StrictRow("namespaces", row[0]).member("default_access", Access, row[1]),
+            _default,
             f"SELECT {self._sql.row}, default_access FROM namespaces WHERE name = :name",
             name=namespace,
         )
@@ -60,11 +60,8 @@ class NamespaceTable(Table):
               ORDER BY agent""",
             name=namespace,
         )
-        allow = {
-            AgentId(agent): StrictRow("namespace_access", row).member("access", Access, access)
-            for row, agent, access in rows
-        }
-        return Permissions(default=Access.READ if default is None else default, allow=allow)
+        default = Access.READ if default is None else default
+        return Permissions(default=default, allow=dict(map(_allowed, rows)))
 
     def permit(self, namespace: str, permissions: Permissions) -> None:
         """Say who may do what in a namespace."""
@@ -105,10 +102,13 @@ class NamespaceTable(Table):
             **values,
             **self._seen(eyes),
         )
-        return list(self._intact(rows.fetchall(), self._namespace))
+        read = reads("namespaces")(self._namespace)
+        return list(self._intact(rows.fetchall(), read))
 
-    def _namespace(self, row: Any) -> Namespace:
-        name, access, version, said_at, changed_at, entries, size, first, last = row
+    def _namespace(  # noqa: PLR0913, PLR0917 - its columns
+        self, name: str, access: int, version: int | None, said_at: int | None,
+        changed_at: int | None, entries: int, size: int, first: int | None, last: int | None,
+    ) -> Namespace:  # fmt: skip
         return Namespace(
             name=name,
             permissions=self.permissions(name),
@@ -122,3 +122,13 @@ class NamespaceTable(Table):
 
     def _seen(self, eyes: Eyes) -> dict[str, object]:
         return {**seen(eyes), "now": micros(self._now)}
+
+
+@reads("namespaces")
+def _default(_: Any, access: int) -> Access:
+    return Access(access)
+
+
+@reads("namespace_access")
+def _allowed(_: Any, agent: str, access: int) -> tuple[AgentId, Access]:
+    return AgentId(agent), Access(access)

@@ -1,23 +1,25 @@
 """SQL for tasks."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ...errors import Unreadable
 from ...memory.model.agents import AgentId
 from ...memory.model.intents import FINAL, IntentId, MemoryPolicy, Task, TaskId, TaskStatus
-from ...memory.sql.rows import (
-    StrictRow,
-    count,
-    instant,
-    micros,
-    optional_instant,
-    optional_micros,
-    parsed,
-)
+from ...memory.sql.rows import count, instant, micros, optional_instant, optional_micros, reads
 from ...memory.sql.table import Table
+from ...recall.text.json_words import object_of
+
+DETAILS_OF_TASK: Mapping[str, Any] = {
+    "name": "", "plan_id": None, "description": None, "priority": "normal", "input": {},
+    "output": None, "artifacts": [], "capabilities_required": [], "depends_on": [], "blocks": [],
+    "requires_tools": [], "retry_policy": None, "timeout_seconds": None, "permissions": "inherit",
+    "metadata": {}, "error": None, "blocked_reason": None, "max_attempts": 3,
+}  # fmt: skip
+"""What a task says of itself, each by what holds of one that does not."""
 
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"
 OPEN = f"status IN ({', '.join(sorted(repr(it.value) for it in set(TaskStatus) - FINAL))})"
@@ -53,7 +55,7 @@ class TaskTable(Table):
         """Those of an intent, the first first, with their bytes."""
         of_status = "" if status is None else " AND status = :status"
         rows = self._execute(
-            f"""SELECT id, length(details)
+            f"""SELECT {self._sql.row}, id, length(details)
                   FROM tasks
                  WHERE intent = :intent{of_status}
               ORDER BY created_at, id
@@ -63,7 +65,7 @@ class TaskTable(Table):
             limit=limit,
             offset=offset,
         )
-        return [(TaskId(id_), size) for id_, size in rows]
+        return list(self._intact(rows, _sized))
 
     def some(self, tasks: Sequence[TaskId]) -> list[Task]:
         """Those of these that there are, in their order."""
@@ -78,7 +80,7 @@ class TaskTable(Table):
 
     def past(self, until: datetime, most: int) -> list[TaskId]:
         """Those that were finished by then, and of which nothing is left to archive."""
-        return self._scalars(
+        return self._texts(
             f"""SELECT id
                   FROM tasks
                  WHERE completed_at <= :until AND {FINISHED}
@@ -123,17 +125,20 @@ def _row(task: Task) -> dict[str, object]:
     }
 
 
-def _task(row: Any) -> Task:
-    (number, id_, intent, parent, agent, status, policy, details, version, attempt, created_at,
-     started_at, completed_at) = row  # fmt: skip
-    strict = StrictRow("tasks", number)
+@reads("tasks")
+def _task(  # noqa: PLR0913, PLR0917 - the columns of TASK
+    _: Any, id_: str, intent: str, parent: str | None, agent: str | None, status: str,
+    policy: str | None, details: str, version: int, attempt: int, created_at: int,
+    started_at: int | None, completed_at: int | None,
+) -> Task:  # fmt: skip
+    details_of(details, DETAILS_OF_TASK)
     return Task(
         id=TaskId(id_),
         intent=IntentId(intent),
         parent=None if parent is None else TaskId(parent),
         agent=None if agent is None else AgentId(agent),
-        status=strict.member("status", TaskStatus, status),
-        policy=None if policy is None else _strict_policy(strict, policy),
+        status=TaskStatus(status),
+        policy=None if policy is None else policy_of(policy),
         details=details,
         version=count(version),
         attempt=count(attempt),
@@ -153,20 +158,32 @@ def _written(policy: MemoryPolicy) -> str:
     return json.dumps(said)
 
 
-def _strict_policy(row: StrictRow, text: str) -> MemoryPolicy:
-    policy = policy_of(text)
-    if policy is None:
-        raise row.damaged("policy")
-    return policy
+@reads("tasks")
+def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
+    return TaskId(id_), size
 
 
-def policy_of(text: str) -> MemoryPolicy | None:
-    """The policy in a row; None if it is damaged, for without a limit more would be allowed."""
-    said: dict[str, Any] = parsed(text, dict)
+def details_of(text: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
+    """What details say, and what holds otherwise; Unreadable for a member of another kind."""
+    said = object_of(text)
+    details = {name: value if said.get(name) is None else said[name]
+               for name, value in otherwise.items()}  # fmt: skip
+    for name, value in otherwise.items():
+        if value is not None and not isinstance(details[name], type(value)):
+            raise Unreadable
+    if not all(isinstance(it, dict) for it in details.get("requires_tools", ())):
+        raise Unreadable
+    return details
+
+
+def policy_of(text: str) -> MemoryPolicy:
+    """The policy in a row; Unreadable if it is damaged, for without a limit more is allowed."""
+    said = object_of(text)
     if said.keys() != {"archives", "inherits", "max_entries", "max_size"}:
-        return None
+        raise Unreadable
     policy = MemoryPolicy(**said)
     are_flags = all(isinstance(it, bool) for it in (policy.archives, policy.inherits))
     limits = policy.max_entries, policy.max_size
-    are_limits = all(it is None or (type(it) is int and it >= 0) for it in limits)
-    return policy if are_flags and are_limits else None
+    if not are_flags or not all(it is None or (type(it) is int and it >= 0) for it in limits):
+        raise Unreadable
+    return policy
