@@ -153,10 +153,10 @@ def declared() -> list[Callable[..., object]]:
     """The functions of the memory core that are declared to lie within one project."""
     found = dict[str, Callable[..., object]]()
     for it in pkgutil.walk_packages(memory.__path__, f"{memory.__name__}."):
-        for name, member in vars(import_module(it.name)).items():
+        for member in vars(import_module(it.name)).values():
             if inspect.isfunction(member) and is_within_one_project(member):
-                found[f"{member.__module__}.{name}"] = member
-    return [it for name, it in found.items() if name.startswith(it.__module__)]
+                found[f"{member.__module__}.{member.__name__}"] = member
+    return list(found.values())
 
 
 @contextmanager

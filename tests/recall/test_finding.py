@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.memory.sql import memories, sessions
+from agentops_memory.memory.sql import memories, sessions, table
 from agentops_memory.recall.text.query import STOPWORDS
 
 from ..support.recall import context, search, titles
@@ -226,7 +226,7 @@ def test_a_long_list_reads_no_more_texts_than_it_shows(
 
         monkeypatch.setattr(memories, "MAX_LIST", 20)
         monkeypatch.setattr(sessions, "MAX_LIST", 20)
-        monkeypatch.setattr(sessions, "MAX_PAGE", 20)
+        monkeypatch.setattr(table, "MAX_PAGE", 20)
         read = [len(service.http.get(it).json()) for it in (*asked, "/sessions/recent?limit=1000")]
         assert read == [3, 3, 3]
         assert len(service.http.get("/export").json()["sessions"]) == 14

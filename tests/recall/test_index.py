@@ -193,7 +193,7 @@ def test_what_is_deleted_or_replaced_is_not_found_and_what_is_restored_is(
 def small_partitions() -> Iterator[None]:
     """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(index, "BULK", 3)
+        patched.setattr(documents, "BULK", 3)
         patched.setattr(writer, "BULK", 3)
         patched.setattr(index, "MOVED", 3)
         patched.setattr(documents, "MAX_STEP", 40)

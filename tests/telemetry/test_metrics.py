@@ -269,6 +269,7 @@ def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Colle
         service.http.get("/context", params={"project": "demo", "query": "apple"})
         service.http.get("/metrics")
         telemetry.metrics.show(m.INDEX_DRIFT, 0)
+        telemetry.metrics.show(m.DAMAGED_ROWS, 0)
         telemetry.metrics.count(m.SWEPT_ROWS, "audit")
         telemetry.metrics.count(m.EXPIRED)
         telemetry.metrics.count(m.SUPERSEDED)

@@ -140,7 +140,8 @@ class WithinOneProject:
         methods: Mapping[type, Mapping[str, Callable[[Any], None]]] = {
             IdempotencyTable: {"get": claims.key, "add": key},
             SessionTable: {
-                "get": claims.session, "open": session, "close": session, "grow": session,
+                **dict.fromkeys(("get", "project_of"), claims.session),
+                **dict.fromkeys(("open", "close", "grow"), session),
             },
             TranscriptTable: dict.fromkeys(("get", "put", "drop"), claims.session),
             LifecycleTable: {"pins": claims.space},
@@ -152,8 +153,8 @@ class WithinOneProject:
             MemoryTable: ClaimedMemories(
                 tx[MemoryTable],
                 {
-                    **dict.fromkeys(("at_key", "twin"), claims.space),
-                    **dict.fromkeys(("insert", "replace", "set_lifecycle"), memory),
+                    "at_key": claims.space,
+                    **dict.fromkeys(("twin", "insert", "replace", "set_lifecycle"), memory),
                     **dict.fromkeys(("release_key", "count_duplicate"), memory),
                 },
             ),
