@@ -56,7 +56,9 @@ def test_a_deletion_that_was_acknowledged_survives_kill_9(tmp_path: Path) -> Non
 def test_an_import_that_is_killed_half_way_is_completed_by_its_repetition(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     log = tmp_path / "memory.db-wal"
-    document = {"observations": [observation(f"row {n} " + "x" * 500) for n in range(10_000)]}
+    then = {"created_at": "2026-01-01T00:00:00Z"}
+    rows_ = [observation(f"row {n} " + "x" * 500) | then for n in range(10_000)]
+    document = {"observations": rows_}
     with served(path) as (program, http), ThreadPoolExecutor() as threads:
         http.post("/observations", json=observation("before"))
         size = log.stat().st_size
