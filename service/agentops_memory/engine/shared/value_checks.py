@@ -10,9 +10,8 @@ from ...memory.model.memory import ChangeKind
 from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA
 from ...memory.sql.rows import EARLIEST, LAST, MOST, counts_of, is_texts
+from ...memory.sql.sight import guardrails_of, policy_of
 from ...memory.sql.table import GLOBAL
-from ...openintent.sql.intents import guardrails_of
-from ...openintent.sql.tasks import policy_of
 from .columns import Kind
 
 # What OpenWOP has is spelled out, as an engine knows no protocol; a test compares the two.
