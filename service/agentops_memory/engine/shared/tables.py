@@ -2,10 +2,10 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import Field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeVar, cast
 
 from ...memory.model.access import Caller
@@ -16,6 +16,13 @@ from ...recall.text.ids import Uids, uid_of
 from ..engine import Sealer
 
 T = TypeVar("T")
+
+
+@cache
+def _parts(table: type) -> Sequence[type[Table] | str]:
+    """What a table is made of: other tables, and by their names what the transaction has."""
+    kinds = ((it.name, it.type) for it in fields(table) if it.init)
+    return [of if isinstance(of, type) and issubclass(of, Table) else name for name, of in kinds]
 
 
 class Tables(ABC):
@@ -76,14 +83,10 @@ class Tables(ABC):
         """A table of this transaction; made when it is first asked for."""
         made = self._tables.get(table)
         if made is None:
-            parts = (self._part(it) for it in fields(cast("Any", table)) if it.init)
+            of: Any = table
+            parts = (self[it] if isinstance(it, type) else getattr(self, it) for it in _parts(of))
             made = self._tables[table] = table(*parts)
         return cast("T", made)
-
-    def _part(self, field: Field[Any]) -> Any:
-        of: Any = field.type
-        is_table = isinstance(of, type) and issubclass(of, Table)
-        return self[of] if is_table else getattr(self, field.name)
 
     @property
     def _index(self) -> Index:
