@@ -1,7 +1,8 @@
 """`python -m benchmarks.compare REVISION`: the service beside that of another commit, in turns.
 
 Rate and processor time of a request, as ratios within one run. Each commit has a file that it
-seeded itself.
+seeded itself. With `--traced` this one sends its spans, to a collector that drops them: beside
+`HEAD` that tells what tracing costs.
 """
 
 import os
@@ -13,9 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 
 from . import reads, saves
 from .client import Request, get
@@ -69,12 +72,16 @@ def main() -> None:
     options.add_argument("--rows", type=int, default=20_000)
     options.add_argument("--projects", type=int, default=200)
     options.add_argument("--only", default="", help="kinds whose names contain this")
+    options.add_argument("--traced", action="store_true", help="this one, to a local collector")
     given = options.parse_args()
     size = Size(rows=given.rows, projects=given.projects)
     with prepared(given) as made, ExitStack() as stack:
         sources = {"before": _checked_out(given.revision, made.folder), "now": ROOT}
+        sent = stack.enter_context(_collector()) if given.traced else {}
         subjects = {
-            name: stack.enter_context(_started(made, name, source, size))
+            name: stack.enter_context(
+                _started(made, name, source, size, sent if source is ROOT else {})
+            )
             for name, source in sources.items()
         }
         kinds = {name: turn for name, turn in _kinds(made).items() if given.only in name}
@@ -191,12 +198,39 @@ def _checked_out(revision: str, folder: Path) -> Path:
     return folder / "before"
 
 
+class _Dropping(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - theirs
+        """Say nothing."""
+
+
 @contextmanager
-def _started(made: Bench, name: str, source: Path, size: Size) -> Iterator[Subject]:
+def _collector() -> Iterator[dict[str, str]]:
+    """The settings of a service that sends its spans to this process."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Dropping) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        }
+        server.shutdown()
+
+
+@contextmanager
+def _started(
+    made: Bench, name: str, source: Path, size: Size, more: dict[str, str]
+) -> Iterator[Subject]:
     """The service of these sources over a file that they have seeded."""
     path = made.folder / f"{name}.db"
     sources = [source, source / "service", source / "service" / "client"]
-    settings = {"PYTHONPATH": os.pathsep.join(map(str, sources))}
+    settings = {"PYTHONPATH": os.pathsep.join(map(str, sources)), **more}
     given = [str(it) for it in (path, size.rows, size.projects, made.seed)]
     subprocess.run(
         [sys.executable, "-c", SEED, *given], env=os.environ | settings, cwd=source, check=True

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.agentops.transfer import Document
-from agentops_memory.agentops.transfers.transfer import chunks_of, import_rows
+from agentops_memory.agentops.transfers.transfer import chunks_of, import_whole
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.recall.search.rows import AREA
@@ -186,7 +186,7 @@ def _inserts(path: Path, document: bytes) -> list[Statement]:
         database.execute("BEGIN IMMEDIATE")
         rows = chunks_of(Redactor(DEFAULT_RULES), Document(io.BytesIO(document), START))
         for chunk in rows:
-            import_rows(SqliteTransaction(recorder.connection, START, OPERATOR), chunk)
+            import_whole(SqliteTransaction(recorder.connection, START, OPERATOR), chunk)
         database.execute("COMMIT")
     return [
         (text, values)

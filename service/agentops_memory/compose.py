@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 from starlette.applications import Starlette
 
@@ -249,8 +249,9 @@ class Wiring:
 
 log = logging.getLogger(__name__)
 
-# Of an import by a command, and between them, when a service on the same file can save.
-OWN, OF_OTHERS = timedelta(milliseconds=50), timedelta(milliseconds=25)
+# Rows that an import by a command stores at once, and how long a service on the same file can save
+# before the next.
+FEW, OF_OTHERS = 200, timedelta(milliseconds=25)
 
 # What is spoken, in the order in which a path is looked for: the last has the paths of no other.
 PROTOCOLS: tuple[Protocol, ...] = (
@@ -336,13 +337,13 @@ async def opened_here(
 ) -> AsyncIterator[LocalService]:
     """A tenant's memories without a service: for whoever may read the file, all of them.
 
-    The file may be in use by others meanwhile. What is erased here loses its bytes, and an
-    import that is left half-way is completed, when a service next looks after the file.
+    The file may be in use by others meanwhile. What is erased here loses its bytes when a service
+    next looks after the file.
     """
     wiring = _Wiring.of(settings, telemetry, clock)
     async with opened_engine(settings, tenant, clock, is_limited=True) as opened:
         engine = traced(opened, telemetry)
-        transfer = Transfer(engine=engine, rules=wiring.rules, step=OWN, rest=OF_OTHERS)
+        transfer = Transfer(engine=engine, rules=wiring.rules, most=FEW, rest=OF_OTHERS)
         services = wiring.services(engine, transfer)
         yield wiring.local(services.agentops)(lambda: Caller(tenant=tenant))
 
@@ -389,7 +390,7 @@ class _Wiring(Wiring):
         """The application, with what goes on beside it."""
         metrics, backups = self.telemetry.metrics, jobs.backups()
         engine, figures = traced(storage, self.telemetry), Figures(storage, metrics)
-        transfer = Transfer(engine=engine, rules=self.rules, on_left=jobs.imports.set)
+        transfer = Transfer(engine=engine, rules=self.rules)
         services = self.services(engine, transfer, jobs.erased.set, jobs.due.set)
         connections = Connections(
             profile=self.settings.profile, service=self.local(services.agentops), clock=self.clock
@@ -411,12 +412,11 @@ class _Wiring(Wiring):
             yield app
 
     def _early(self, storage: Storage, gate: Gate) -> Callable[..., bytes | None]:
-        """What answers plain reads from memory; of files alone, and where nothing is traced."""
-        settings = self.settings
+        """What answers plain reads from memory; of files alone."""
+        settings, is_fast = self.settings, self.telemetry.past or not self.telemetry.is_sent
 
         def held(tenant: TenantId) -> HeldReads | None:
-            is_fast = isinstance(storage, TenantsEngine) and not self.telemetry.is_sent
-            return cast("TenantsEngine", storage).held(tenant) if is_fast else None
+            return storage.held(tenant) if isinstance(storage, TenantsEngine) and is_fast else None
 
         names = local_names(settings.listen.host)
         return FastReads(
@@ -426,7 +426,7 @@ class _Wiring(Wiring):
             always=ALWAYS,
             health=bytes(well().body),
             clock=self.clock,
-            metrics=self.telemetry.metrics,
+            telemetry=self.telemetry,
         ).answer
 
     def _served(

@@ -129,16 +129,28 @@ class Damaged(Unavailable):
     """A part of the database cannot be read as it was written."""
 
 
-class DamagedRow(Unavailable):
-    """A value of a row restricts something and cannot be read, so what it restricts is refused.
+class Unreadable(Unavailable):
+    """A stored value is no such thing as its column holds; it is never read as another one."""
+
+    def __init__(self, sentence: str = "") -> None:
+        super().__init__(
+            sentence
+            or "This cannot be served now: a row that it needs is damaged. "
+            "`agentops-memory doctor` names it."
+        )
+
+
+class DamagedRow(Unreadable):
+    """A row, or one that belongs to it, cannot be the record that it was stored as.
 
     Fails closed: a default in its place could permit what the row forbids. `what` says what
     cannot be served for it, and quotes nothing that is stored.
     """
 
-    def __init__(self, table: str, row: object, column: str, what: str = "This") -> None:
+    def __init__(self, table: str, row: object, column: str = "", what: str = "This") -> None:
+        where = f" ({column})" if column else ""
         super().__init__(
-            f"{what} cannot be served now: row {row} of {table} is damaged ({column}). "
+            f"{what} cannot be served now: row {row} of {table} is damaged{where}. "
             "`agentops-memory doctor` says what can be repaired."
         )
         self.table, self.row, self.column = table, str(row), column

@@ -72,10 +72,10 @@ class LocalService(MemoryService):
                     progress(done, None)
 
     async def import_from(self, path: StrPath, *, progress: Progress | None = None) -> Imported:
-        with self._asked("import") as caller:
-            await self.agentops.transfer.resume(caller)  # perhaps of this file, and killed
+        with self._asked("import"):
             async with self._document(path, IMPORT + STORING, progress) as (document, file):
-                return await self.agentops.import_all(self.caller(), document, file.stored)
+                stored = partial(file.stored, of=len(document))
+                return await self.agentops.import_all(self.caller(), document, stored)
 
     async def plan_import(self, path: StrPath, *, progress: Progress | None = None) -> ImportPlan:
         with self._asked("import"):

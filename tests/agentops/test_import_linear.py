@@ -4,7 +4,6 @@ Measured in steps of SQLite's machine and in calls of Python functions, which ar
 on every machine.
 """
 
-import asyncio
 import io
 import json
 import sys
@@ -13,16 +12,19 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar, cast
 from uuid import UUID
 
 import pytest
 
 from agentops_memory.agentops.transfer import Document
-from agentops_memory.agentops.transfers.dry_run import dry_run
-from agentops_memory.agentops.transfers.transfer import chunks_of, import_rows
-from agentops_memory.engine.engine import Engine
-from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.agentops.transfers.storing import Row
+from agentops_memory.agentops.transfers.transfer import (
+    Planned,
+    chunks_of,
+    import_whole,
+    plan_rows,
+)
+from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import UNSAVED
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.sql.memories import MemoryTable
@@ -41,7 +43,6 @@ SLACK = 1.3  # deeper trees, fuller pages
 STEPS = 10  # of the machine, that count as much as a call
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
-T = TypeVar("T")
 Work = Callable[[SqliteTransaction, Document], None]
 
 # What each row of a document has otherwise than the others.
@@ -81,7 +82,8 @@ def test_an_import_takes_four_times_as_long_for_four_times_as_many_rows(
 )
 def test_so_does_the_plan_of_one(tmp_path: Path, shape: str, is_there: bool) -> None:
     def plan(tx: SqliteTransaction, document: Document) -> None:
-        asyncio.run(dry_run(cast("Engine", _Engine(tx)), OPERATOR, document, DEFAULT_RULES))
+        with pytest.raises(Planned):
+            plan_rows(tx, _rows(document), 0)
 
     steps = []
     for size in (SMALL, LARGE):
@@ -97,7 +99,7 @@ def test_a_save_looks_for_its_twin_past_any_number_of_deleted_ones(tmp_path: Pat
     def look(tx: SqliteTransaction, _: Document) -> None:
         memory = tx[MemoryTable].page(None, UNSAVED, 1)[0]
         for _again in range(SMALL):
-            assert tx[MemoryTable].twin(memory.space, memory.key, memory.text, LONG_AGO) == memory
+            assert tx[MemoryTable].twin(memory, LONG_AGO) == memory
 
     steps = []
     for size in (SMALL, LARGE):
@@ -115,13 +117,19 @@ def _at(second: int) -> str:
 
 
 def _import(tx: SqliteTransaction, document: Document) -> None:
-    import_rows(tx, list(chain.from_iterable(chunks_of(Redactor(DEFAULT_RULES), document))))
+    import_whole(tx, _rows(document))
+
+
+def _rows(document: Document) -> list[Row]:
+    return list(chain.from_iterable(chunks_of(Redactor(DEFAULT_RULES), document)))
 
 
 def _document(shape: str, size: int) -> Document:
     row = observation("The same words.", created_at="2029-01-01T00:00:00Z")
     body = {"observations": [row | SHAPES[shape](number) for number in range(size)]}
-    return Document(io.BytesIO(json.dumps(body).encode()), NOW)
+    document = Document(io.BytesIO(json.dumps(body).encode()), NOW)
+    document.check()
+    return document
 
 
 def _steps(path: Path, work: Work, shape: str, size: int) -> int:
@@ -144,13 +152,3 @@ def _steps(path: Path, work: Work, shape: str, size: int) -> int:
         database.set_progress_handler(None, 0)
         database.execute("COMMIT")
     return steps
-
-
-class _Engine:
-    """Reads in a transaction that has begun, on the thread that asks."""
-
-    def __init__(self, tx: SqliteTransaction) -> None:
-        self._tx = tx
-
-    async def read(self, _: Caller, work: Callable[..., T], *args: object) -> T:
-        return work(self._tx, *args)

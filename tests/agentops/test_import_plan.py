@@ -9,8 +9,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agentops_memory.agentops.transfers.dry_run import BloomFilter
-
 from ..support.requirements import requirement
 from ..support.service import Service, serving
 
@@ -293,14 +291,3 @@ def test_a_plan_refuses_what_the_import_would(service: Service) -> None:
         assert answer.json() == {"error": "dry_run must be true or false."}
     assert plan(service, {}) == NOTHING
     assert carried(service, {}) == (0, 0)
-
-
-def test_rows_that_do_not_repeat_are_not_kept() -> None:
-    repeats = BloomFilter()
-    for number in range(1000):
-        repeats.add({("uid", number), ("twin", number)})
-
-    assert not repeats
-    repeats.add({("uid", 7)})
-    assert repeats.has_repeated({("uid", 7), ("uid", 2000)})
-    assert not repeats.has_repeated({("uid", 8)})

@@ -11,15 +11,13 @@ from agentops_memory.compose import opened_here
 from agentops_memory.errors import Denied
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.settings.settings import settings
-from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client.contract.errors import Denied as NotAllowed
 from agentops_memory_client.contract.errors import Invalid
 from agentops_memory_client.contract.models import Imported
 from agentops_memory_client.contract.service import MemoryService as TransferService
 
-from ..agentops.test_import_staged import of, staged
-from ..support.service import Clock, observation
+from ..support.service import observation
 
 
 def test_progress_is_told_until_all_is_done(tmp_path: Path) -> None:
@@ -75,24 +73,6 @@ def test_an_export_ends_with_the_caller_s_right_to_it(tmp_path: Path) -> None:
     with pytest.raises(NotAllowed):
         asyncio.run(carry())
     assert not read
-
-
-def test_an_import_completes_the_one_before_it_first(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    before = observation("Of the one before.", created_at="2029-01-01T00:00:00Z")
-
-    async def carry() -> Imported:
-        async with SqliteEngine.opened(path, clock=Clock()) as engine:
-            await staged(engine, of(observations=[before]))
-        async with opened_here(
-            settings({"MEMORY_DB_PATH": str(path)}), Telemetry.started(None)
-        ) as here:
-            file = _written(tmp_path / "rows.json", json.dumps({"observations": []}))
-            imported = await here.import_from(file)
-            assert (await here.stats()).total_observations == 1
-            return imported
-
-    assert asyncio.run(carry()).imported_observations == 0
 
 
 def _written(file: Path, text: str) -> Path:

@@ -372,11 +372,10 @@ def test_a_backup_names_what_is_damaged_and_so_does_the_plan_of_its_restore(
     path = tmp_path / "memory.db"
     fill(path)
     let_hold(path, "sessions", "summary", NO_TEXT)
-    told = "Values in it are damaged: default, sessions 1: summary (text that is no UTF-8);"
+    told = "Values in it are damaged: default, sessions 1: summary"
 
     done = at(path).run("backup", "--to", tmp_path / "a.zip")
     assert (done.exit_code, told in done.stderr) == (0, True)
-    assert at(path).json("backup", "--to", tmp_path / "b.zip")["tenants"][0]["damaged"] == [
-        f"sessions {number}: summary (text that is no UTF-8)" for number in (1, 2)
-    ]
+    part = at(path).json("backup", "--to", tmp_path / "b.zip")["tenants"][0]
+    assert part["damaged"] == ["sessions 1: summary"]
     assert told in at(path).say("restore", tmp_path / "a.zip", "--dry-run")

@@ -82,8 +82,6 @@ def full(path: Path) -> Path:
         file.executescript(
             """INSERT INTO supersessions VALUES (2, 1, 9);
                INSERT INTO lookalikes VALUES (2, 1, 0.1, 9);
-               INSERT INTO imports VALUES (7, '["*"]', 1, 2, 3, 4, 5, 6, 7, 8, 9);
-               INSERT INTO import_rows VALUES (3, 'other', '{"a": "\\u0000"}');
                INSERT INTO agents VALUES ('a', 5);
                INSERT INTO pending_archives VALUES (1, 't', 1, 'a', 1, 2, 3);
                INSERT INTO met_tags VALUES (1, 1, 'rain', 0, NULL);

@@ -27,7 +27,7 @@ from agentops_memory.sqlite.maintenance.replacing import RestoreRefused
 
 from ..support.archives import all_rows, at, backed_up, repacked, told_truly
 from ..support.callers import audit, key_file, made_key, revoke
-from ..support.damaged_values import BAD, COLUMNS, damage, fill
+from ..support.damaged_values import damage, damages, fill
 from ..support.damages import CASES
 from ..support.erasing import erased
 from ..support.process import stored
@@ -216,13 +216,12 @@ def test_of_values_that_are_damaged_none_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     fill(path)
     archive, expected = backed_up(path, tmp_path), all_rows(path)
-    for table, column, kind in COLUMNS:
-        damage(path, table, column, BAD[kind][0])
+    for it in {(it.table, it.column): it for it in damages()}.values():
+        damage(path, it.table, it.column, it.value)
 
-    planned = at(path).say("restore", archive, "--dry-run")
+    at(path).say("restore", archive, "--dry-run")
     at(path).say("restore", archive, "--force")
 
-    assert "9999-12-31" in planned
     assert all_rows(path) == expected
 
 
@@ -614,6 +613,36 @@ def test_where_nobody_can_know_what_was_erased_since_it_says_so(path: Path, tmp_
     there = at(path).say("restore", archive, "--dry-run")
     assert (of_acme in known, of_acme in unknown, of_acme in there) == (False, True, False)
     assert "The database of default cannot be read, so nobody can know what was erased" in known
+
+
+@pytest.mark.parametrize("is_fixed", [False, True])
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("erasures", "kind", "'nothing'"), ("erasures", "erased_at", "1 << 62"),
+        ("erasures", "id", "x'00ff'"), ("erased", "memory_id", "'x'"),
+    ],
+)  # fmt: skip
+def test_over_a_damaged_receipt_it_goes_on_only_without_receipts(
+    table: str, column: str, value: str, is_fixed: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    save(path, "apple")
+    archive = backed_up(path, tmp_path)
+    with serving(path) as service:
+        erased(service.http, 1)
+    damage(path, table, column, value)
+    if is_fixed:
+        at(path).run("doctor", "--fix")
+
+    before = all_rows(path)
+    refused = at(path).run("restore", archive, "--force")
+    assert all_rows(path) == before
+    forced = at(path).json("restore", archive, "--force", "--without-receipts")
+
+    told = "Receipts of erasures in the database of default are damaged, so nobody can know all"
+    assert (refused.exit_code, told in refused.output) == (1, True)
+    assert [it["knows_all_erased_since"] for it in forced["tenants"]] == [False]
 
 
 def test_a_disk_that_is_small_is_told(

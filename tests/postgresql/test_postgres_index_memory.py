@@ -11,12 +11,17 @@ from typing import Any
 import pytest
 
 from agentops_memory.compose import opened_here
+from agentops_memory.postgresql.keys import PostgresKeys
 from agentops_memory.recall.inverted_index import cache
 from agentops_memory.recall.inverted_index.group import Lookup, Weights
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 
+from ..support.callers import calling, made_in
+from ..support.fast_reads import without_date
+from ..support.histories import KEYS, History
 from ..support.pods import looked
+from ..support.process import until
 from ..support.service import Clock, Service, observation, serving
 
 WORDS = "apple banana cherry damson elder fig grape hazel iris juniper kiwi lemon mango".split()
@@ -38,6 +43,7 @@ def three(
                     clock=clock,
                     MEMORY_DATABASE_URL=postgresql,
                     MEMORY_INDEX_CACHE=size,
+                    MEMORY_SWEEP_EVERY="0",
                 )
             )
             for name, size in (("a", "32MiB"), ("b", "32MiB"), ("none", "0"))
@@ -60,6 +66,31 @@ def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> No
         asked = {"project": play.choice(projects), "q": " ".join(play.choices(WORDS, k=3))}
         answers = [it.http.get("/search", params=asked).text for it in (reader, writer, plain)]
         assert answers[0] == answers[1] == answers[2], number
+
+
+@pytest.mark.parametrize("steps", [8, pytest.param(150, marks=pytest.mark.slow)])
+def test_whole_answers_of_a_history_are_the_same_from_each_service(
+    three: list[Service], held: list[int], postgresql: str, steps: int
+) -> None:
+    """Whichever of two has written: it and the other answer as the one that holds nothing."""
+    keys = {name: made_in(PostgresKeys(postgresql), *of) for name, of in KEYS.items()}
+    history = History(three[:2], keys, steps, MEMORY_DATABASE_URL=postgresql)
+    until(lambda: all(knows(it, token) for it in three for token in keys.values()))
+    for step in range(steps):
+        history.change()
+        if step % 7 == 6:
+            history.change_rarely()
+        for _ in range(3):
+            key, path = history.question()
+            answers = [it.http.get(path, headers=history.headers(key)) for it in three]
+            whole = {*map(without_date, answers)}
+            assert len(whole) == 1, (path, history.done)
+    assert any(held)
+
+
+def knows(service: Service, token: str) -> bool:
+    with calling(service, token) as http:
+        return http.get("/stats").status_code == 200
 
 
 @pytest.fixture

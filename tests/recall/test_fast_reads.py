@@ -3,106 +3,34 @@
 import gc
 import logging
 import random
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any
 from urllib.parse import quote, quote_plus, urlencode
 
-import httpx
 import pytest
 
-from agentops_memory.agentops.fast_reads import FastReads
 from agentops_memory.errors import Unavailable
 from agentops_memory.recall.held_reads import HeldReads
-from agentops_memory.recall.inverted_index import cache
 from agentops_memory.recall.inverted_index.area import Area
 from agentops_memory.recall.inverted_index.cache import NewMemory
 from agentops_memory.recall.inverted_index.vocabulary import Vocabulary
 
 from ..support.callers import made_key
+from ..support.fast_reads import Counted, both, counted, held
 from ..support.raw import wire
 from ..support.service import Service, observation, serving
+
+__all__ = ["counted"]
 
 WORDS = (
     "deploy deploys rollback worker queue retry timeout café 東京都 max_connections HTTPServer "
     "src/app/main.py went going noise migration postgres sqlite vacuum the of 42 v1.2 \U0001d49c"
 ).split()
 TYPOS = ("rolback", "migratoin", "postgers", "noisse")
-LONG_WAY = {"Idempotency-Key": "any"}  # which means nothing for a GET
 CALLS = 100  # of our functions, of one request
+STATEMENTS = 1  # which looks whether anybody has written
 SEED = 7
-
-
-class Counted:
-    """How often memory answered, and how often it left a request to the long way."""
-
-    def __init__(self) -> None:
-        self.answered = self.declined = 0
-        self.calls: list[int] = []
-
-    def told(self, answer: bytes | None) -> None:
-        self.answered += answer is not None
-        self.declined += answer is None
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    counted, answer = Counted(), FastReads.answer
-
-    def answered(self: FastReads, url: bytes, *given: Any) -> bytes | None:
-        with calls_of_ours() as calls:
-            told = answer(self, url, *given)
-        if url.startswith((b"/context", b"/search")):
-            counted.told(told)
-            if told is not None:
-                counted.calls.append(len(calls))
-        return told
-
-    monkeypatch.setattr(FastReads, "answer", answered)
-    monkeypatch.setattr(cache, "REST", 0)
-    return counted
-
-
-@contextmanager
-def calls_of_ours() -> Iterator[list[str]]:
-    calls: list[str] = []
-
-    def called(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and "agentops_memory" in frame.f_code.co_filename:
-            calls.append(frame.f_code.co_name)
-
-    before = sys.getprofile()
-    sys.setprofile(called)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(before)
-
-
-def both(service: Service, path: str, headers: dict[str, str] | None = None) -> tuple[bytes, bytes]:
-    """The whole answers of memory and of the long way, but for their dates."""
-    return tuple(  # type: ignore[return-value]
-        without_date(service.http.get(path, headers={**(headers or {}), **more}))
-        for more in ({}, LONG_WAY)
-    )
-
-
-def without_date(answer: httpx.Response) -> bytes:
-    lines = [b"%b: %b" % it for it in answer.headers.raw if it[0].lower() != b"date"]
-    return b"\n".join([b"%d" % answer.status_code, *lines, b"", answer.content])
-
-
-def held(service: Service, counted: Counted, path: str) -> None:
-    """Return when memory answers."""
-    for _ in range(200):
-        before = counted.answered
-        service.http.get(path)
-        if counted.answered > before:
-            return
-    raise AssertionError("memory never answered")
 
 
 def question(chance: random.Random) -> str:
@@ -181,10 +109,39 @@ def test_a_held_project_takes_few_calls(
             held(service, counted, asked[0])
             for _ in range(2):  # once to learn what each word is worth
                 counted.calls.clear()
+                counted.statements.clear()
                 for each in asked:
                     service.http.get(each)
             assert len(counted.calls) == len(asked)
             assert max(counted.calls) <= CALLS
+            assert counted.statements == [STATEMENTS] * len(asked)
+
+
+def test_new_prompts_of_a_project_with_pins_and_globals_take_few_calls_too(
+    tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of prompts that never came before, in words that all have come."""
+    caplog.set_level(logging.WARNING)
+    chance = random.Random(SEED)  # noqa: S311
+    words = [f"w{chr(97 + it % 26)}{chr(97 + it // 26)}x" for it in range(60)]
+    with serving(tmp_path / "memory.db") as service:
+        for number in range(100):
+            service.save(
+                " ".join(chance.choices(words, k=30)), title=f"t{number}", project="heron",
+                scope="global" if number % 20 == 0 else "project", pinned=number % 40 == 1,
+            )  # fmt: skip
+        for path, name, length in (("/context", "query", 45), ("/search", "q", 3)):
+            asked = f"{path}?project=heron&{name}="
+            held(service, counted, f"{asked}{'+'.join(words[:40])}")
+            for _ in range(160):  # until each line was rendered once
+                service.http.get(f"{asked}{'+'.join(chance.sample(words, length))}&limit=20")
+            counted.functions.clear()
+            counted.statements.clear()
+            for _ in range(20):
+                service.http.get(f"{asked}{'+'.join(chance.sample(words, length))}")
+            assert len(counted.functions) == 20
+            assert max(counted.functions) <= CALLS
+            assert max(counted.statements) == STATEMENTS
 
 
 def test_a_key_of_some_projects_is_answered_for_those(tmp_path: Path, counted: Counted) -> None:

@@ -247,7 +247,7 @@ ASKED = understood("one. two a/b")
 
 
 def twin(tx: SqliteTransaction, memory: Memory) -> object:
-    return tx[MemoryTable].twin(memory.space, None, memory.text, START)
+    return tx[MemoryTable].twin(memory, START)
 
 
 # A read, and the indexes that it must go by; none reads all rows.
@@ -257,7 +257,7 @@ READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]]
         {"memories_at_key"},
     ),
     "twin": (twin, {"memories_by_hash"}),
-    "twins_of": (lambda tx, m: next(tx[MemoryTable].twins_of(m)), {"memories_by_second"}),
+    "twins_of": (lambda tx, m: next(tx[MemoryTable].twins_of(m)), {"memories_by_hash"}),
     "newest": (lambda tx, _: tx[MemoryTable].newest(OWN, 5), {"memories_by_time"}),
     "newest of all": (lambda tx, _: tx[MemoryTable].newest(Filter(), 5), {"memories_in_time"}),
     "older": (

@@ -155,10 +155,11 @@ class Play:
 
 
 @contextmanager
-def large_areas(*, have_numpy: bool = True) -> Iterator[None]:
-    """Inside, every project in memory is one for which numpy pays, if it is there."""
+def large_areas(*, dense: int = group.DENSE, have_numpy: bool = False) -> Iterator[None]:
+    """Inside, every project in memory is one of which the likely memories are told first."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(group, "LARGE", 1)
+        patched.setattr(group, "DENSE", dense)
         patched.setattr(area, "LEAST_ADDED", 1)
         if not have_numpy:
             patched.setitem(sys.modules, "numpy", None)
@@ -171,9 +172,9 @@ def large_areas(*, have_numpy: bool = True) -> Iterator[None]:
     ("seed", "areas"),
     [
         (0, nullcontext),
-        pytest.param(1, large_areas, marks=pytest.mark.heavy),
-        (2, partial(large_areas, have_numpy=False)),
-        pytest.param(3, large_areas, marks=pytest.mark.heavy),
+        pytest.param(1, partial(large_areas, dense=1), marks=pytest.mark.heavy),
+        (2, large_areas),
+        (3, partial(large_areas, have_numpy=True)),
     ],
 )
 def test_memory_follows_whatever_the_service_does(

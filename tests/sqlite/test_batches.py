@@ -120,8 +120,8 @@ def test_work_that_makes_a_table_is_run_again_in_a_transaction_of_its_own(tmp_pa
         assert await together(database, [one, making, other]) == ["one", "maker", "other"]
 
     run(path, test)
-    assert contents(path) == ["before", "one", "other", "maker"]
-    assert (one.alone, maker.alone, other.alone) == ([False], [False, True], [False])
+    assert contents(path) == ["before", "one", "maker", "other"]
+    assert (one.alone, maker.alone, other.alone) == ([False, True], [False, True], [True])
     assert rows(path, "SELECT * FROM made") == []
 
 

@@ -3,27 +3,20 @@
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from agentops_memory.engine.engine import Transaction
-from agentops_memory.memory import memories
+from agentops_memory.agentops.transfers import transfer
 from agentops_memory.memory.model import kinds
-from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.kinds import IndexGroup
-from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall.search import document
-from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.fts import documents, index
-from agentops_memory.sqlite.fts.partitions import table
 
 from ..support.another import another
 from ..support.database import assert_index_is_whole, imported
-from ..support.engine import draft, run, together
+from ..support.engine import run, together
 from ..support.engines import rows
 from ..support.partitions import areas, places, saving, titles_of
 from ..support.recall import context, search, titles
@@ -303,7 +296,7 @@ def test_an_import_puts_global_memories_into_partitions_that_it_makes(
     service: Service, monkeypatch: pytest.MonkeyPatch, bulk: int
 ) -> None:
     monkeypatch.setattr(document, "MOST_PROJECTS", 1)
-    monkeypatch.setattr(index, "BULK", bulk)
+    monkeypatch.setattr(transfer, "SLICE", bulk)
     body = [
         observation(f"apple {n} {scope}", project=f"p{n}", scope=scope)
         for n in range(4)
@@ -341,7 +334,7 @@ def test_an_import_puts_a_global_memory_once_into_a_partition_made_right_behind_
 def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
     service: Service, monkeypatch: pytest.MonkeyPatch, bulk: int
 ) -> None:
-    monkeypatch.setattr(index, "BULK", bulk)
+    monkeypatch.setattr(transfer, "SLICE", bulk)
     texts = ["the walrus", "a lion", "the walrus", "a lion", "one zebra"]
     rows = [
         observation(text, title="it", topic_key=f"k{at // 3}", session_id=text)
@@ -354,26 +347,6 @@ def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
     found = {text: len(search(service, text)) for text in ("walrus", "lion", "zebra")}
     assert found == {"walrus": 2, "lion": 0, "zebra": 2}
     assert_index_is_whole(service.path)
-
-
-def test_long_memories_of_an_import_are_indexed_before_more_are_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(documents, "MAX_STEP", 20)
-    indexed = f"SELECT count(*) FROM {table(0)}_docsize WHERE id < {PRIOR}"
-
-    def indexed_in_bulk(tx: Transaction) -> list[int]:
-        counts = []
-        with tx[MemoryTable].in_bulk():
-            for content in ("apple", "apple pie", "apple and more"):
-                memories.save(tx, draft(content), timedelta())
-                counts += tx._connection.execute(indexed).fetchone()  # type: ignore[attr-defined]  # noqa: SLF001
-        return counts
-
-    async def test(engine: SqliteEngine) -> None:
-        assert await engine.write(OPERATOR, indexed_in_bulk) == [0, 0, 3]
-
-    run(tmp_path / "memory.db", test)
 
 
 def test_a_refused_import_leaves_no_partition_behind(

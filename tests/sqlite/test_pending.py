@@ -22,16 +22,18 @@ from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.sql.projects import ProjectTable
 from agentops_memory.recall.search import document
-from agentops_memory.recall.text.columns import columns
+from agentops_memory.recall.text.columns import End, columns
 from agentops_memory.recall.text.features import ALL, Feature
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 from agentops_memory.sqlite.fts.partitions import table
 
 from ..support.database import assert_index_is_whole
 from ..support.engine import Seen, Work, raising, run, save, saving, together
 from ..support.engines import rows
+from ..support.files import NOW
 from ..support.service import Clock
 
 FEW = settings(
@@ -302,8 +304,45 @@ def test_columns_are_those_that_the_view_reads(
             },
         ).fetchone()
 
-    assert columns(title, content, tags, before, features) == read
+    assert columns(title, content, tags, map(End, before), features) == read
 
 
 def _array(tags: list[str]) -> bytes:
     return json.dumps(tags, ensure_ascii=False).encode()
+
+
+def test_what_another_process_changes_between_two_saves_is_what_the_next_borrows(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+
+    async def test(database: SqliteEngine) -> None:
+        for content in ("apple one", "apple two"):
+            await save(database, content)
+        with closing(connect(path)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            tx = SqliteTransaction(other, NOW, OPERATOR)
+            writes.amend(tx, MemoryId(2), Change(content="pear two"))
+            other.execute("COMMIT")
+        await save(database, "yes")
+        assert await database.write(OPERATOR, found("pear")) == [2, 3]
+
+    run(path, test)
+    assert_index_is_whole(path)
+
+
+def test_a_session_that_another_process_gave_to_another_project_is_warned_of(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+
+    def saving_one(tx: Transaction) -> str | None:
+        return memories.save(tx, draft("demo", "apple"), timedelta()).warning
+
+    async def test(database: SqliteEngine) -> None:
+        assert await database.write(OPERATOR, saving_one) is None
+        assert await database.write(OPERATOR, saving_one) is None
+        rows(path, "UPDATE sessions SET project = 'other'")
+        assert "other" in str(await database.write(OPERATOR, saving_one))
+
+    run(path, test)

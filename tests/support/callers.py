@@ -35,6 +35,21 @@ def made_key(
     coordinates: bool = False,
 ) -> str:
     """A new key of the service whose database is at the path, as a caller sends it."""
+    token = made_in(key_file(path), role, tenant, projects, agents=agents, coordinates=coordinates)
+    _until_heard(path, token, works=True)
+    return token
+
+
+def made_in(
+    registry: KeyRegistry,
+    role: str,
+    tenant: str,
+    projects: tuple[str, ...],
+    *,
+    agents: tuple[str, ...] = (),
+    coordinates: bool = False,
+) -> str:
+    """A new key, which a service on PostgreSQL knows within a second."""
     name = f"{role} of {tenant}"
     spoken = agent_patterns(agents)
     key, token = issued(
@@ -46,8 +61,7 @@ def made_key(
         agents=spoken,
         coordinates=coordinates,
     )
-    key_file(path).create(key, at=START, by=OPERATOR)
-    _until_heard(path, token, works=True)
+    registry.create(key, at=START, by=OPERATOR)
     return token
 
 

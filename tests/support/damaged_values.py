@@ -3,6 +3,7 @@ asked of it then."""
 
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from typing import Any
 
 import httpx
 
-from agentops_memory.engine.shared.columns import RESTRICTING, TABLES, Kind
+from agentops_memory.engine.shared.damage import BY_PLACE, COLUMNS, DERIVED, named
 from agentops_memory.memory.model.agent_memory import Tier
-from agentops_memory.memory.sql.rows import micros
 from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.errors import read_text
+from agentops_memory.sqlite.schema.migrate import apply_migrations
 
 from .damaged_hosts import ERASED, KnownHosts, fill_hosts, host_changes, host_questions
 from .damaged_intents import (
@@ -26,75 +28,58 @@ from .damaged_intents import (
     intent_changes,
     intent_questions,
 )
-from .service import START, Service, serving
+from .service import Service, serving
 from .stores import STORES, at, delete, entry, entry_at, ok, redact, store, update, versions
 
 NO_TEXT = "CAST(CAST(VALUE AS BLOB) || x'ff' AS TEXT)"
-BAD: dict[Kind, tuple[str, ...]] = {
-    Kind.TEXT: (NO_TEXT,),
-    Kind.INSTANT: ("1 << 62", "-(1 << 62)"),
-    Kind.COUNT: ("9223372036854775807 - rowid_of", "-rowid_of"),
-    Kind.TAGS: (NO_TEXT, "'['", "'{\"a\": 1}'", "'[1, \"\\ud800\"]'", "'' || 5"),
-    Kind.PAIRS: (NO_TEXT, "'{'", "'[[1, 2]]'", "'{\"a\": 1}'", '\'{"a": "\\ud800"}\''),
-    Kind.DEED: ("'undone'",),
-    Kind.ERASURE: ("'nothing'",),
-    Kind.SPACE: ("'nothing'",),
-    Kind.TIER: ("'nothing'",),
-    Kind.STATUS: ("'nothing'",),
-    Kind.PERMISSION: ("'nothing'",),
-    Kind.FLAG: ("7",),
-    Kind.ACCESS: ("99", "-1"),
-    Kind.BINDING: ("7",),
-    Kind.ATTEMPT: ("NULL", "-1"),
-    Kind.SENSITIVITY: ("'nothing'",),
-    Kind.CAPACITY: ("0", "1 << 40"),
-    Kind.GUARDRAILS: (
-        NO_TEXT,
-        "'{'",
-        "'[]'",
-        "'{\"guardrails\": []}'",
-        '\'{"guardrails": {"denied_semantic_namespaces": "secret"}}\'',
-        '\'{"guardrails": {"allowed_semantic_namespaces": [1]}}\'',
-        '\'{"guardrails": {"max_episodic_memory_per_agent": -1}}\'',
-        '\'{"guardrails": {"memory_archive_required": "no"}}\'',
-    ),
-    Kind.POLICY: (
-        NO_TEXT,
-        "'{'",
-        "'[]'",
-        "'{}'",
-        '\'{"archives": 0, "inherits": false, "max_entries": null, "max_size": null}\'',
-        '\'{"archives": true, "inherits": true, "max_entries": "9", "max_size": -1}\'',
-    ),
-    Kind.COUNTS: (NO_TEXT, "'{'", "'[]'", "'{\"a\": -1}'", '\'{"a": "b"}\''),
-    Kind.RUN: ("'nothing'",),
-    Kind.RUN_STATUS: ("'nothing'",),
-    Kind.COMMITMENT: ("'nothing'",),
-    Kind.PROPOSAL: ("'nothing'",),
-    Kind.ARTIFACT: ("'nothing'",),
-    Kind.AREA: ("-7", "1 << 60"),
-    Kind.PARTITION: ("-1", "77", "1 << 62", "NULL"),
+FLIPPED = "char((unicode(VALUE) | 1) - (unicode(VALUE) & 1)) || substr(VALUE, 2)"  # a bit
+WRONG: dict[str, tuple[str, ...]] = {
+    "TEXT": (NO_TEXT, "x'00ff'", "5"),
+    "INTEGER": ("1 << 62", "-(1 << 62)", "'x'", "1.5", "x'ff'"),
+    "BLOB": ("'x'", "7"),
+    "REAL": ("'x'", "x'ff'"),
 }
-"""What a value of each kind becomes; `rowid_of` differs from row to row."""
+"""What a value of each type becomes, and cannot be."""
 
-COLUMNS = [
-    (table, column, kind)
-    for table, of in TABLES.items()
-    for column, kind in of.columns.items()
-    if kind in BAD
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What one value of a column becomes."""
+
+    table: str
+    column: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.column} = {self.value}"
+
+
+def damages() -> list[Damage]:
+    """All that can be done to one value of every column of every table."""
+    with closing(connect(Path(":memory:"))) as database:
+        apply_migrations(database)
+        columns = database.execute(
+            """SELECT t.name, c.name, c.type, c.type = 'INTEGER' AND c.pk
+                      AND NOT EXISTS (SELECT 1 FROM pragma_table_info(t.name) WHERE pk = 2)
+                 FROM pragma_table_list t, pragma_table_info(t.name) c
+                WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"""
+        ).fetchall()
+    found = []
+    for table, column, type_, is_rowid in columns:
+        if table not in DERIVED:
+            values = WRONG[type_][: 2 if is_rowid else None]  # no file has another type there
+            if column == "fingerprint":
+                values = values[2:]
+            if type_ == "TEXT" and f"{table}.{column}" in COLUMNS:
+                values += (FLIPPED, "'{'")
+            found += [Damage(table=table, column=column, value=it) for it in values]
+    return found
+
+
 SAVE = {
     "session_id": "s1", "project": "demo", "type": "note", "title": "by key",
     "content": "a kiwi", "tags": ["fruit"],
 }  # fmt: skip
-
-STAGED = f"""
-    INSERT INTO imports (projects, touched_at, staged, size)
-    VALUES ('["*"]', {micros(START)}, 1, 9);
-    INSERT INTO import_rows (number, project, row)
-    VALUES (1 << 32 | 1, 'demo', '["session", "s9", 0, null, "", 0]');
-"""
-"""An import that somebody is about to accept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +135,6 @@ def fill(path: Path) -> Known:
         version = versions(http, own, entry_id=first["id"])[0]["id"]
         note, intents, hosts = _of_agents(http), fill_intents(http), fill_hosts(http)
     with closing(connect(path)) as database:
-        database.executescript(STAGED)
         database.executescript(LEFT)
         database.executescript(ERASED)
         database.execute("INSERT INTO agents (name, episodic_capacity) VALUES ('ada', 500)")
@@ -185,31 +169,41 @@ def _of_agents(http: httpx.Client) -> str:
     return str(ids[-1])
 
 
-def damage(path: Path, table: str, column: str, value: str) -> int:
-    """Let a column hold what it cannot, in every row that has something there; how many.
-
-    In every row, if none has.
-    """
-    value = value.replace("VALUE", f"coalesce({column}, 'a')").replace(
-        "rowid_of", _number_of(table)
-    )
+def damage(path: Path, table: str, column: str, value: str) -> str:
+    """Let one row hold in a column what it cannot, if it has something there; the row's key."""
     with closing(connect(path)) as database:
+        database.text_factory = read_text
         database.execute("PRAGMA ignore_check_constraints = ON")
         database.execute("PRAGMA foreign_keys = OFF")
-        return database.execute(
+        keys = ", ".join(
+            name
+            for (name,) in database.execute(
+                "SELECT name FROM pragma_table_info(?) WHERE pk ORDER BY pk", (table,)
+            )
+        )
+        place = "rowid" if table in BY_PLACE else keys.partition(",")[0]
+        ((sql,),) = database.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,))
+        _declare(
+            database, table, re.sub(r" (TEXT|INTEGER(?! +PRIMARY)|REAL|BLOB)\b| STRICT,?", "", sql)
+        )
+        value = value.replace("VALUE", f"coalesce({column}, 'a')")
+        (after,) = database.execute(
             f"""UPDATE {table}
                    SET {column} = {value}
-                 WHERE {column} IS NOT NULL
-                       OR NOT EXISTS (SELECT 1 FROM {table} WHERE {column} IS NOT NULL)"""
-        ).rowcount
+                 WHERE ({keys}) = (SELECT {keys}
+                                     FROM {table}
+                                 ORDER BY {column} IS NULL
+                                    LIMIT 1)
+             RETURNING {place}"""
+        ).fetchone()
+        _declare(database, table, sql)
+    return named(after)
 
 
-def _number_of(table: str) -> str:
-    return {
-        "supersessions": "newer_id", "ref_supersessions": "newer_id", "ref_tags": "memory_id",
-        "lookalikes": "later_id",
-        "erasures": "length(id)", "erased": "memory_id", "versions": "number", "done": "1",
-    }.get(table, "rowid")  # fmt: skip
+def _declare(database: sqlite3.Connection, table: str, sql: str) -> None:
+    database.execute("PRAGMA writable_schema = ON")
+    database.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (sql, table))
+    database.execute("PRAGMA writable_schema = RESET")
 
 
 def questions(known: Known) -> Iterator[tuple[str, str]]:
@@ -226,7 +220,7 @@ def questions(known: Known) -> Iterator[tuple[str, str]]:
         "/erasures/{id}": (f"/erasures/{known.erasure}",),
         "/search": (
             "?q=apple", "?q=apple&project=demo&explain=true&tag=fruit", "?q=trees/apple",
-            "?q=aple&type=discovery", "?q=apple&why_not=1",
+            "?q=aple&type=discovery", "?q=apple&why_not=1", "?q=apple&why_not=99",
         ),
         "/context": (
             "?project=demo&query=apple", f"?project=demo&query=red&stores={known.store}",
@@ -330,9 +324,13 @@ def failures(answers: Iterator[httpx.Response]) -> list[str]:
 
 
 def is_of_a_restriction(answer: httpx.Response) -> bool:
-    """Whether it is refused for a damaged value that restricts something, and names it."""
-    found = re.search(r"row \S+ of (\w+) is damaged \((\w+)\)", answer.text)
-    return answer.status_code == 503 and found is not None and found.groups() in RESTRICTING
+    """Whether it is refused for a damaged row."""
+    found = re.search(
+        # An index has been read that does not have it.
+        r"row \S+ of \w+ is damaged|a row that it needs is damaged|The database file is damaged",
+        answer.text,
+    )
+    return answer.status_code == 503 and found is not None
 
 
 DESCRIPTIONS = {"/openapi.json", "/docs"}  # of the program: nothing that is stored is in them

@@ -52,7 +52,10 @@ class ReceivedSpan:
     trace: str
     id: str
     parent: str
+    state: str
     is_server: bool
+    began: int  # nanoseconds since 1970, as is its end
+    ended: int
     failed: bool
     status: str
     attributes: Attributes
@@ -223,7 +226,10 @@ def _span(span: Span, resource: Attributes) -> ReceivedSpan:
         trace=span.trace_id.hex(),
         id=span.span_id.hex(),
         parent=span.parent_span_id.hex(),
+        state=span.trace_state,
         is_server=span.kind == Span.SPAN_KIND_SERVER,
+        began=span.start_time_unix_nano,
+        ended=span.end_time_unix_nano,
         failed=span.status.code == span.status.STATUS_CODE_ERROR,
         status=span.status.message,
         attributes=_attributes(span.attributes),

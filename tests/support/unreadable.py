@@ -1,6 +1,5 @@
 """Values of what was planted that nobody can read, for a while."""
 
-import json
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
@@ -31,8 +30,6 @@ def broken(path: Path, table: str, column: str) -> int:
         database.execute("PRAGMA foreign_keys = OFF")
         database.execute("PRAGMA ignore_check_constraints = ON")
         database.execute("BEGIN IMMEDIATE")
-        if table.startswith("import"):
-            _stage(database)
         if table == "transcripts":
             _hear(database)
         if table == "pending_archives":
@@ -54,18 +51,6 @@ def broken(path: Path, table: str, column: str) -> int:
         ).rowcount
         database.execute("COMMIT")
         return count
-
-
-def _stage(database: sqlite3.Connection) -> None:
-    """A row of an import that nobody has accepted yet."""
-    (import_,) = database.execute(
-        "INSERT INTO imports (projects, touched_at, staged) VALUES (?, ?, 1) RETURNING id",
-        (json.dumps([MARK]), micros(datetime.now(UTC))),
-    ).fetchone()
-    database.execute(
-        "INSERT INTO import_rows (number, project, row) VALUES (?, ?, ?)",
-        (import_ << 32 | 1, MARK, json.dumps(["session", MARK, 0, None, MARK, 0])),
-    )
 
 
 def _hear(database: sqlite3.Connection) -> None:

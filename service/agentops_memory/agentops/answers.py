@@ -81,10 +81,8 @@ TimelineEntry = _noun("TimelineEntry", "An observation in a timeline.", c.Timeli
 Stats = _noun("Stats", "How much is stored.", c.Stats)
 ImportAnswer: Any = _noun(
     "ImportAnswer",
-    "What an import added.\n\n"
-    "One that goes on is accepted, has added so much by now, and adds the rest by itself.",
+    "What an import added.",
     c.Imported,
-    goes_on=(Literal[True] | None, None),
 )
 ImportConflict: Any = _noun(
     "ImportConflict",

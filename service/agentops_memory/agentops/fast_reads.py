@@ -5,36 +5,50 @@ What it does not know it declines; the long way answers it with the same bytes.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from urllib.parse import unquote_plus, unquote_to_bytes
 
-from pydantic_core import to_json
+from opentelemetry.trace import INVALID_SPAN, Span
+from pydantic_core import from_json, to_json
 
 from agentops_memory_client.contract import models as c
 
+from ..engine.steps import PastStep
 from ..errors import Refusal
 from ..http.endpoint import Gate
 from ..http.large_answers import PIECE
 from ..memory.model.access import Role, TenantId
-from ..memory.model.memory import Shown
-from ..memory.model.search import SHOWN, Method
+from ..memory.model.memory import Shown, Text
+from ..memory.model.search import SHOWN, Context, Filter, Found, Hit, Method
 from ..memory.model.space import Project, project_name
 from ..memory.sql.rows import micros
-from ..recall.held_reads import HeldReads, Plain
+from ..recall.held_reads import HeldRead, HeldReads, Plain, Render
 from ..recall.text.normalization import clean, cut
-from ..telemetry import Metrics, log_answered
+from ..recall.text.query import Query
+from ..telemetry import OwnText, Telemetry, hide_by, log_answered
 from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
+from ..telemetry.spans import sendable
+from .recall import context_span, injected, outcome, search_span
 from .wire import JSON, SummaryLine, json_bytes
 
 CONTEXT, SEARCH, HEALTH = b"/context", b"/search", b"/health"
 DEFAULT_LIMITS = {CONTEXT: 5, SEARCH: 10}
+TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})  # which no two requests share
 MOST_HEADERS = 1_000  # heads of requests that are remembered
 LONGEST_HEAD, LONGEST_NAME = 4_096, 512  # bytes of a head, and of a project, as they are sent
+EVENT = b"\0"  # between a rendered memory and what spans tell of it; in no JSON
 MARK, RANK = b'"rank":7.25', 7.25  # what a rendered hit has in the place of its rank
 
+_HITS = {
+    it: Hit(memory=Shown(key=None, text=Text(type="", title="", content="")), rank=0.0, method=it)
+    for it in Method
+}  # as spans of whole answers tell of them
+
 Headers = Sequence[tuple[bytes, bytes]]
+Asked = tuple[Project, str, int]  # a text, and a limit: 0 if unset
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
 _LONG_WAY = frozenset(
@@ -53,7 +67,7 @@ class FastReads:
     always: Headers  # of every answer
     health: bytes  # the answer to /health
     clock: Callable[[], datetime]
-    metrics: Metrics
+    telemetry: Telemetry
     _tail: bytes = field(init=False)
     _known: dict[tuple[tuple[bytes, bytes], ...], Mapping[str, str] | None] = field(
         default_factory=dict
@@ -67,69 +81,89 @@ class FastReads:
         """The whole answer to a GET; None if it is for the long way."""
         path, _, query = url.partition(b"?")
         if url == HEALTH and self._headers(headers) is not None:
-            log_answered("/health", 0.0, self.metrics)
+            log_answered("/health", 0.0, self.telemetry.metrics)
             return self._whole(self.health, date)
         if path not in DEFAULT_LIMITS:
             return None
-        began = time.perf_counter()
+        began, began_at = time.perf_counter(), time.time_ns()
         asked = _parameters(query, b"query" if path == CONTEXT else b"q")
-        admitted = self._headers(headers) if asked is not None else None
-        if asked is None or admitted is None:
+        if asked is None:
             return None
+        context = copy_context()  # in which the caller's secrets are hidden
         try:
-            body = self._body(path, asked, admitted)
+            answer = context.run(self._answer, path, asked, headers)
         except Refusal:
             return None
-        if body is None:
+        if answer is None:
             return None
-        log_answered(path.decode(), time.perf_counter() - began, self.metrics)
+        read, body = answer
+        span = context.run(self._leave_spans, path, asked, headers, read, began_at)
+        metrics = self.telemetry.metrics
+        if path == CONTEXT:
+            methods = [it[2] for it in read.hits]
+            for method in set(methods):
+                metrics.tally(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
+            metrics.tally(CONTEXT_ANSWERS, outcome(methods), span=span)
+        log_answered(path.decode(), time.perf_counter() - began, metrics, span)
         return self._whole(body, date)
 
-    def _body(
-        self, path: bytes, asked: tuple[Project, str, int], headers: Mapping[str, str]
-    ) -> bytes | None:
+    def _answer(self, path: bytes, asked: Asked, sent: Headers) -> tuple[HeldRead, bytes] | None:
         project, text, limit = asked
+        headers = self._headers(sent)
+        if headers is None:
+            return None
         caller = self.gate.identify(headers)
         caller.require(Role.READER)
         held = self.held(caller.tenant)
         if held is None:
             return None
         now = micros(self.clock())
-        plain = Plain(caller.projects, project, text, limit or DEFAULT_LIMITS[path], now)
-        body = (self._context if path == CONTEXT else self._search)(held, plain)
-        if body is None or len(body) > PIECE:
+        rules, render = None, _line if path == CONTEXT else _hit
+        if self.telemetry.past:
+            rules = self.gate.rules(caller)
+            hide_by(lambda: rules)
+            render = partial(_with_event, render)
+        plain = Plain(caller.projects, project, text, limit or DEFAULT_LIMITS[path], now, rules)
+        read = held.context(plain, render) if path == CONTEXT else held.search(plain, render)
+        if read is None:
+            return None
+        body = _context_body(read) if path == CONTEXT else _search_body(read)
+        if len(body) > PIECE:
             return None
         self.gate.require_rate(caller.key)
-        return body
+        return read, body
+
+    def _leave_spans(
+        self, path: bytes, asked: Asked, headers: Headers, read: HeldRead, began: int
+    ) -> Span:
+        """Leave the spans of the long way, if any are sent."""
+        if self.telemetry.past is None:
+            return INVALID_SPAN
+        text, filter_ = asked[1], Filter(project=asked[0])
+        hits = tuple([_HITS[by] for _, _, by in read.hits])
+        found = Found(hits=hits, query=Query(corrections=read.corrections))
+        if path == SEARCH:
+            name, event, told = "search", "search.result", search_span(text, filter_, found)
+        else:
+            name, event = "fetch_context", "context.injected"
+            told = context_span(text, filter_, Context(found=found))
+        events = from_json(b"[%b]" % b",".join([it.partition(EVENT)[2] for it in read.lines]))
+        for it, (_, rank, by) in zip(events, read.hits, strict=True):
+            it["memory.injected.rank"], it["memory.injected.method"] = rank, by.value
+        return self.telemetry.past.operation(
+            f"memory.{name}",
+            {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS},
+            [PastStep(f"store.{name}", began, time.time_ns(), {}), *read.steps],
+            sendable({"memory.operation": OwnText(name), **told}),
+            (event, events),
+        )
 
     def _whole(self, body: bytes, date: bytes) -> bytes:
         return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), self._tail, body)
 
-    def _context(self, held: HeldReads, asked: Plain) -> bytes | None:
-        found = held.context(asked, _line)
-        if found is None:
-            return None
-        methods = found.methods
-        for method in set(methods):
-            self.metrics.tally(CONTEXT_METHOD, method.value, by=methods.count(method))
-        newest = methods.count(Method.RECENCY)
-        outcome = "found" if newest < len(methods) else "recency" if methods else "empty"
-        self.metrics.tally(CONTEXT_ANSWERS, outcome)
-        summaries = json_bytes(list(map(SummaryLine, found.summaries)))
-        return b'{"recent_sessions":%b,"recent_observations":[%b]}' % (
-            summaries, b",".join(found.lines),
-        )  # fmt: skip
-
-    def _search(self, held: HeldReads, asked: Plain) -> bytes | None:
-        found = held.search(asked, _hit)
-        if found is None:
-            return None
-        hits = [line.replace(MARK, b'"rank":' + to_json(rank), 1) for rank, line in found]
-        return b"[%b]" % b",".join(hits)
-
     def _headers(self, headers: Headers) -> Mapping[str, str] | None:
         """The headers by name; None where they make the request another than a plain one."""
-        key = tuple(headers)
+        key = tuple([it for it in headers if it[0] not in TRACE_HEADERS])
         if key in self._known:
             return self._known[key]
         if sum(len(name) + len(value) for name, value in headers) > LONGEST_HEAD:
@@ -138,14 +172,33 @@ class FastReads:
         is_plain = _LONG_WAY.isdisjoint(name for name, _ in headers) and (
             all(map(self.is_own_name, hosts))
         )
-        known = {n.decode("latin-1"): v.decode("latin-1") for n, v in headers}
+        known = {n.decode("latin-1"): v.decode("latin-1") for n, v in key}
         if len(self._known) >= MOST_HEADERS:
             self._known.clear()
-        self._known[key] = known if is_plain and len(known) == len(headers) else None
+        self._known[key] = known if is_plain and len(known) == len(key) else None
         return self._known[key]
 
 
-def _parameters(query: bytes, text_name: bytes) -> tuple[Project, str, int] | None:
+def _context_body(read: HeldRead) -> bytes:
+    summaries = json_bytes(list(map(SummaryLine, read.summaries)))
+    lines = b",".join([it.partition(EVENT)[0] for it in read.lines])
+    return b'{"recent_sessions":%b,"recent_observations":[%b]}' % (summaries, lines)
+
+
+def _search_body(read: HeldRead) -> bytes:
+    return b"[%b]" % b",".join([
+        line.partition(EVENT)[0].replace(MARK, b'"rank":' + to_json(rank), 1)
+        for line, (_, rank, _) in zip(read.lines, read.hits, strict=True)
+    ])  # fmt: skip
+
+
+def _with_event(render: Render, shown: Shown) -> bytes:
+    """A rendered memory, and what the events of spans tell of it, but for its rank and method."""
+    event = sendable(injected(Hit(memory=shown, rank=0.0, method=Method.RECENCY)))
+    return render(shown) + EVENT + to_json(event)
+
+
+def _parameters(query: bytes, text_name: bytes) -> Asked | None:
     """The project, the text and the limit (0 if unset); None for anything else."""
     found: dict[bytes, bytes] = {}
     for pair in query.split(b"&"):

@@ -26,8 +26,7 @@ from . import models as m
 from . import wire
 from .recall import Question, RecallOperations, filter_of, project_of
 from .transfer import Document, exported, import_plan, imported
-from .transfers.dry_run import DryRun
-from .transfers.storing import RowOutcome
+from .transfers.storing import RowOutcome, Tally
 from .transfers.transfer import Progress, Transfer
 from .wire import Rows, held
 
@@ -225,11 +224,10 @@ def _observation_span(of: Memory) -> Attributes:
     }
 
 
-def _plan_span(plan: DryRun) -> Attributes:
+def _plan_span(plan: Tally) -> Attributes:
     """What would be stored; without a word of what the document says."""
-    stored = (outcome for outcome in RowOutcome if outcome.is_stored)
     return {
         "memory.import.dry_run": True,
         "memory.import.sessions": plan.sessions[RowOutcome.NEW],
-        "memory.import.observations": sum(plan.memories[outcome] for outcome in stored),
+        "memory.import.observations": plan.stored,
     }

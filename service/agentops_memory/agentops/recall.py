@@ -159,7 +159,7 @@ class RecallOperations:
             asked.caller(), text, filter_, limit, wanted, superseded=superseded
         )
         annotate(search_span(text, filter_, found))
-        events("search.result", map(_injected, found.hits))
+        events("search.result", map(injected, found.hits))
         return await _found(found, wanted)
 
     async def fetch_context(self, asked: Question) -> c.Context:
@@ -172,7 +172,7 @@ class RecallOperations:
             budget=budget, wanted=wanted, joining=_joining(asked),
         )  # fmt: skip
         annotate({**context_span(text, filter_, told), **budget_span(budget, told)})
-        events("context.injected", map(_injected, told.found.hits))
+        events("context.injected", map(injected, told.found.hits))
         _count(told.found)
         return await _context(told, budget, wanted)
 
@@ -360,15 +360,15 @@ def _count(found: Found) -> None:
     methods = Counter(hit.method for hit in found.hits)
     for method, hits in methods.items():
         count(CONTEXT_METHOD, method.value, by=hits)
-    outcome = "recency" if methods else "empty"
-    if found.is_degraded:
-        outcome = "degraded"
-    elif methods.keys() - {Method.RECENCY}:
-        outcome = "found"
-    count(CONTEXT_ANSWERS, outcome)
+    count(CONTEXT_ANSWERS, "degraded" if found.is_degraded else outcome(methods))
 
 
-def _injected(hit: Hit) -> Attributes:
+def outcome(methods: Collection[Method]) -> str:
+    """What a context is counted as, by how each of its memories was found."""
+    return "found" if {*methods} - {Method.RECENCY} else "recency" if methods else "empty"
+
+
+def injected(hit: Hit) -> Attributes:
     """The event of a memory that is handed out."""
     return {
         "memory.injected.observation_id": hit.memory.id,

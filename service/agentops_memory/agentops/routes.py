@@ -330,7 +330,7 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
         ),
         Operation(
             method="POST", path="/import", name="import", role=Role.ADMIN,
-            summary="Store what an export holds and this service does not, whole or not at all.",
+            summary="Store what an export holds and this service does not.",
             handler=handlers.import_all, body=m.ImportBody, answer=a.ImportOutcome,
             query=(Parameter(name="dry_run", help="`true` changes nothing and tells what would be "
                              "stored.", kind="boolean"),),

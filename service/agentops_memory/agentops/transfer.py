@@ -29,13 +29,13 @@ from ..memory.model.space import PROJECT_SCOPE, Project, Space, project_name
 from ..recall.text.instants import parsed, rendered
 from ..telemetry import hidden
 from . import models as m
-from .transfers.dry_run import CONFLICTS, DryRun, RowConflict
-from .transfers.storing import RowOutcome
+from .transfers.storing import CONFLICTS, Row, RowConflict, RowOutcome, Tally
 from .transfers.transfer import Transfer
 from .wire import columns, json_bytes, session, text
 
 HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
 NAMED = 5  # members that a refusal names
+_UID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Only what looks like a field of a format: another name may be data, which a refusal never quotes.
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
@@ -112,6 +112,9 @@ def _is_json_lines(head: bytes) -> bool:
 
 
 PROJECTS = 1024  # of a document whose names are remembered
+KEPT, ROW = 4 * 1024 * 1024, 1024  # characters of what is not read again, and of a row beside
+NAMED_ROWS = 20  # whose faults a refusal names
+FAULTY = "validation failed: "
 
 Named = Callable[[str], Project]
 """The project of a name that a row has."""
@@ -147,38 +150,60 @@ def _joined(rows: Sequence[object]) -> bytes:
 
 
 class Document:
-    """An import in a file, read anew each time it is asked for."""
+    """An import in a file: its rows, sessions first. A longer one is read anew each time."""
 
     def __init__(self, file: BinaryIO, now: datetime) -> None:
         self._file = file
         self._now = now
-        self._sessions: int | None = None  # how many there are, once it was checked
         self._project = lru_cache(PROJECTS)(project_name)
+        self._kept: list[Row] | None = None  # once it was checked, if they are few
+        self._counts = dict.fromkeys(_ROWS, 0)
+
+    def __len__(self) -> int:
+        """How many rows it has, once it was checked."""
+        return sum(self._counts.values())
 
     def check(self) -> None:
-        """Read it whole; Invalid names the first row that is wrong, or what is no export."""
-        counts = dict.fromkeys(_ROWS, 0)
+        """Read it whole; Invalid names the faults of the first rows that are wrong."""
+        faults: list[str] = []
+        kept: dict[str, list[Row]] = {name: [] for name in _ROWS}
+        room = KEPT
+        self._counts = dict.fromkeys(_ROWS, 0)
         try:
             for name, place, given in entries(self._file, _ROWS):
-                _ROWS[name](given, f"{name}[{place}]", self._now, self._project)
-                counts[name] += 1
+                self._counts[name] += 1
+                try:
+                    row = self._row(name, place, given)
+                except InvalidFields as error:
+                    faults.append(str(error).removeprefix(FAULTY))
+                    if len(faults) == NAMED_ROWS:
+                        break
+                    continue
+                room -= ROW + len(row.text.content if isinstance(row, Memory) else row.summary)
+                if room > 0:
+                    kept[name].append(row)
         except Invalid as error:
             if reason := recognized(self._file):
                 raise Invalid(reason) from error
             raise
-        if not any(counts.values()):
+        if faults:
+            raise InvalidFields(FAULTY + "; ".join(faults))
+        if not len(self):
             require_export(self._file, _ROWS)
-        self._sessions = counts["sessions"]
+        if room > 0:
+            self._kept = [*kept["sessions"], *kept["observations"]]
 
-    def sessions(self) -> Iterator[Session]:
-        # Once it was checked, what follows the last of them is left to the next reading.
-        rows = entries(self._file, ("sessions",))
-        for _, place, given in islice(rows, self._sessions):
-            yield imported_session(given, f"sessions[{place}]", self._now, self._project)
+    def __iter__(self) -> Iterator[Row]:
+        if self._kept is not None:
+            yield from self._kept
+            return
+        for name, count in self._counts.items():
+            # What follows the last of them is left to the next reading.
+            for _, place, given in islice(entries(self._file, (name,)), count):
+                yield self._row(name, place, given)
 
-    def memories(self) -> Iterator[Memory]:
-        for _, place, given in entries(self._file, ("observations",)):
-            yield imported_memory(given, f"observations[{place}]", self._now, self._project)
+    def _row(self, name: str, place: int, given: object) -> Row:
+        return _ROWS[name](given, f"{name}[{place}]", self._now, self._project)
 
 
 def imported_session(given: object, place: str, now: datetime, named: Named) -> Session:
@@ -233,7 +258,10 @@ def _links(row: m.ImportedObservation, place: str) -> Links:
     return Links(uids=tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes))
 
 
-_ROWS = {"sessions": imported_session, "observations": imported_memory}
+_ROWS: dict[str, Callable[[object, str, datetime, Named], Row]] = {
+    "sessions": imported_session,
+    "observations": imported_memory,
+}
 
 
 def _instant(given: str | None, name: str) -> datetime | None:
@@ -246,6 +274,8 @@ def _instant(given: str | None, name: str) -> datetime | None:
 
 
 def _uid(given: str | None, name: str) -> str:
+    if given and _UID.fullmatch(given):
+        return given
     try:
         return str(UUID(given)) if given else ""
     except ValueError as error:
@@ -261,13 +291,12 @@ def imported(counts: Imported) -> c.Imported:
     return c.Imported(
         imported_sessions=counts.sessions,
         imported_observations=counts.memories,
-        goes_on=counts.goes_on or None,
         refused_supersessions=counts.refused or None,
         redacted=counts.redacted,
     )
 
 
-def import_plan(plan: DryRun) -> c.ImportPlan:
+def import_plan(plan: Tally) -> c.ImportPlan:
     memories = plan.memories
     return c.ImportPlan(
         new_sessions=plan.sessions[RowOutcome.NEW],

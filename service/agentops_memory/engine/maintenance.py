@@ -15,7 +15,7 @@ class Condition:
 
     is_intact: bool = True
     has_newest_format: bool = True
-    damaged_values: Sequence[str] = ()  # of those that are known the first, by table, row, column
+    damaged_rows: Sequence[str] = ()  # of those that are known the first, by table, row, column
     lacks_standby: bool = False  # so that what is acknowledged can be lost with one machine
 
 
@@ -63,7 +63,7 @@ class Maintenance(Protocol):
         """Whether storage lies in files of ours, on a disk that can be looked at."""
 
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
-        """Check every value for corruption, and remember what is found.
+        """Check every row for damage, and remember what is found.
 
         `thorough` checks all of the storage, however long that takes.
         """

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -12,6 +12,16 @@ T = TypeVar("T")
 Attributes = Mapping[str, str | int | None]
 Tracing = Callable[[str], AbstractContextManager[Callable[[Attributes], None]]]
 """A span of that name for a while; what it yields gives it attributes."""
+
+
+class PastStep(NamedTuple):
+    """What a span tells of a step that is over."""
+
+    name: str
+    began: int  # nanoseconds since 1970, as is its end
+    ended: int
+    attributes: Attributes
+
 
 TRACING: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
 """How the steps of the transaction that runs leave spans; None where nothing is traced."""

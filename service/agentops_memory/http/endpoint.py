@@ -31,6 +31,7 @@ class Admission:
 
     admitted: Caller  # by what the keys said then
     caller: Callable[[], Caller]  # by what the keys say now
+    has_waited: bool = False  # since it was let in, for its body or for work
     status: int = 200  # of the answer to what is not refused
     body_digest: bytes | None = None  # of a request with an idempotency key, once it was read
     idempotency: IdempotentRequest | None = None
@@ -88,7 +89,8 @@ def current_caller(request: Request) -> Caller:
     taken away meanwhile holds no more. Refuses with Unauthenticated then.
     """
     known = admission(request)
-    caller = known.caller()
+    caller = known.caller() if known.has_waited else known.admitted
+    known.has_waited = True  # by the next time
     return caller if known.idempotency is None else replace(caller, request=known.idempotency)
 
 
@@ -123,6 +125,8 @@ class Endpoint:
                 else:
                     with self._slot(admitted) as slot:
                         await slot.wait()
+                        if admitted is not None:
+                            admitted.has_waited = True
                         await self._answer(request, admitted, sent, slot)
         except Refusal as refusal:
             if is_begun:

@@ -4,20 +4,30 @@ import asyncio
 import re
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qs, parse_qsl
 
 from starlette.requests import Request
+from starlette.types import Message
 
 from ..errors import Full, Invalid
 from ..memory.idempotency import idempotency
 from ..recall.text.normalization import clean
-from .endpoint import admission
+from .endpoint import ADMISSION, admission
 from .json_reader import parsed
 from .refusals import Gone, TooLarge, TooSlow
 
@@ -61,6 +71,7 @@ async def json_object(
         value = parsed(body, exact=exact)
     else:
         value = await asyncio.to_thread(parsed, body, exact=exact)
+        admission(request).has_waited = True
     if not isinstance(value, dict):
         raise Invalid("invalid JSON: an object is expected.")
     return value
@@ -69,6 +80,7 @@ async def json_object(
 @asynccontextmanager
 async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[BinaryIO]:
     """The body as a file: in memory while it is small, then in the folder, then gone."""
+    admission(request).has_waited = True  # as far as anybody can tell
     with ExitStack() as stack:
         stack.enter_context(_disk_errors())
         file = stack.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
@@ -264,14 +276,43 @@ async def _body_digest(request: Request, limit: int) -> bytes:
 
 
 async def _next(request: Request) -> tuple[bytes, bool]:
+    receiving = cast(Coroutine[Any, Any, Message], request.receive())
     try:
-        async with asyncio.timeout(BODY_IDLE):
-            message = await request.receive()
-    except TimeoutError as error:
-        raise TooSlow("The body stopped coming; nothing was stored.") from error
+        waiting = receiving.send(None)
+    except StopIteration as arrived:  # as bodies mostly are there with their heads
+        message: Message = arrived.value
+    else:
+        if (known := request.scope.get(ADMISSION)) is not None:
+            known.has_waited = True
+        try:
+            async with asyncio.timeout(BODY_IDLE):
+                message = await _Begun(receiving, waiting)
+        except TimeoutError as error:
+            raise TooSlow("The body stopped coming; nothing was stored.") from error
     if message["type"] == "http.disconnect":
         raise Gone("The client left before its body was complete.")
     return message.get("body", b""), message.get("more_body", False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A coroutine that has begun, and what it waits for: goes on with it."""
+
+    coroutine: Coroutine[Any, Any, Message]
+    waiting: object
+
+    def __await__(self) -> Generator[object, Any, Message]:
+        waiting = self.waiting
+        try:
+            while True:
+                try:
+                    came = yield waiting
+                except BaseException as error:  # noqa: BLE001 - the coroutine's to handle
+                    waiting = self.coroutine.throw(error)
+                else:
+                    waiting = self.coroutine.send(came)
+        except StopIteration as end:
+            return cast(Message, end.value)
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ..agentops.transfers.transfer import Transfer
 from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine, Sealer, Storage
 from ..engine.maintenance import Maintenance, Tidied
@@ -29,13 +28,13 @@ from ..sqlite import SqliteEngine
 from ..sqlite.engine.engine import Listener
 from ..sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
-from ..telemetry.measures import INDEX_DRIFT, INDEX_PARTITIONS
+from ..telemetry.measures import DAMAGED_ROWS, INDEX_DRIFT, INDEX_PARTITIONS
 from .backups import Backups, backing_up
 from .retention import RetentionJob, RetentionSweep, TrustedClock, enforcing
 from .runner import Callers, Job, WorkSignal, background, repeating
 
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
-REST = 100  # times what it took to check all values, until they are checked again
+REST = 100  # times what it took to check all rows, until they are checked again
 LOOK = timedelta(seconds=1)  # at whether this process leads
 AT_ONCE = timedelta(microseconds=1)
 
@@ -75,17 +74,24 @@ def adapting(maintenance: Maintenance, callers: Callers) -> AbstractAsyncContext
 
 
 def checking(
-    maintenance: Maintenance, callers: Callers, every: timedelta
+    maintenance: Maintenance, callers: Callers, metrics: Metrics, every: timedelta
 ) -> AbstractAsyncContextManager[None]:
-    """Inside, each tenant's values are checked as often, but a hundredth of the time."""
-    job = Job(maintenance.check, log, "the values were not looked at; that is tried again")
+    """Inside, each tenant's rows are checked as often, but a hundredth of the time."""
     due_at = 0.0
+    found: list[int] = []
+
+    async def checked(caller: Caller) -> None:
+        found.append(len((await maintenance.check(caller)).damaged_rows))
+
+    job = Job(checked, log, "the rows were not looked at; that is tried again")
 
     async def check() -> None:
         nonlocal due_at
         clock = asyncio.get_running_loop().time
         if (began := clock()) >= due_at:
+            found.clear()
             await job.run(callers())
+            metrics.show(DAMAGED_ROWS, sum(found))
             due_at = clock() + (clock() - began) * REST
 
     return repeating(every, check)
@@ -171,7 +177,6 @@ class BackgroundJobs:
     index_cache: IndexCache = field(default_factory=IndexCache)
     sealer: Sealer | None = None
     erased: WorkSignal = field(default_factory=WorkSignal)  # where something was erased
-    imports: WorkSignal = field(default_factory=WorkSignal)  # where one was left half-way
     due: WorkSignal = field(default_factory=WorkSignal)  # where commitments may be due
     _opened: WorkSignal = field(default_factory=WorkSignal)
     _damaged: WorkSignal = field(default_factory=WorkSignal)
@@ -239,7 +244,6 @@ class BackgroundJobs:
         await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
         await fire_due(self._firing(engine), [caller])
         self.erased.set(caller)
-        self.imports.set(caller)
         self._opened.set(caller)
 
     def backups(self) -> Backups | None:
@@ -270,18 +274,17 @@ class BackgroundJobs:
         sessions = Sessions(engine=storage)
         idle, every = self.settings.session_idle, self.settings.sweep_every
         scrub = partial(_is_scrubbed, storage, Erasures(engine=storage))
-        resume, firing = Transfer(engine=storage).resume, self._firing(storage.in_passing)
+        firing = self._firing(storage.in_passing)
         await end_idle(sessions, callers(), idle)
         await fire_due(firing, callers())
         async with (
             adapting(maintenance, callers),
             tidying(maintenance, callers, self.metrics, self._damaged, every),
-            checking(maintenance, callers, every),
+            checking(maintenance, callers, self.metrics, every),
             repairing(maintenance, self._damaged),
             Job(scrub, log, "no scrub now; it is tried again").on_signal(
                 callers, self.erased, every
             ),
-            Job(resume, log, "an import goes on later").on_signal(callers, self.imports, every),
             repeating(every, lambda: end_idle(sessions, callers(), idle)),
             repeating(every, lambda: drop_secrets(runs, storage.callers(), idle)),
             repeating(LOOK_EVERY, lambda: fire_due(firing, callers())),

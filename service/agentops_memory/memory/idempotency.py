@@ -17,10 +17,10 @@ from hashlib import sha256
 from inspect import unwrap
 from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ..engine.engine import IdempotencyRecord, Transaction
-from ..errors import AnswerErased, AnswerLost, Invalid, KeyReused
+from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused
 from .limits import require_margin
 from .model.access import Caller, IdempotentRequest
 from .model.memory import MemoryId
@@ -122,8 +122,10 @@ def _outcome(work: Callable[..., object], done: IdempotencyRecord) -> Any:
         raise AnswerErased
     try:
         return _adapter(work).validate_json(done.answer or "null")
-    except ValueError as damage:
-        raise AnswerLost from damage
+    except ValidationError as error:
+        if done.answer and error.errors()[0]["type"] == "json_invalid":
+            raise DamagedRow("done", done.key.hex(), "answer") from error
+        raise AnswerLost from error  # it was too long, or is of another version
 
 
 @cache

@@ -9,6 +9,7 @@ from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction, within_one_project
 from ..errors import Invalid, Unavailable
 from ..recall.text.features import ALL, Features
+from ..recall.text.normalization import content_hash
 from ..recall.text.query import TIMEOUT
 from . import lifecycles
 from .idempotency import once
@@ -29,12 +30,11 @@ from .model.memory import (
     MemoryId,
     Revision,
     Saved,
-    Session,
     Text,
 )
 from .model.search import Filter
 from .redactor import Redactor, RulesOf, default_rules
-from .sessions import entered, project_warning
+from .sessions import project_entered, project_warning
 from .sql.memories import MemoryTable
 from .sql.receipts import ReceiptTable
 from .sql.revisions import RevisionTable
@@ -62,7 +62,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     tx.caller.require_space(draft.space)
     require_draft(tx, draft)
     require_room(tx)
-    session = entered(tx, Session(id=draft.session, project=draft.space.project, started_at=tx.now))
+    owner = project_entered(tx, draft.session, draft.space.project)
     given = draft.lifecycle
     older = lifecycles.superseded(tx, draft.space, given.supersedes or ())
     if draft.key is not None and (held := lifecycles.at_key(tx, draft.space, draft.key)):
@@ -75,18 +75,20 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
         )
         lifecycles.require_place(tx, held, memory)
         saved = Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
-    elif window and (
-        twin := tx[MemoryTable].twin(draft.space, draft.key, draft.text, tx.now - window)
-    ):
-        saved = Saved(memory=_counted(tx, twin, given), action=Action.DEDUPLICATED)
     else:
-        new = _memory(tx, draft)
-        lifecycles.require_pin(tx, None, new)
-        saved = Saved(memory=created(tx, new), action=Action.CREATED)
+        saved = _saved(tx, _memory(tx, draft), given, window)
     if older:
         saved = replace(saved, superseded=lifecycles.link(tx, saved.memory.id, older))
-    warning = project_warning(session, draft.space.project)
+    warning = project_warning(draft.session, owner, draft.space.project)
     return replace(saved, warning=warning) if warning else saved
+
+
+def _saved(tx: Transaction, new: Memory, given: LifecycleChange, window: timedelta) -> Saved:
+    """A new memory, or its twin within the window, counted."""
+    if window and (twin := tx[MemoryTable].twin(new, tx.now - window)):
+        return Saved(memory=_counted(tx, twin, given), action=Action.DEDUPLICATED)
+    lifecycles.require_pin(tx, None, new)
+    return Saved(memory=created(tx, new), action=Action.CREATED)
 
 
 def _saved_again(tx: Transaction, saved: Saved) -> Saved:
@@ -113,6 +115,9 @@ def _visible(tx: Transaction, erasure: ErasureId | None) -> ErasureId | None:
     return visible_id(tx, tx[ReceiptTable].get(erasure)) if erasure else None
 
 
+_SAVE = once(save, told=_saved_again, kept=_without_text, about=_ids)
+
+
 def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:
     """The memory with one duplicate more."""
     seen = replace(
@@ -135,6 +140,7 @@ def _memory(tx: Transaction, draft: Draft) -> Memory:
         space=draft.space,
         key=draft.key,
         text=draft.text,
+        content_hash=content_hash(draft.text.content),
         last_seen_at=tx.now,
         created_at=tx.now,
         updated_at=tx.now,
@@ -167,8 +173,7 @@ class Memories:
         caller.require(Role.WRITER)
         redactor = Redactor(self.rules(caller))
         clean = redactor.draft(draft)
-        work = once(save, told=_saved_again, kept=_without_text, about=_ids)
-        saved = await self.engine.write(caller, work, clean, self.dedupe_window)
+        saved = await self.engine.write(caller, _SAVE, clean, self.dedupe_window)
         found = await self._similar(caller, saved, similar) if similar else None
         return replace(saved, redacted=redactor.count, similar=found)
 

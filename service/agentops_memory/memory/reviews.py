@@ -13,7 +13,7 @@ from .model.memory import Memory, MemoryId
 from .model.search import Filter
 from .sql.liveness import live, superseded
 from .sql.memories import MemoryTable
-from .sql.rows import instant, micros
+from .sql.rows import instant, micros, reads
 from .sql.table import FilteredTable
 
 SOON = timedelta(days=7)  # before its end, in which a memory is told of
@@ -64,6 +64,12 @@ class ReviewRow(NamedTuple):
     score: float | None
 
 
+@reads("memories")
+def _line(id_: int, at: int, reason: str, other: int, score: float | None) -> ReviewRow:
+    place = ReviewPlace(instant(at), ReviewReason(reason), MemoryId(id_), MemoryId(other))
+    return ReviewRow(place, score)
+
+
 _SOON = int(SOON.total_seconds()) * 1_000_000
 _SEEN = "m.updated_at, m.last_seen_at, coalesce(l.confirmed_at, 0)"
 _NO_SCORE = "CAST(NULL AS DOUBLE PRECISION) AS score"
@@ -95,7 +101,7 @@ class ReviewTable(FilteredTable):
         chosen = " UNION ALL ".join(sql for reason, sql in parts.items() if reason in reasons)
         after = "(-at, reason, id, other) > (-:at, :reason, :id, :other)" if before else "TRUE"
         rows = self._execute(
-            f"""SELECT at, reason, id, other, score
+            f"""SELECT id, at, reason, other, score
                   FROM ({chosen or _NOTHING}) chosen
                  WHERE {after}
               ORDER BY at DESC, reason, id, other
@@ -104,13 +110,7 @@ class ReviewTable(FilteredTable):
             **_values(periods, before),
             **self._values(filter_),
         )
-        return [
-            ReviewRow(
-                ReviewPlace(instant(at), ReviewReason(reason), MemoryId(id_), MemoryId(other)),
-                score,
-            )
-            for at, reason, id_, other, score in rows
-        ]
+        return list(self._intact(rows, _line))
 
     def _due(self, listed: str, periods: int) -> str:
         """What has a date that has passed, or a type of which the period has."""

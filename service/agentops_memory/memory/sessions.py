@@ -108,19 +108,23 @@ class Sessions:
 
 
 def _outcome(session: Session, project: Project | None, redacted: int) -> Entered:
-    return Entered(session=session, redacted=redacted, warning=project_warning(session, project))
+    return Entered(
+        session=session,
+        redacted=redacted,
+        warning=project_warning(session.id, session.project, project),
+    )
 
 
-def project_warning(session: Session, project: Project | None) -> str | None:
+def project_warning(session: SessionId, owner: Project, project: Project | None) -> str | None:
     """The warning for a write that names a session and another project than the session's.
 
     Printable ASCII, so that it is safe in a header, a log and a terminal. It names the session's
     project: for callers with access to that project only.
     """
-    if project is None or session.project == project:
+    if project is None or owner == project:
         return None
-    id_, owner = (json.dumps(cut(name, SHOWN_NAME)) for name in (session.id, session.project))
-    return f"session {id_} belongs to the project {owner}"
+    id_, name = (json.dumps(cut(it, SHOWN_NAME)) for it in (session, owner))
+    return f"session {id_} belongs to the project {name}"
 
 
 @within_one_project(lambda _, project: project)
@@ -128,6 +132,14 @@ def open_session(tx: Transaction, session: SessionId, project: Project) -> Sessi
     tx.caller.require_project(project)
     require_session(tx, session, project)
     return entered(tx, Session(id=session, project=project, started_at=tx.now))
+
+
+def project_entered(tx: Transaction, session: SessionId, project: Project) -> Project:
+    """The project of the session, which is created if it is new; Denied outside the caller's."""
+    require_margin(tx)
+    owner = tx[SessionTable].project_of(session, project, tx.now)
+    tx.caller.require_project(owner)
+    return owner
 
 
 def entered(tx: Transaction, session: Session) -> Session:

@@ -1,6 +1,5 @@
 """The one write path: each change of a memory, and who is answered a repeated request for it."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -158,26 +157,11 @@ def known(tx: Transaction, memory: MemoryId) -> Memory:
 
 def created(tx: Transaction, memory: Memory) -> Memory:
     """Store a new memory, with the revision that says so."""
-    hashed = replace(memory, content_hash=content_hash(memory.text.content))
-    stored = tx[MemoryTable].insert(hashed)
+    if not memory.content_hash:
+        memory = replace(memory, content_hash=content_hash(memory.text.content))
+    stored = tx[MemoryTable].insert(memory)
     _record(tx, stored, ChangeKind.CREATED)
     return stored
-
-
-def all_created(tx: Transaction, memories: Sequence[Memory]) -> list[MemoryId]:
-    """Store new memories, each with the revision that says so; their ids.
-
-    None has more revisions than are kept.
-    """
-    named = [
-        replace(
-            it, uid=it.uid or tx.new_uid(it.created_at), content_hash=content_hash(it.text.content)
-        )
-        for it in memories
-    ]
-    ids = tx[MemoryTable].insert_all(named)
-    tx[RevisionTable].begin(zip(ids, named, strict=True))
-    return ids
 
 
 def revised(

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
-from ..errors import Denied, Invalid, NotFound
+from ..errors import Denied, Invalid, NotFound, Unreadable
 from ..memory.model.access import Caller, KeyId, Role
 from ..memory.model.agent_memory import Eyes, Tier
 from ..memory.model.agents import NOT_YOUR_AGENT, AgentExtent, AgentId, ListedAgent
@@ -21,7 +21,7 @@ from ..memory.model.retention import LARGEST_CAPACITY, Capacities
 from ..memory.sql import sight
 from ..memory.sql.idempotency_records import IdempotencyTable
 from ..memory.sql.memories import MemoryTable
-from ..memory.sql.rows import StrictRow, count, micros, optional_instant
+from ..memory.sql.rows import count, micros, optional_instant, reads
 from ..memory.sql.rows import portion as fitting
 from ..memory.sql.sight import ACTIVE, HERE, Visibility, sum_of, unfinished
 from ..memory.sql.table import Sql
@@ -155,7 +155,7 @@ def summary(tx: Transaction, agent: AgentId, eyes: Eyes, capacities: Capacities)
     if agent != eyes.agent and not _coordinates(tx, eyes, agent):
         raise Denied(NOT_YOUR_AGENT)
     seen = sight.own(eyes) if agent == eyes.agent else sight.readable(tx, eyes)
-    tasks = tx[Sql].column(
+    tasks = tx[Sql].texts(
         f"""SELECT DISTINCT a.task
               FROM {ENTRIES}
              WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {HERE}
@@ -206,15 +206,8 @@ def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, seen: Visibility) -> A
 
 def capacity_of(tx: Transaction, agent: AgentId, capacities: Capacities) -> int:
     """How many episodic entries an agent may hold: its own number, else that of all."""
-
-    def strict(row: Any) -> int:
-        capacity = _capacity(row[1])
-        if capacity is None:
-            raise StrictRow("agents", row[0]).damaged("episodic_capacity")
-        return capacity
-
     own = tx[Sql].first(
-        strict,
+        _capacity,
         f"SELECT {tx[Sql].dialect.row}, episodic_capacity FROM agents WHERE name = :agent",
         agent=agent,
     )
@@ -336,16 +329,22 @@ def _all(tx: Transaction) -> list[ListedAgent]:
           ORDER BY k.name""",
         now=micros(tx.now),
     )
-    return [
-        ListedAgent(
-            agent=AgentId(agent), working=working, episodic=episodic, size=count(size),
-            changed_at=optional_instant(changed_at),
-            capacity=None if capacity is None else _capacity(capacity),
-        )
-        for agent, working, episodic, size, changed_at, capacity in rows
-    ]  # fmt: skip
+    return list(tx[Sql].intact(rows, _listed))
 
 
-def _capacity(number: int) -> int | None:
-    """The capacity in a row; none, in a list, if it is damaged."""
-    return number if 1 <= number <= LARGEST_CAPACITY else None
+@reads("agents")
+def _listed(
+    agent: str, working: int, episodic: int, size: int, changed_at: int | None, capacity: int | None
+) -> ListedAgent:
+    return ListedAgent(
+        agent=AgentId(agent), working=working, episodic=episodic, size=count(size),
+        changed_at=optional_instant(changed_at),
+        capacity=None if capacity is None else _capacity((agent, capacity)),
+    )  # fmt: skip
+
+
+@reads("agents")
+def _capacity(_: Any, capacity: int) -> int:
+    if not 1 <= capacity <= LARGEST_CAPACITY:
+        raise Unreadable
+    return capacity

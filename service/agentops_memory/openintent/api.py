@@ -35,7 +35,7 @@ from ..memory.model.access import Caller, Role
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.agents import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId, agent_id, asking
 from ..memory.redactor import MAX_TAG, MAX_TAGS, Redactor, RulesOf
-from ..recall.text.json_words import stored_object
+from ..memory.sql import sight
 from ..recall.text.visible import has_controls
 from ..record import Record
 from ..telemetry import annotate, count
@@ -121,20 +121,15 @@ class Shown(Record):
 class Detailed(Shown):
     """A record of which some members are in the JSON of its row, as nothing is asked by them.
 
-    One that was not said, or is damaged, is what the package's clients take it to be.
+    Unreadable where one is of another kind.
     """
 
-    members: ClassVar[frozenset[str]]
+    members: ClassVar[Mapping[str, Any]]  # each by what holds of one that was not said
     details: str = Field(default="{}", exclude=True)
 
     @classmethod
     def made(cls, details: str, **fields: Any) -> Self:
-        said = stored_object(details) or {}
-        shown = {name: it for name, it in said.items() if name in cls.members}
-        for name, it in shown.items():
-            usual = cls.model_fields[name].default
-            if usual is not None and not isinstance(it, type(usual)):
-                shown[name] = usual
+        shown = sight.details_of(details, cls.members)
         return cast("Self", cls.model_construct(**fields, details=details, **shown))
 
 

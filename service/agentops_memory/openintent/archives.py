@@ -21,9 +21,9 @@ from ..memory.model.memory import MemoryId
 from ..memory.sql.liveness import expired, live
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.rows import count, micros
+from ..memory.sql.rows import count, micros, reads
 from ..memory.sql.table import Sql
-from ..recall.text.json_words import stored_object
+from ..recall.text.json_words import object_of
 from .drafts import TASK_LIFETIME
 from .entries import ENTRIES, ENTRY, AgentEntry, entries_of, entry_with
 from .events import AgentEvent, add_event, events_with, fill
@@ -207,7 +207,7 @@ def snapshot(entries: Sequence[AgentEntry]) -> list[dict[str, object]]:
     return [
         {
             "namespace": it.namespace, "key": it.key, "tags": list(it.tags), "version": it.version,
-            **({"redacted": True} if it.is_sealed else {"value": stored_object(it.value) or {}}),
+            **({"redacted": True} if it.is_sealed else {"value": object_of(it.value)}),
         }
         for it in entries
     ]  # fmt: skip
@@ -266,10 +266,20 @@ def _next(tx: Transaction, task: str | None = None) -> PendingArchive | None:
 
 def _pending(tx: Transaction, which: str, **values: object) -> PendingArchive | None:
     return tx[Sql].first(
-        lambda row: PendingArchive(*(*row[:6], count(row[6]))),
+        _archive_of,
         f"SELECT {PENDING} FROM pending_archives WHERE {which} ORDER BY event_id LIMIT 1",
         **values,
     )
+
+
+@reads("pending_archives")
+def _archive_of(  # noqa: PLR0917 - the columns of PENDING
+    event: int, task: str, attempt: int, agent: str, first: int, last: int, size: int
+) -> PendingArchive:
+    return PendingArchive(
+        event, TaskId(task), count(attempt), AgentId(agent), MemoryId(first), MemoryId(last),
+        count(size),
+    )  # fmt: skip
 
 
 def _entries(

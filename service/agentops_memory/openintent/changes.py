@@ -28,11 +28,10 @@ from ..memory.model.space import NO_PROJECT, Space
 from ..memory.redactor import Redactor
 from ..memory.sql import sight
 from ..memory.sql.memories import MemoryTable, SpaceTable
-from ..memory.sql.rows import micros
+from ..memory.sql.rows import micros, reads
 from ..memory.sql.table import Sql, Table
 from ..memory.writes import changed_at, created, revised
 from ..recall.text.ids import Uids
-from ..recall.text.normalization import REPLACEMENT
 from . import archives, entries
 from .agents import capacity_of
 from .api import NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any
@@ -416,21 +415,19 @@ class AgentSpaces(Table):
         return self._known[place[:3]]
 
     def _found(self, place: Place) -> Space | None:
-        row = self._execute(
+        found = self._first(
+            _space_at,
             """SELECT s.id, s.scope, s.area, s.partition
                  FROM agent_spaces p
                  JOIN spaces s ON s.id = p.space_id
                 WHERE p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace""",
             **place.named,
-        ).fetchone()
-        if row is None:
+        )
+        if found is None:
             return None
-        id_, scope, area, partition = row
-        if REPLACEMENT in scope:  # damaged: it would be another space, beside which nothing is told
-            scope = self._uids.make(self._now)
-            self._execute("UPDATE spaces SET scope = :scope WHERE id = :id", id=id_, scope=scope)
-        space = _space(place, str(scope))
-        self._spaces.know(space, id_, area, partition)
+        scope, *at = found
+        space = _space(place, scope)
+        self._spaces.know(space, *at)
         return space
 
     def _made(self, place: Place) -> Space:
@@ -448,6 +445,11 @@ class AgentSpaces(Table):
             "SELECT space_id FROM agent_spaces WHERE tier = :tier AND agent = :agent LIMIT 1",
             tier=place.tier.value, agent=place.owner,
         )  # fmt: skip
+
+
+@reads("spaces")
+def _space_at(id_: int, scope: str, area: Any, partition: Any) -> tuple[str, int, Any, Any]:
+    return scope, id_, area, partition
 
 
 def _space(place: Place, scope: str) -> Space:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from ..engine.engine import Sealer, Transaction
 from ..engine.steps import Attributes, step
-from ..errors import BadFields, NotFound, Unavailable
+from ..errors import BadFields, NotFound, Unavailable, Unreadable
 from ..http.ids import ENTRY as ENTRY_ID
 from ..http.ids import known_uid, public_id
 from ..http.protocol import Parameter
@@ -30,6 +30,7 @@ from ..memory.model.agent_memory import (
     Sealed,
     Sensitivity,
     Tier,
+    require_value,
 )
 from ..memory.model.agents import LONGEST_AGENT, AgentId
 from ..memory.model.intents import IntentId
@@ -37,10 +38,10 @@ from ..memory.model.memory import Lifecycle, MemoryId
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
 from ..memory.sql import sight
 from ..memory.sql.liveness import ENDED, live, undeleted
-from ..memory.sql.rows import StrictRow, count, end_of, instant, member, micros, tag_tuple
+from ..memory.sql.rows import count, end_of, flag, instant, micros, reads, texts_of
 from ..memory.sql.sight import HAS_ENDED, HERE, Visibility
 from ..memory.sql.table import Sql, Table
-from ..recall.text.json_words import stored_object
+from ..recall.text.json_words import object_of
 from .api import MAX_NAME, NO_ENTRY, PREFIX, Json, Shown, Time, instant_in
 
 MEMORY = f"{PREFIX}/memory"
@@ -79,7 +80,7 @@ def _scope(labels: Labels) -> dict[str, str]:
 
 
 def _unreadable(schema: dict[str, Any]) -> None:
-    said = {"const": True, "description": "There if the value is damaged."}
+    said = {"const": True, "description": "There if its key is lost."}
     schema["properties"]["unreadable"] = said
 
 
@@ -146,13 +147,13 @@ class AgentEntry(Shown):
         return not self.has_ended and not ends.is_expired(now)
 
     def json_bytes(self) -> bytes:
-        """As it is sent; if its value is damaged, without it, so that others can be read."""
+        """As it is sent; if its key is lost, without its value, so that others can be read."""
         shown = super().json_bytes()  # of the members before the value none can look like it
         if isinstance(self.value, Json):
             return shown.replace(_VALUE, b'"value":' + self.value.encode(), 1)
-        value = stored_object(self.value)
-        if value is None:
+        if self.is_lost:
             return shown.replace(_VALUE, b'"value":{}', 1)[:-1] + b',"unreadable":true}'
+        value = object_of(self.value)
         return shown.replace(_VALUE, b'"value":' + _again(self.value, value), 1)
 
     @property
@@ -315,43 +316,45 @@ def clean_tags(redactor: Redactor, tags: Iterable[str]) -> tuple[str, ...]:
 
 # Rows: each entry is a memory with a row beside it, and sealed ones have another one.
 
-ENTRY = f"""m.uid, m.id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key), m.content,
-           m.tags, a.is_pinned, a.priority, a.sensitivity, a.curated_by, a.ttl, l.expires_at,
-           a.is_own_expiry, a.task, a.intent, a.created_by, m.revision, m.created_at,
-           m.updated_at, a.binding, a.attempt, {HAS_ENDED}, a.tier,
-           p.space_id"""
+ENTRY = f"""m.id, m.uid, p.space_id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key),
+           m.content, m.tags, a.is_pinned, a.priority, a.sensitivity, a.curated_by, a.ttl,
+           l.expires_at, a.is_own_expiry, a.task, a.intent, a.created_by, m.revision, m.created_at,
+           m.updated_at, a.binding, a.attempt, {HAS_ENDED}, a.tier"""
 ENTRIES = """agent_memories a
              JOIN memories m ON m.id = a.memory_id
              JOIN agent_spaces p ON p.space_id = m.space_id
              LEFT JOIN lifecycles l ON l.memory_id = m.id"""
 
 
-def entry_of(row: Any) -> AgentEntry:
-    """The entry in a row of ENTRY. DamagedRow if nobody can tell whose it is, or until when."""
-    (uid, id_, tier, agent, namespace, key, value, tags, is_pinned, priority, sensitivity,
-     curated_by, ttl, expires_at, is_own_expiry, task, intent, created_by, revision, created_at,
-     updated_at, binding, attempt, has_ended, own_tier, space_id) = row  # fmt: skip
-    strict = StrictRow("agent_memories", id_)
-    strict.member("tier", Tier, own_tier)
-    bound = strict.member("binding", Binding, binding)
-    if bound is Binding.TASK and attempt is None:
-        raise strict.damaged("attempt")
+@reads("agent_memories")
+def entry_of(  # noqa: PLR0913, PLR0917 - the columns of ENTRY
+    id_: int, uid: str, space_id: int, tier: str, agent: str, namespace: str, key: str,
+    value: str, tags: str, is_pinned: bool, priority: int, sensitivity: str | None,
+    curated_by: str | None, ttl: str | None, expires_at: int | None,
+    is_own_expiry: bool, task: str | None, intent: str | None, created_by: str,
+    revision: int, created_at: int, updated_at: int, binding: int, attempt: int | None,
+    has_ended: bool, own_tier: str,
+) -> AgentEntry:  # fmt: skip
+    bound = Binding(binding)
+    if Tier(own_tier) and bound is Binding.TASK and attempt is None:
+        raise Unreadable
+    require_value(value, sensitivity)
     return AgentEntry.model_construct(  # each value is what it should be
-        id=AgentEntryId(uid), memory=MemoryId(id_), agent_id=agent or created_by,
-        namespace=namespace, key=key, value=value,
-        memory_type=StrictRow("agent_spaces", space_id).member("tier", Tier, tier),
+        id=AgentEntryId(uid), memory=MemoryId(id_), agent_id=AgentId(agent or created_by),
+        namespace=namespace, key=key, value=value, memory_type=_tier((space_id, tier)),
         scope=Labels(task=task, intent=intent, binding=bound, attempt=attempt),
-        tags=tag_tuple(tags), ttl=ttl, pinned=bool(is_pinned),
-        priority=member(Priority, priority, Priority.NORMAL),
-        # The strictest if it is damaged.
-        sensitivity=None
-        if sensitivity is None
-        else member(Sensitivity, sensitivity, Sensitivity.RESTRICTED),
-        curated_by=curated_by, created_by=created_by, version=count(revision),
+        tags=texts_of(tags), ttl=ttl, pinned=flag(is_pinned), priority=Priority(priority),
+        sensitivity=None if sensitivity is None else Sensitivity(sensitivity),
+        curated_by=curated_by, created_by=AgentId(created_by), version=count(revision),
         created_at=instant(created_at), updated_at=instant(updated_at),
-        expires_at=end_of(id_, expires_at), is_own_expiry=bool(is_own_expiry),
-        has_ended=bool(has_ended),
+        expires_at=end_of(id_, expires_at), is_own_expiry=flag(is_own_expiry),
+        has_ended=flag(has_ended),
     )  # fmt: skip
+
+
+@reads("agent_spaces")
+def _tier(_: int, tier: str) -> Tier:
+    return Tier(tier)
 
 
 @dataclass(eq=False)

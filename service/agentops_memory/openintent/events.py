@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from ..engine.engine import Transaction
+from ..errors import Unreadable
 from ..http.bodies import written
 from ..http.ids import ENTRY, public_id
 from ..http.ids import EVENT as EVENT_ID
@@ -16,13 +17,13 @@ from ..memory.model.agent_events import LOGGED, EventType
 from ..memory.model.agent_memory import Binding, Labels
 from ..memory.model.agents import AgentId
 from ..memory.model.intents import IntentId
-from ..memory.sql.rows import instant, member, micros
+from ..memory.sql.rows import instant, micros, reads
 from ..memory.sql.sight import OF_LOG, OF_MEMORY
 from ..memory.sql.table import Sql
-from ..recall.text.json_words import stored_object
+from ..recall.text.json_words import object_of
 from .api import Shown, Time
 
-EVENT = "e.uid, e.id, e.type, a.agent, a.actor, a.task, a.intent, a.binding, e.payload, e.at"
+EVENT = "e.id, e.uid, e.type, a.agent, a.actor, a.task, a.intent, a.binding, e.payload, e.at"
 IS_BOUND = f"a.binding > {Binding.NONE:d} AND a.binding <= {Binding.TASK:d}"
 KNOWN = LOGGED | {*EventType}
 
@@ -125,7 +126,7 @@ def events_with(tx: Transaction, ids: Sequence[int]) -> list[AgentEvent]:
           ORDER BY given.key""",
         ids=json.dumps(ids),
     )
-    return list(map(_event, rows))
+    return list(tx[Sql].intact(rows, _event))
 
 
 def fill(tx: Transaction, sequence: int, payload: Mapping[str, object]) -> None:
@@ -159,11 +160,16 @@ def _written(payload: Mapping[str, object]) -> str:
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
-def _event(row: Any) -> AgentEvent:
-    uid, sequence, type_, agent, actor, task, intent, binding, payload, at = row
-    known = type_ if type_ in KNOWN else EventType.UPDATED.value
+@reads("events")
+def _event(  # noqa: PLR0913, PLR0917 - the columns of EVENT
+    sequence: int, uid: str, type_: str, agent: str, actor: str | None, task: str | None,
+    intent: str | None, binding: int, payload: str, at: int,
+) -> AgentEvent:  # fmt: skip
+    if type_ not in KNOWN:
+        raise Unreadable
     return AgentEvent.model_construct(
-        id=uid, sequence=sequence, intent_id=intent, task_id=task, agent_id=agent or None,
-        actor=actor, event_type=known, type=known, payload=stored_object(payload) or {},
-        created_at=instant(at), binding=member(Binding, binding, Binding.NONE),
+        id=uid, sequence=sequence, intent_id=intent, task_id=task,
+        agent_id=AgentId(agent) if agent else None, actor=None if actor is None else AgentId(actor),
+        event_type=type_, type=type_, payload=object_of(payload),
+        created_at=instant(at), binding=Binding(binding),
     )  # fmt: skip

@@ -27,8 +27,8 @@ from ..memory.model.agents import AgentId
 from ..memory.model.intents import IntentId, Standing
 from ..memory.model.stores import Written
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sql.rows import instant, micros
-from ..memory.sql.sight import ACTIVE, GRANTED
+from ..memory.sql.rows import instant, micros, reads
+from ..memory.sql.sight import ACTIVE, DETAILS_OF_INTENT, GRANTED
 from ..memory.sql.table import Sql
 from .api import (
     BODIES,
@@ -126,7 +126,7 @@ class Intent(Detailed):
     created_at: Time
     updated_at: Time
 
-    members: ClassVar[frozenset[str]] = frozenset(IntentBody.model_fields) - {"id"}
+    members: ClassVar = DETAILS_OF_INTENT
 
 
 def operations(intents: "Intents") -> Sequence[Operation]:
@@ -188,7 +188,7 @@ def _create(tx: Transaction, eyes: Eyes, details: str, id_: str | None) -> Inten
     require_room(tx)
     if id_ is not None and _get(tx, IntentId(id_)) is not None:
         raise AlreadyThere
-    made = _intent((id_ or new_id(tx, "intent"), eyes.agent, str(details), micros(tx.now)))
+    made = _intent((0, id_ or new_id(tx, "intent"), eyes.agent, str(details), micros(tx.now)))
     tx[Sql].insert(
         "intents", id=made.id, created_by=made.created_by, details=made.details,
         created_at=micros(made.created_at),
@@ -250,11 +250,16 @@ def standing(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
 
 def _get(tx: Transaction, intent: IntentId) -> Intent | None:
     """The intent, whoever may see it."""
-    statement = "SELECT id, created_by, details, created_at FROM intents WHERE id = :id"
-    return tx[Sql].first(_intent, statement, id=intent)
+    return tx[Sql].first(
+        _intent,
+        f"""SELECT {tx[Sql].dialect.row}, id, created_by, details, created_at
+              FROM intents
+             WHERE id = :id""",
+        id=intent,
+    )
 
 
-def _intent(row: Any) -> Intent:
-    id_, created_by, details, created_at = row
+@reads("intents")
+def _intent(_: Any, id_: str, created_by: str, details: str, created_at: int) -> Intent:
     at = instant(created_at)
     return Intent.made(details, id=id_, created_by=created_by, created_at=at, updated_at=at)

@@ -22,7 +22,7 @@ from ..memory.model.agent_memory import Access, Eyes, Permissions
 from ..memory.model.stores import Written
 from ..memory.redactor import Redactor, RulesOf, default_rules
 from ..memory.sql.liveness import live
-from ..memory.sql.rows import count, instant, micros
+from ..memory.sql.rows import count, instant, micros, reads
 from ..memory.sql.sight import NAMESPACES as KNOWN
 from ..memory.sql.sight import access_in, permissions, seen, sum_of
 from ..memory.sql.table import Sql
@@ -313,8 +313,11 @@ def _get(tx: Transaction, eyes: Eyes, name: str) -> Namespace | None:
 
 
 def _read(tx: Transaction, which: str, eyes: Eyes, **values: object) -> list[Namespace]:
-    def made(row: Any) -> Namespace:
-        name, access, version, said_at, changed_at, entries, size, first, last = row
+    @reads("namespaces")
+    def made(  # noqa: PLR0913, PLR0917 - its columns
+        name: str, access: int, version: int | None, said_at: int | None,
+        changed_at: int | None, entries: int, size: int, first: int | None, last: int | None,
+    ) -> Namespace:  # fmt: skip
         return Namespace.model_construct(
             namespace=name, permissions=permissions(tx, name), access=Access(access),
             version=count(version or 0), entry_count=entries,

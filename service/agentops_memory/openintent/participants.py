@@ -24,8 +24,16 @@ from ..memory.model.intents import CoordinatorId, GrantId, Guardrails, IntentId,
 from ..memory.model.memory import Lifecycle
 from ..memory.model.stores import Written
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sql.rows import StrictRow, count, instant, micros, optional_micros
-from ..memory.sql.sight import IS_OVER, guardrails_of
+from ..memory.sql.rows import (
+    count,
+    flag,
+    instant,
+    micros,
+    optional_instant,
+    optional_micros,
+    reads,
+)
+from ..memory.sql.sight import DETAILS_OF_COORDINATOR, IS_OVER, guardrails_of
 from ..memory.sql.table import Sql
 from ..telemetry import annotate
 from .api import (
@@ -127,9 +135,7 @@ class Coordinator(Detailed):
     version: int = 1
     is_ended: bool = Field(default=False, exclude=True)
 
-    members: ClassVar[frozenset[str]] = frozenset(CoordinatorBody.model_fields) - {
-        "intent_id", "agent_id", "expires_at",
-    }  # fmt: skip
+    members: ClassVar = DETAILS_OF_COORDINATOR
 
     def at(self, now: datetime) -> "Coordinator":
         """As it is shown then."""
@@ -480,7 +486,7 @@ def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
              WHERE intent = :intent AND NOT coalesce({IS_OVER}, FALSE)""",
         intent=intent, now=micros(tx.now),
     )  # fmt: skip
-    return [_bounds(StrictRow("coordinators", row[0]), _coordinator(row).details) for row in rows]
+    return [guardrails_of(_coordinator(row).details) for row in rows]
 
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
@@ -495,31 +501,26 @@ def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
     return list(tx[Sql].intact(rows, _grant_of))
 
 
-def _coordinator(row: Any) -> Coordinator:
-    number, id_, intent, agent, is_ended, details, version, granted_at, expires_at = row
-    strict = StrictRow("coordinators", number)
-    _bounds(strict, details)
+@reads("coordinators")
+def _coordinator(  # noqa: PLR0913, PLR0917 - its columns
+    _: Any, id_: str, intent: str, agent: str, is_ended: bool, details: str,
+    version: int, granted_at: int, expires_at: int | None,
+) -> Coordinator:  # fmt: skip
+    guardrails_of(details)
     return Coordinator.made(
         details, id=id_, intent_id=intent, agent_id=agent, version=count(version),
-        is_ended=strict.flag("is_ended", is_ended), granted_at=instant(granted_at),
-        expires_at=strict.optional_instant("expires_at", expires_at),
+        is_ended=flag(is_ended), granted_at=instant(granted_at),
+        expires_at=optional_instant(expires_at),
     )  # fmt: skip
 
 
-def _bounds(row: StrictRow, details: str) -> Guardrails:
-    """The guardrails of a coordinator; DamagedRow if they are damaged."""
-    found = guardrails_of(details)
-    if found is None:
-        raise row.damaged("details")
-    return found
-
-
-def _grant_of(row: Any) -> Grant:
-    number, id_, intent, agent, permission, reason, granted_by, granted_at, expires_at = row
-    strict = StrictRow("grants", number)
+@reads("grants")
+def _grant_of(  # noqa: PLR0913, PLR0917 - its columns
+    _: Any, id_: str, intent: str, agent: str, permission: str, reason: str | None,
+    granted_by: str, granted_at: int, expires_at: int | None,
+) -> Grant:  # fmt: skip
     return Grant.model_construct(
-        id=id_, intent=intent, principal_id=agent, reason=reason, granted_by=granted_by,
-        permission=strict.member("permission", Permission, permission),
-        granted_at=instant(granted_at),
-        expires_at=strict.optional_instant("expires_at", expires_at),
+        id=GrantId(id_), intent=IntentId(intent), principal_id=AgentId(agent),
+        permission=Permission(permission), reason=reason, granted_by=AgentId(granted_by),
+        granted_at=instant(granted_at), expires_at=optional_instant(expires_at),
     )  # fmt: skip

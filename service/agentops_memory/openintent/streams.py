@@ -24,7 +24,7 @@ from ..memory.model.intents import IntentId, Standing
 from ..memory.model.stores import Written
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.sql import sight
-from ..recall.text.json_words import stored_object
+from ..recall.text.json_words import object_of
 from . import archives
 from .api import (
     BODIES,
@@ -204,7 +204,7 @@ def _log(tx: Transaction, eyes: Eyes, intent: IntentId, type_: str, payload: str
     seen(tx, eyes, intent)
     require_room(tx)
     labels = Labels(intent=intent, binding=Binding.INTENT)
-    said = stored_object(payload) or {}
+    said = object_of(payload)
     sequence = add_event(tx, type_, said, labels, agent=None, actor=eyes.agent)
     (event,) = events_with(tx, [sequence])
     return event

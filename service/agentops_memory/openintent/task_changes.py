@@ -26,11 +26,9 @@ from ..memory.model.intents import IntentId, TaskId, TaskStatus
 from ..memory.model.stores import Written
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.sql.liveness import expired
-from ..memory.sql.rows import (
-    micros,
-)
+from ..memory.sql.rows import micros, reads
 from ..memory.sql.table import Sql
-from ..recall.text.json_words import stored_object
+from ..recall.text.json_words import object_of
 from ..telemetry import annotate
 from ..telemetry import count as counted
 from ..telemetry.measures import AGENT_ARCHIVED
@@ -367,9 +365,9 @@ def _assign(tx: Transaction, eyes: Eyes, task: Task, before: AgentId | None) -> 
 
 
 def _tell(tx: Transaction, eyes: Eyes, type_: EventType, task: Task, before: Task | None) -> None:
-    said = stored_object(task.details) or {}
     payload = {
-        "task_id": task.id, "name": said.get("name"), "status": task.status.value,
+        "task_id": task.id, "name": object_of(task.details).get("name"),
+        "status": task.status.value,
         "previous_status": None if before is None else before.status.value,
     }  # fmt: skip
     _add(tx, eyes, type_, task, payload)
@@ -387,8 +385,7 @@ def _merged(details: str, change: str) -> str:
     if change == "{}":
         return details
     try:
-        said = {**(stored_object(details) or {}), **(stored_object(change) or {})}
-        return str(Json.of(said))
+        return str(Json.of({**object_of(details), **object_of(change)}))
     except Invalid as error:
         raise Invalid(str(error).replace("value", "The task", 1)) from error
 
@@ -403,14 +400,19 @@ def _page(
 ) -> tuple[Sequence[Task], Left]:
     of_status = "" if status is None else " AND status = :status"
     rows = tx[Sql].run(
-        f"""SELECT id, length(details)
+        f"""SELECT {tx[Sql].dialect.row}, id, length(details)
               FROM tasks
              WHERE intent = :intent{of_status}
           ORDER BY created_at, id
              LIMIT :limit OFFSET :offset""",
         intent=intent, status=status, limit=limit, offset=offset,
     )  # fmt: skip
-    return _go_on(tx, eyes, intent, [(id_, size) for id_, size in rows])
+    return _go_on(tx, eyes, intent, list(tx[Sql].intact(rows, _sized)))
+
+
+@reads("tasks")
+def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
+    return TaskId(id_), size
 
 
 def _go_on(

@@ -13,15 +13,8 @@ from ..http.bodies import GIVEN, written
 from ..memory.model.agent_memory import Binding, Eyes, Labels
 from ..memory.model.agents import AgentId
 from ..memory.model.intents import MOST_ENTRIES, MOST_SIZE, IntentId, TaskId, TaskStatus
-from ..memory.sql.rows import (
-    StrictRow,
-    count,
-    instant,
-    micros,
-    optional_instant,
-    optional_micros,
-)
-from ..memory.sql.sight import FINISHED, Policy, policy_of
+from ..memory.sql.rows import count, instant, micros, optional_instant, optional_micros, reads
+from ..memory.sql.sight import DETAILS_OF_TASK, FINISHED, Policy, policy_of
 from ..memory.sql.table import Sql
 from .api import (
     PREFIX,
@@ -188,7 +181,7 @@ class Task(Detailed):
     started_at: Time | None = None
     completed_at: Time | None = None
 
-    members: ClassVar[frozenset[str]] = frozenset(TaskBody.model_fields) - OF_ROW
+    members: ClassVar = DETAILS_OF_TASK
 
     def json_bytes(self) -> bytes:
         shown = self.model_dump(exclude={"requires_tools"}) | {"state": self.status}
@@ -219,7 +212,7 @@ def task_with(tx: Transaction, task: TaskId) -> Task | None:
 
 def past_tasks(tx: Transaction, until: datetime, most: int) -> list[TaskId]:
     """Those that were finished by then, and of which nothing is left to archive."""
-    return tx[Sql].column(
+    return tx[Sql].texts(
         f"""SELECT id
               FROM tasks
              WHERE completed_at <= :until AND {FINISHED}
@@ -254,24 +247,22 @@ def row_of(task: Task) -> dict[str, object]:
     }  # fmt: skip
 
 
-def task_of(row: Any) -> Task:
-    (number, id_, intent, parent, agent, status, policy, details, version, attempt, created_at,
-     started_at, completed_at) = row  # fmt: skip
-    strict = StrictRow("tasks", number)
-    state = strict.member("status", TaskStatus, status)
+@reads("tasks")
+def task_of(  # noqa: PLR0913, PLR0917 - the columns of TASK
+    _: Any, id_: str, intent: str, parent: str | None, agent: str | None, status: str,
+    policy: str | None, details: str, version: int, attempt: int, created_at: int,
+    started_at: int | None, completed_at: int | None,
+) -> Task:  # fmt: skip
+    state = TaskStatus(status)
     return Task.made(
         details, id=id_, intent_id=intent, parent_task_id=parent, assigned_agent=agent,
         status=state, state=state, version=count(version), attempt=count(attempt),
-        memory_policy=None if policy is None else _policy(strict, policy),
+        memory_policy=None if policy is None else _policy(policy),
         created_at=instant(created_at), started_at=optional_instant(started_at),
         completed_at=optional_instant(completed_at),
     )  # fmt: skip
 
 
-def _policy(row: StrictRow, text: str) -> MemoryPolicy:
-    said = policy_of(text)
-    if said is None:
-        raise row.damaged("policy")
-    return MemoryPolicy.model_construct(
-        None, **dict[str, Any](zip(MemoryPolicy.model_fields, said, strict=True))
-    )
+def _policy(text: str) -> MemoryPolicy:
+    said = zip(MemoryPolicy.model_fields, policy_of(text), strict=True)
+    return MemoryPolicy.model_construct(None, **dict[str, Any](said))

@@ -25,7 +25,7 @@ from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction, RunKey
 from ..memory.sql.memories import MemoryTable
-from ..memory.sql.rows import count
+from ..memory.sql.rows import count, reads
 from ..memory.sql.table import Sql
 from ..memory.writes import revised
 from ..recall import recall
@@ -378,14 +378,19 @@ def search_entries(
 
 def list_refs(tx: Transaction, after: str, limit: int) -> Sequence[RefExtent]:
     rows = tx[Sql].run(
-        """SELECT ref, entries, size
+        """SELECT space_id, ref, entries, size
              FROM refs
             WHERE ref > :after AND entries > 0
          ORDER BY ref
             LIMIT :limit""",
         after=after, limit=limit,
     )  # fmt: skip
-    return [RefExtent(memory_ref=ref, entries=count(n), bytes=count(size)) for ref, n, size in rows]
+    return list(tx[Sql].intact(rows, _extent))
+
+
+@reads("refs")
+def _extent(_: int, ref: str, entries: int, size: int) -> RefExtent:
+    return RefExtent(memory_ref=MemoryRef(ref), entries=count(entries), bytes=count(size))
 
 
 def put_entry(

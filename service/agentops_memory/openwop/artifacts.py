@@ -15,7 +15,7 @@ from pydantic_core import PydanticKnownError
 from ..errors import Refusal
 from ..http.faults import fault
 from ..memory.json_redaction import JsonRedactor, is_plain, texts, written
-from ..recall.text.json_words import stored_object
+from ..recall.text.json_words import object_of
 from ..recall.text.normalization import clean
 from ..record import Record
 from .refs import Screen
@@ -87,9 +87,7 @@ ArtifactObject = Annotated[
 
 def screened(screen: Screen, text: str) -> str:
     """The stored object without secrets, in texts and in names; it may be longer than it was."""
-    value = stored_object(text)
-    if value is None:  # in a damaged file
-        return screen.text(text)
+    value = object_of(text)
     if is_plain(text, value, lambda it: not screen.changes(it)):
         return text
     return written(JsonRedactor(screen.redactor, screen.text).document(value))
@@ -97,7 +95,7 @@ def screened(screen: Screen, text: str) -> str:
 
 def missing(kind: ArtifactKind, text: str) -> list[str]:
     """The members that the artifact needs, and lacks."""
-    value = stored_object(text) or {}
+    value = object_of(text)
     return [name for name in NEEDED[kind] if not (isinstance(value.get(name), str) and value[name])]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, Field, model_validator
@@ -31,7 +31,7 @@ from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
-from ..memory.sql.rows import EARLIEST, StrictRow, instant, micros, optional_micros
+from ..memory.sql.rows import EARLIEST, instant, micros, optional_instant, optional_micros, reads
 from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
 from . import refs
@@ -422,15 +422,17 @@ def _some(
     return list(map(_commitment, rows) if is_strict else tx[Sql].intact(rows, _commitment))
 
 
-def _commitment(row: Any) -> Commitment:
-    number, uid, ref, name, of, due_at, tag, state, created_at, fired_at = row
-    strict = StrictRow("commitments", number)
-    due = strict.optional_instant("due_at", due_at)
+@reads("commitments")
+def _commitment(  # noqa: PLR0913, PLR0917 - its columns
+    _: int, uid: str, ref: str, name: str | None, of: str, due_at: int | None, tag: str | None,
+    state: str, created_at: int, fired_at: int | None,
+) -> Commitment:  # fmt: skip
+    due = optional_instant(due_at)
     return Commitment(
         id=f"cmt_{uid.replace('-', '')}", memory_ref=ref, memory_id=refs.ref_entry_id(of, name),
         condition=ConditionKind.PREDICATE if due is None else ConditionKind.TIME, due_at=due,
-        tag=tag, state=strict.member("state", CommitmentState, state),
-        created_at=instant(created_at), fired_at=None if fired_at is None else instant(fired_at),
+        tag=tag, state=CommitmentState(state),
+        created_at=instant(created_at), fired_at=optional_instant(fired_at),
     )  # fmt: skip
 
 

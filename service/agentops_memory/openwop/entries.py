@@ -14,7 +14,7 @@ from ..errors import BadFields
 from ..memory.model.memory import Lifecycle, Memory, MemoryId, Text
 from ..memory.model.space import MemoryRef, Space
 from ..memory.sql.memories import SpaceTable
-from ..memory.sql.rows import count, end_of, instant, member, micros, optional_micros, tag_tuple
+from ..memory.sql.rows import count, end_of, instant, micros, optional_micros, reads, texts_of
 from ..memory.sql.table import Sql, Table
 from ..memory.writes import created
 from ..record import CamelRecord, Milliseconds
@@ -176,19 +176,26 @@ def _tag(sql: Sql, memory: Memory, space: int) -> None:
         sql.insert("ref_tags", memory_id=memory.id, space_id=space, tag=tag, created_at=at)
 
 
-ENTRY = "e.name, m.uid, m.id, m.content, m.tags, m.created_at, l.expires_at"
+ENTRY = "m.id, e.name, m.uid, m.content, m.tags, m.created_at, l.expires_at"
 
 
-def entry_of(row: Any) -> RefEntry:
-    """The entry in a row of ENTRY."""
-    name, uid, id_, content, tags, created_at, expires_at = row
+@reads("ref_entries")
+def entry_of(  # noqa: PLR0917 - the columns of ENTRY
+    id_: int, name: str | None, uid: str, content: str, tags: str, created_at: int,
+    expires_at: int | None,
+) -> RefEntry:  # fmt: skip
     return RefEntry(
         id=ref_entry_id(uid, name), memory=MemoryId(id_), uid=uid, content=content,
-        tags=tag_tuple(tags), created_at=instant(created_at), expires_at=end_of(id_, expires_at),
+        tags=texts_of(tags), created_at=instant(created_at), expires_at=end_of(id_, expires_at),
     )  # fmt: skip
 
 
-_PROVENANCE = """e.name, m.uid, m.id, e.run, e.node, e.agent, e.method, m.duplicates,
+@reads("ref_entries")
+def sized(id_: int, size: int, length: int) -> ListedRef:
+    return ListedRef(MemoryId(id_), count(size), count(length))
+
+
+_PROVENANCE = """m.id, e.name, m.uid, e.run, e.node, e.agent, e.method, m.duplicates,
                  m.last_seen_at"""
 _SOURCES = """SELECT older_id
                 FROM ref_supersessions
@@ -232,14 +239,25 @@ class RefTable(Table):
         row = self._row(_PROVENANCE, ref, id_)
         if row is None:
             return None
-        name, uid, memory, run, node, agent, method, seen, last_seen_at = row
-        origin = Origin(run=run, node=node, agent=agent, method=member(Method, method, Method.PUT))
-        return Provenance(
-            memory_ref=ref, memory_id=ref_entry_id(uid, name), origin=origin, method=origin.method,
-            derived_from=self._linked(_SOURCES, memory),
-            superseded_by=self._linked(_NEWER, memory) or None,
-            seen=count(seen), last_seen_at=instant(last_seen_at),
-        )  # fmt: skip
+        memory, *_ = row
+
+        @reads("ref_entries")
+        def provenance(  # noqa: PLR0913, PLR0917 - the columns of _PROVENANCE
+            _: int, name: str | None, uid: str, run: str | None, node: str | None,
+            agent: str | None, method: str, seen: int, last_seen_at: int,
+        ) -> Provenance:  # fmt: skip
+            origin = Origin(
+                run=None if run is None else RunId(run), node=node, agent=agent,
+                method=Method(method),
+            )  # fmt: skip
+            return Provenance(
+                memory_ref=ref, memory_id=ref_entry_id(uid, name), origin=origin,
+                method=origin.method, derived_from=self._linked(_SOURCES, memory),
+                superseded_by=self._linked(_NEWER, memory) or None,
+                seen=count(seen), last_seen_at=instant(last_seen_at),
+            )  # fmt: skip
+
+        return provenance(row)
 
     def listed(
         self, ref: MemoryRef, at: Snapshot | None, *, tag: str | None, before: RefEntryId | None
@@ -266,7 +284,7 @@ class RefTable(Table):
             given["created_at"], given["before"] = row
             condition += " AND (e.created_at, e.memory_id) < (:created_at, :before)"
         rows = self._stream(self._listing(tag, at, condition), **given)
-        return (ListedRef(MemoryId(id_), count(size), count(it)) for id_, size, it, *_ in rows)
+        return self._intact(rows, lambda row: sized(row[:3]))
 
     def _at(self, at: Snapshot | None = None) -> dict[str, object]:
         """The instant of the conditions: a clock that went back brings nothing into a snapshot."""

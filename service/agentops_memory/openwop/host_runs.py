@@ -307,7 +307,7 @@ def read_events(
 ) -> tuple[Sequence[RunEvent], Offset]:
     of_type = "" if of.get("type") is None else "AND v.type = :type"
     events = tx[RunTable].some(
-        f"v.id > :after {of_type} ORDER BY v.id LIMIT :limit", after=after, limit=limit, **of
+        f"v.id > :after {of_type} ORDER BY v.id", most=limit, after=after, **of
     )
     return events, events[-1].offset if len(events) == limit else max(after, tx[RunTable].newest())
 

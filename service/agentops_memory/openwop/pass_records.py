@@ -13,10 +13,10 @@ from ..engine.engine import Transaction
 from ..http.faults import fault
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
-from ..memory.sql.rows import MOST, count, micros, tag_array
+from ..memory.sql.rows import MOST, micros, tag_array
 from ..memory.sql.table import Sql
 from ..record import CamelRecord
-from .entries import ListedRef, Method, RefEntry
+from .entries import ListedRef, Method, RefEntry, sized
 from .fields import CAMEL, ContentText, EntryName, Tags
 from .refs import RefEntryId, superseded, there
 from .runs import Run
@@ -122,7 +122,7 @@ def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef
           ORDER BY e.created_at, e.memory_id""",
         ref=ref, now=micros(tx.now),
     )  # fmt: skip
-    return (ListedRef(MemoryId(id_), count(size), count(length)) for id_, size, length in rows)
+    return sql.intact(rows, sized)
 
 
 def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> bool:

@@ -5,9 +5,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -24,7 +24,7 @@ from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
-from ..memory.sql.rows import count, instant, micros, tag_tuple
+from ..memory.sql.rows import count, instant, micros, reads, texts_of
 from ..memory.sql.table import Dialect, Sql
 from ..recall.text.instants import whole_milliseconds
 from ..recall.text.normalization import sha256_of
@@ -401,20 +401,26 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
           ORDER BY e.created_at DESC, e.memory_id DESC""",
         **given,
     )
-    listed = [
-        IndexedArchive(
+
+    def archive(row: Any) -> IndexedArchive:
+        *columns, sources, first, last = row
+        entry, span = entry_of(tuple(columns)), _span((row[0], sources, first, last))
+        return IndexedArchive(
             memory_ref=ref, memory_id=entry.id, archive_checksum=sha256_of(entry.content),
-            entry_count=count(sources), from_=instant(first), to=instant(last),
-            created_at=entry.created_at,
-        )
-        for *row, sources, first, last in rows
-        for entry in [entry_of(row)]
-    ]  # fmt: skip
+            entry_count=span[0], from_=span[1], to=span[2], created_at=entry.created_at,
+        )  # fmt: skip
+
+    listed = list(sql.intact(rows, archive))
     return MemoryIndex(
         version=1, entry_count=sql.number(f"SELECT count(*) {live}", **given), archives=listed,
         archive_checksum=listed[0].archive_checksum if listed else None,
         updated_at=listed[0].created_at if listed else None,
     )  # fmt: skip
+
+
+@reads("archives")
+def _span(_: int, sources: int, first: int, last: int) -> tuple[int, datetime, datetime]:
+    return count(sources), instant(first), instant(last)
 
 
 # The undo of a pass: all of it, or nothing.
@@ -443,19 +449,24 @@ def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[Memo
     """
     run = tx[RunTable].known(id_)
     row = None if run.is_open else tx[Sql].first(
-        tuple,
-        """SELECT f.ref, p.written, p.replaced
+        _pass,
+        """SELECT p.run, f.ref, p.written, p.replaced
              FROM passes p
              JOIN refs f ON f.space_id = p.space_id
             WHERE p.run = :run AND p.undone_at IS NULL""",
         run=run.number,
     )  # fmt: skip
     if row is not None:
-        written = [MemoryId(int(it)) for it in tag_tuple(row[1]) if it.isdecimal()]
+        ref, written, number = row
         replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {there(None)}")
-        if replaced == count(row[2]) and p.are_all(tx, written, there(None)):
-            return run, MemoryRef(row[0]), written
+        if replaced == number and p.are_all(tx, written, there(None)):
+            return run, ref, written
     raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
+
+
+@reads("passes")
+def _pass(_: int, ref: str, written: str, replaced: int) -> tuple[MemoryRef, list[MemoryId], int]:
+    return MemoryRef(ref), [MemoryId(int(it)) for it in texts_of(written)], count(replaced)
 
 
 def _replaced(tx: Transaction, run: Run, condition: str) -> int:

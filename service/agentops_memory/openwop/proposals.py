@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, PlainSerializer
 
 from ..engine.callbacks import Audit
 from ..engine.engine import Engine, Transaction
-from ..errors import BadFields, Conflict, NotFound
+from ..errors import BadFields, Conflict, NotFound, Unreadable
 from ..http.bodies import WRITTEN
 from ..http.protocol import Operation
 from ..memory.idempotency import is_due, once
@@ -24,9 +24,8 @@ from ..memory.limits import require_margin, require_room
 from ..memory.model.access import Caller, Role
 from ..memory.model.stores import Written
 from ..memory.redactor import Redaction
-from ..memory.sql.rows import StrictRow, count, instant, micros, tag_array, tag_tuple
+from ..memory.sql.rows import count, instant, micros, reads, tag_array, texts_of
 from ..memory.sql.table import Sql
-from ..recall.text.json_words import stored_object
 from ..record import CamelRecord, Milliseconds, Record
 from .api import BASE, Page, Param, choice, limit, listed, op
 from .artifacts import (
@@ -124,21 +123,14 @@ class Proposal(CamelRecord):
         """The ref of the artifact once it is applied."""
         return installed_ref(self.kind, self.id, self.checksum)
 
-    @property
-    def is_intact(self) -> bool:
-        """Whether the artifact is byte for byte what was stored."""
-        return sha256(self.artifact.encode()).digest() == self.checksum
-
     def in_state(self, state: ProposalState, **changes: object) -> "Proposal":
         is_applied = state is ProposalState.APPLIED
         applied = AppliedProposal(installed_artifact_ref=self.installed) if is_applied else None
         return self.model_copy(update={"state": state, "activation": applied, **changes})
 
     def json_bytes(self) -> bytes:
-        """As it is sent: the artifact as it is stored, or without members if that is damaged."""
+        """As it is sent: the artifact as it is stored."""
         sent, name = super().json_bytes(), b'"artifact":'  # in a text its quotes are escaped
-        if not (self.is_intact or stored_object(self.artifact)):
-            return sent
         return sent.replace(name + b"{}", name + self.artifact.encode(), 1)
 
 
@@ -359,7 +351,7 @@ def planned(tx: Transaction, id_: str, to: ProposalState) -> Proposal | None:
         raise ProposalStateConflict(NOT_ALLOWED)
     if to is ProposalState.APPLIED:
         lacks = missing(found.kind, found.artifact)
-        if lacks or not found.is_intact:
+        if lacks:
             raise ArtifactInvalid(lacks)
         require_margin(tx)
     return found
@@ -402,19 +394,20 @@ def list_artifacts(
         after=_number_of(tx, after and proposal_in(after)), kind=kind, limit=limit,
     )  # fmt: skip
 
-    def installed(row: Any) -> InstalledArtifact:
-        number, name, value, checksum = row
-        of = StrictRow("proposals", number).member("kind", ArtifactKind, value)
-        ref = installed_ref(of, name, checksum)
-        return InstalledArtifact(installed_artifact_ref=ref, kind=of, proposal_id=name)
+    return list(tx[Sql].intact(rows, _installed))
 
-    return list(tx[Sql].intact(rows, installed))
+
+@reads("proposals")
+def _installed(_: int, name: str, kind: str, checksum: bytes) -> InstalledArtifact:
+    of = ArtifactKind(kind)
+    ref = installed_ref(of, name, checksum)
+    return InstalledArtifact(installed_artifact_ref=ref, kind=of, proposal_id=name)
 
 
 def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
-    """What is applied under this name; NotFound also for what is damaged."""
+    """What is applied under this name."""
     found = find_proposal(tx, proposal_in(ref))
-    if not (found and found.activation and found.installed == ref and found.is_intact):
+    if not (found and found.activation and found.installed == ref):
         raise NotFound("artifact not found")
     return ArtifactText(text=found.artifact)
 
@@ -427,14 +420,10 @@ def known_proposal(tx: Transaction, id_: str) -> Proposal:
 
 
 def redact_proposal(tx: Transaction, id_: str, screen: Screen) -> None:
-    """Redact a proposal; what is applied of it is named by its new bytes from then on.
-
-    The sums of a damaged artifact stay, and tell that it is damaged.
-    """
+    """Redact a proposal; what is applied of it is named by its new bytes from then on."""
     found = known_proposal(tx, id_)
     clean = redacted(screen, found)
-    sums = artifact_columns(clean.artifact) if found.is_intact else {"artifact": clean.artifact}
-    _rewrite(tx, clean, **sums)
+    _rewrite(tx, clean, **artifact_columns(clean.artifact))
 
 
 def _record(tx: Transaction, type_: RunEventType, of: Proposal, **more: object) -> None:
@@ -487,7 +476,7 @@ _FIRST_EQUAL = """LEFT JOIN proposals d
 
 def find_proposal(tx: Transaction, id_: str) -> Proposal | None:
     statement = f"{_SELECT} FROM proposals p {_FIRST_EQUAL} WHERE p.name = :name"
-    return tx[Sql].first(lambda row: _proposal(tx, row), statement, name=id_)
+    return tx[Sql].first(_reader(tx), statement, name=id_)
 
 
 def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
@@ -501,7 +490,7 @@ def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
           ORDER BY given.key""",
         ids=json.dumps(list(numbers)),
     )
-    return list(sql.intact(rows, lambda row: _proposal(tx, row)))
+    return list(sql.intact(rows, _reader(tx)))
 
 
 def proposal_sizes(
@@ -517,7 +506,7 @@ def proposal_sizes(
              LIMIT :most""",
         after=after, most=most, **where,
     )  # fmt: skip
-    return [(number, count(size)) for number, size in rows]
+    return list(tx[Sql].intact(rows, _sized))
 
 
 def _number_of(tx: Transaction, proposal: str | None) -> int:
@@ -550,23 +539,38 @@ def _update(tx: Transaction, of: Proposal, **columns: object) -> None:
     tx[Sql].run(f"UPDATE proposals SET {changes} WHERE id = :number", number=of.number, **columns)
 
 
-def _proposal(tx: Transaction, row: Any) -> Proposal:
-    (number, name, kind, state, title, rationale, artifact, checksum, runs, synthesizer, principal,
-     revision, created_at, updated_at, *equal) = row  # fmt: skip
-    strict, duplicate_of = StrictRow("proposals", number), ""
-    # Both are strict: in another state, what was rejected could be applied.
-    of_kind = strict.member("kind", ArtifactKind, kind)
-    in_state = strict.member("state", ProposalState, state)
-    if equal[0] is not None:
-        at, duplicate_of, equal_kind, equal_state, sums = equal
-        strict = StrictRow("proposals", at)
-        equal_kind = strict.member("kind", ArtifactKind, equal_kind)
-        if strict.member("state", ProposalState, equal_state) is ProposalState.APPLIED:
-            duplicate_of = installed_ref(equal_kind, duplicate_of, sums)
-    source = ProvenanceOfProposal(source_run_ids=tag_tuple(runs), synthesizer_model=synthesizer)
-    return Proposal(
-        number=number, id=name, kind=of_kind, state=in_state, title=title, rationale=rationale,
-        artifact=artifact, checksum=checksum, revision=count(revision), duplicate_of=duplicate_of,
-        provenance=source, owner=ProposalOwner(tenant=tx.caller.tenant, principal=principal),
-        created_at=instant(created_at), updated_at=instant(updated_at),
-    ).in_state(in_state)  # fmt: skip
+@reads("proposals")
+def _sized(number: int, size: int) -> tuple[int, int]:
+    return number, count(size)
+
+
+def _reader(tx: Transaction) -> Callable[[Any], Proposal]:
+    @reads("proposals")
+    def read(  # noqa: PLR0913, PLR0917 - its columns
+        number: int, name: str, kind: str, state: str, title: str | None, rationale: str | None,
+        artifact: str, checksum: bytes, runs: str, synthesizer: str | None, principal: str | None,
+        revision: int, created_at: int, updated_at: int, equal_number: int | None,
+        equal: str | None, equal_kind: str | None, equal_state: str | None,
+        equal_sum: bytes | None,
+    ) -> Proposal:  # fmt: skip
+        if sha256(artifact.encode()).digest() != checksum:
+            raise Unreadable
+        equals = equal_number, equal, equal_kind, equal_state, equal_sum
+        source = ProvenanceOfProposal(source_run_ids=texts_of(runs), synthesizer_model=synthesizer)
+        return Proposal(
+            number=number, id=name, kind=ArtifactKind(kind), state=ProposalState(state),
+            title=title, rationale=rationale, artifact=artifact, checksum=checksum,
+            revision=count(revision), provenance=source,
+            duplicate_of="" if equal_number is None else _equal(equals),
+            owner=ProposalOwner(tenant=tx.caller.tenant, principal=principal),
+            created_at=instant(created_at), updated_at=instant(updated_at),
+        ).in_state(ProposalState(state))  # fmt: skip
+
+    return read
+
+
+@reads("proposals")
+def _equal(_: int, name: str, kind: str, state: str, checksum: bytes) -> str:
+    """What a repetition of this proposal is told to be a duplicate of."""
+    is_applied = ProposalState(state) is ProposalState.APPLIED
+    return installed_ref(ArtifactKind(kind), name, checksum) if is_applied else name

@@ -8,30 +8,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated, Any, NewType, TypeVar
 
 from pydantic import Field
 
 from ..engine.engine import Transaction
-from ..errors import Conflict, DamagedRow, NotFound, Refusal
+from ..errors import Conflict, NotFound, Refusal
 from ..memory.limits import require_margin
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import MemoryRef
 from ..memory.sql.rows import (
     EARLIEST,
     LAST,
-    StrictRow,
     count,
     counts_of,
     instant,
-    member,
     micros,
     optional_instant,
+    reads,
     tag_array,
+    texts_of,
 )
 from ..memory.sql.table import Sql, Table
 from ..recall.text.ids import Uids
-from ..recall.text.json_words import stored_object
+from ..recall.text.json_words import object_of
 from ..record import CamelRecord, Milliseconds
 from .refs import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, values
 
@@ -45,7 +46,6 @@ RunId = NewType("RunId", str)
 HEARD = timedelta(seconds=1)  # how exactly it is noted when something was done
 EXPIRED = "retention_expired"  # why a snapshot is lost
 FORGOTTEN = "forgotten:"  # how refs are called whose names are
-LOST = {"": 1}  # the secrets of a run of which it is not known how many: no put in it is safe
 
 
 class RunKind(StrEnum):
@@ -208,7 +208,8 @@ def is_lost(
     losses = f"""SELECT 1
                    FROM refs f
                   {leads} ref_losses e ON e.space_id = f.space_id
-                  WHERE f.ref = :ref AND e.memory_id <= :high AND e.deleted_after >= :offset
+                  WHERE f.ref = :ref AND e.memory_id <= :high
+                        AND (e.deleted_after >= :offset OR e.deleted_after < 0)
                         AND (e.ends_at IS NULL OR e.ends_at > :at OR {is_no_end})
                         AND NOT coalesce(e.deleted_after >= :since AND e.ends_at > :until
                                          AND e.ends_at <= :now, FALSE)
@@ -301,10 +302,7 @@ class RunTable(Table):
     _uids: Uids
 
     def get(self, run: str) -> Run | None:
-        found = self._first(run_of, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
-        if found is not None and found.secrets == LOST:
-            self._sql.note(self._connection, DamagedRow("runs", found.number, "secrets"))
-        return found
+        return self._first(run_of, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
 
     def known(self, run: str) -> Run:
         """The run; NotFound."""
@@ -384,12 +382,12 @@ class RunTable(Table):
         last = f"v.run = :run {which} ORDER BY v.sequence DESC LIMIT 1"
         return next(iter(self.some(last, run=run.number, sequence=sequence)), None)
 
-    def some(self, which: str, **values: object) -> list[RunEvent]:
+    def some(self, which: str, most: int | None = None, **values: object) -> list[RunEvent]:
         """Events `v` of runs `r`."""
-        rows = self._execute(
+        rows = self._stream(
             f"SELECT {_EVENT} FROM run_events v JOIN runs r ON r.id = v.run WHERE {which}", **values
         )
-        return list(map(_event_of, rows))
+        return list(islice(self._intact(rows, _event_of), most))
 
     def newest(self) -> Offset:
         """The offset of the newest event; 0 if there is none."""
@@ -486,19 +484,18 @@ class RunTable(Table):
         return self._number("SELECT coalesce(max(id), 0) FROM memories")
 
 
-def run_of(row: Any) -> Run:
-    """The run in a row of RUN."""
-    (number, id_, kind, status, agent, workflow, refs, source, sequence, offset, high, at, secrets,
-     wrote, started_at, heard_at, ended_at) = row  # fmt: skip
-    strict = StrictRow("runs", number)
+@reads("runs")
+def run_of(  # noqa: PLR0913, PLR0917 - the columns of RUN
+    number: int, id_: str, kind: str, status: str, agent: str | None, workflow: str | None,
+    refs: str, source: str | None, sequence: int, offset: int, high: int, at: int, secrets: str,
+    wrote: str, started_at: int, heard_at: int, ended_at: int | None,
+) -> Run:  # fmt: skip
     return Run(
-        number=number, id=RunId(id_), kind=strict.member("kind", RunKind, kind),
-        status=strict.member("status", RunStatus, status), agent=agent, workflow=workflow,
-        refs=strict.texts("refs", refs), source=None if source is None else RunId(source),
+        number=number, id=RunId(id_), kind=RunKind(kind), status=RunStatus(status), agent=agent,
+        workflow=workflow, refs=texts_of(refs), source=None if source is None else RunId(source),
         from_sequence=count(sequence),
         snapshot=Snapshot(offset=Offset(offset), high=MemoryId(high), at=instant(at)),
-        secrets=LOST if (counts := counts_of(secrets)) is None else counts,
-        wrote=strict.texts("wrote", wrote), started_at=instant(started_at),
+        secrets=counts_of(secrets), wrote=texts_of(wrote), started_at=instant(started_at),
         heard_at=instant(heard_at), ended_at=optional_instant(ended_at),
     )  # fmt: skip
 
@@ -508,20 +505,22 @@ def payload_text(payload: JsonObject) -> str:
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
-def _event_of(row: Any) -> RunEvent:
-    offset, uid, run, sequence, type_, payload, node, at, of, high, workflow, kind = row
-    then, type_ = instant(at), member(RunEventType, type_, RunEventType.WRITTEN)
-    told = stored_object(payload) or {}
-    if type_ is RunEventType.STARTED and "workflowId" not in told:
+@reads("run_events")
+def _event_of(  # noqa: PLR0913, PLR0917 - the columns of _EVENT
+    offset: int, uid: str, run: str, sequence: int, type_: str, payload: str, node: str | None,
+    at: int, of: int, high: int, workflow: str | None, kind: str,
+) -> RunEvent:  # fmt: skip
+    then, known, told = instant(at), RunEventType(type_), object_of(payload)
+    if known is RunEventType.STARTED and "workflowId" not in told:
         # Of an older version. What a replay is a copy of may be gone: most runs are of hosts.
-        known = member(RunKind, kind, RunKind.HOST)
-        named = RunKind.HOST if known is RunKind.REPLAY else known
+        named = RunKind(kind)
+        named = RunKind.HOST if named is RunKind.REPLAY else named
         told = {"workflowId": workflow or named.value, **told}
-    if type_ is RunEventType.FAILED:
+    if known is RunEventType.FAILED:
         # Why it did is the host's to know.
         told = {"error": {"code": "run_failed", "message": "The run has failed."}, **told}
     return RunEvent(
         offset=Offset(offset), id=f"evt_{uid.replace('-', '')}", run=RunId(run),
-        sequence=count(sequence), type=type_, payload=told, node=node, at=then,
+        sequence=count(sequence), type=known, payload=told, node=node, at=then,
         snapshot=Snapshot(offset=Offset(of), high=MemoryId(high), at=then),
     )  # fmt: skip

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -22,9 +22,9 @@ from ..memory.redactor import Redaction
 from ..memory.sql.idempotency_records import IdempotencyTable
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.rows import micros, tag_array, tag_tuple
+from ..memory.sql.rows import micros, reads, tag_array, texts_of
 from ..memory.sql.table import Sql
-from ..recall.text.json_words import stored_object
+from ..recall.text.json_words import object_of
 from ..record import CamelRecord, Milliseconds
 from .api import BASE, op
 from .entries import ALL, Method
@@ -250,12 +250,15 @@ def unname(tx: Transaction, subject: str) -> str | None:
         said=json.dumps(subject, ensure_ascii=False),
     )
 
-    def renamed(refs: str) -> str:
-        return tag_array(alias if ref == subject else ref for ref in tag_tuple(refs))
+    def renamed(refs: Iterable[str]) -> str:
+        return tag_array(alias if ref == subject else ref for ref in refs)
 
     sql.run_all(
         "UPDATE runs SET refs = :refs, wrote = :wrote WHERE id = :id",
-        [{"id": id_, "refs": renamed(refs), "wrote": renamed(wrote)} for id_, refs, wrote in rows],
+        [
+            {"id": id_, "refs": renamed(refs), "wrote": renamed(wrote)}
+            for id_, refs, wrote in map(_refs, rows)
+        ],
     )
     return alias
 
@@ -280,8 +283,7 @@ def unname_events(
               JOIN run_events v ON v.id = given.value""",
         ids=json.dumps(list(events)),
     )
-    for id_, payload in rows:
-        known = stored_object(payload) or {}
+    for id_, known in map(_told, rows):
         clean = dict(known)
         if alias is not None and known.get("memoryRef") == subject:
             clean["memoryRef"] = alias
@@ -290,6 +292,16 @@ def unname_events(
         if clean != known:
             changed.append({"id": id_, "payload": payload_text(clean)})
     sql.run_all("UPDATE run_events SET payload = :payload WHERE id = :id", changed)
+
+
+@reads("runs")
+def _refs(id_: int, refs: str, wrote: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    return id_, texts_of(refs), texts_of(wrote)
+
+
+@reads("run_events")
+def _told(id_: int, payload: str) -> tuple[int, dict[str, Any]]:
+    return id_, object_of(payload)
 
 
 def finish_forgetting(tx: Transaction, told: ForgottenSubject) -> ForgottenSubject:

@@ -6,7 +6,6 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from ..agentops.transfers.transfer import Transfer
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..memory.lifecycles import at_key
@@ -117,7 +116,6 @@ class Scan:
 
         The stored answers to repeated requests are removed, whatever they say.
         """
-        await Transfer(engine=self.engine).resume(caller)  # a scan does not see staged rows
         await self.engine.write(caller, lambda tx: tx[IdempotencyTable].redact_answers())
         async for scanned in self._pages(caller, is_redacting=True):
             yield scanned

@@ -152,10 +152,10 @@ def _check_values(connection: Database, tenant: TenantId) -> Finding:
         use_schema(connection, tenant)
         found = damaged(PostgresConnection(connection))
     if not found:
-        return ok("values", "Each that restricts something is what its column holds.")
+        return ok("values", "Each row can be what it was stored as.")
     return failed(
         "values",
-        f"Of what is stored, this is damaged, and what it restricts is refused: {some_of(found)}.",
+        f"Rows are damaged, and are not served: {some_of(found)}.",
         "Nothing says what was there: restore a backup of the database, or correct the row by SQL.",
     )
 

@@ -3,25 +3,31 @@
 What is not in memory, or is not as of now, is left to a transaction, which answers the same.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import NamedTuple
+from time import time_ns
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from ..engine.shared.stems import Stems
+from ..engine.steps import PastStep
 from ..memory.model.access import Patterns
 from ..memory.model.memory import MemoryId, Shown
 from ..memory.model.ranking import Scored
 from ..memory.model.search import Method
 from ..memory.model.space import Project
 from ..memory.sql.kinds import GLOBAL_AREA
+from ..secrets.redaction import Rules
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
 from .inverted_index.group import Group, Stem, StemPiece
-from .inverted_index.prompt_words import PromptWords
-from .inverted_index.ranking import Ranking
+from .inverted_index.prompt_words import Asked, PromptWords
+from .inverted_index.ranking import Ranking, Sentences
 from .inverted_index.vocabulary import UNKNOWN
 from .recall import SUMMARIES
 from .text.query import Corrections, Query, understood
+
+P = ParamSpec("P")
+Found = TypeVar("Found", bound=Sized)
 
 LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
 # Memories of a project that are ranked on the event loop's thread, which serves nobody meanwhile:
@@ -58,15 +64,20 @@ class Plain(NamedTuple):
     text: str
     limit: int
     now: int  # microseconds since 1970
+    rules: Rules | None = None  # of redaction, if what is rendered depends on them
 
 
 Render = Callable[[Shown], bytes]
 
 
-class HeldContext(NamedTuple):
-    summaries: list[str]
+class HeldRead(NamedTuple):
+    """What memory answers, best first: each memory with its rank and why it is there, its line."""
+
+    hits: list[tuple[MemoryId, float, Method]]
     lines: list[bytes]
-    methods: list[Method]
+    steps: list[PastStep]
+    corrections: Corrections
+    summaries: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -81,7 +92,7 @@ class HeldReads:
     def __post_init__(self) -> None:
         self._words = PromptWords(self.index.vocabulary, self.stems.known)
 
-    def context(self, asked: Plain, render: Render) -> HeldContext | None:
+    def context(self, asked: Plain, render: Render) -> HeldRead | None:
         """As `recall.context` without more than these; None where memory cannot tell.
 
         What is rendered is remembered with the memory.
@@ -95,21 +106,18 @@ class HeldReads:
         self.index.grew(READ_BYTES)
         return found
 
-    def search(self, asked: Plain, render: Render) -> list[tuple[float, bytes]] | None:
-        """As `recall.search` without more than these, each with its rank."""
-        query = understood(asked.text)
-        if query.path is not None or not query.sentences:
-            return None
+    def search(self, asked: Plain, render: Render) -> HeldRead | None:
+        """As `recall.search` without more than these."""
         if not self.index.lock.acquire(blocking=False):
             return None
         try:
-            found = self._search(asked, query, render)
+            found = self._search(asked, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)
         return found
 
-    def _context(self, asked: Plain, render: Render) -> HeldContext | None:
+    def _context(self, asked: Plain, render: Render) -> HeldRead | None:
         project, limit = asked.project, asked.limit
         reading = self._reading(asked)
         best = reading.best(asked.text, limit) if reading else None
@@ -119,36 +127,31 @@ class HeldReads:
         if summaries is None:
             summaries = self.stored.summaries(project, SUMMARIES)
             self.index.summaries[project] = summaries
-        matches = [id_ for _, id_ in best]
-        methods = [Method.FULL_TEXT] * len(matches)
-        if len(matches) < limit:
-            newest = reading.newest(limit, matches)
-            matches += newest
-            methods += [Method.RECENCY] * len(newest)
-        pins = reading.pinned((limit + 1) // 2)
-        if pins:
-            others = [it for it in zip(matches, methods, strict=True) if it[0] not in pins]
-            others = others[: limit - len(pins)]
-            matches = [*pins, *(id_ for id_, _ in others)]
-            methods = [Method.PINNED] * len(pins) + [method for _, method in others]
-        lines = reading.rendered(matches, self.stored, render, "lines")
-        return None if lines is None else HeldContext(summaries, lines, methods)
+        hits = [(id_, rank, Method.FULL_TEXT) for rank, id_ in best]
+        if len(hits) < limit:
+            newest = reading.newest(limit, [id_ for _, id_ in best])
+            hits += [(id_, 0.0, Method.RECENCY) for id_ in newest]
+        if pins := reading.step("store.pins", None, reading.pinned, (limit + 1) // 2):
+            others = [it for it in hits if it[0] not in pins][: limit - len(pins)]
+            hits = [*((id_, 0.0, Method.PINNED) for id_ in pins), *others]
+        lines = reading.rendered([it[0] for it in hits], self.stored, render, "lines")
+        if lines is None:
+            return None
+        return HeldRead(hits, lines, reading.steps, reading.corrections, summaries)
 
-    def _search(
-        self, asked: Plain, query: Query, render: Render
-    ) -> list[tuple[float, bytes]] | None:
+    def _search(self, asked: Plain, render: Render) -> HeldRead | None:
         reading = self._reading(asked)
-        ranked = reading.every_then_any(query, asked.limit) if reading else None
+        ranked = reading.every_then_any(asked.text, asked.limit) if reading else None
         if reading is None or ranked is None:
             return None
         lines = reading.rendered([id_ for _, id_ in ranked], self.stored, render, "hits")
         if lines is None:
             return None
         hits, floor = [], float("-inf")
-        for (score, _), line in zip(ranked, lines, strict=True):
+        for score, id_ in ranked:
             floor = max(floor, score)
-            hits.append((floor, line))
-        return hits
+            hits.append((id_, floor, Method.FULL_TEXT))
+        return HeldRead(hits, lines, reading.steps, {})
 
     def _reading(self, asked: Plain) -> "Reading | None":
         index, project = self.index, asked.project
@@ -157,6 +160,8 @@ class HeldReads:
         token = self.stored.token()
         if token is None or not index.is_at(token):
             return None
+        if asked.rules is not None:
+            index.render_by(asked.rules)
         place = index.places.get(project)
         if place is None:
             place = self.stored.place(project)
@@ -184,71 +189,95 @@ class Reading:
         self._parts = group.weights_of((place.area, GLOBAL_AREA))
         self._hidden = [it.area.hidden(now) for it in self._parts]
         self._ranking = Ranking(self._parts, group.vocabulary, self._hidden)
+        self.steps: list[PastStep] = []
+        self.corrections: Corrections = {}
 
     def best(self, prompt: str, limit: int) -> list[Scored] | None:
         """The best of each sentence; None for what has to be looked for in another way."""
         asked = self._words.asked(prompt)
         if asked is None:
             return None
-        number_of, text_of, ranking = self._words.stems, self._words.texts, self._ranking
-        sentences: list[tuple[list[Stem], float]] = [
-            ([number_of[it] for it in words], weight) for words, weight in asked.sentences
-        ]
+        sentences, _ = self._looked_up_as_corrected(asked)
+        return self._best(sentences, limit) if sentences else []
+
+    def every_then_any(self, text: str, limit: int) -> list[Scored] | None:
+        """The best in which every word is, then others; None as of `best`, and of a path."""
+        asked = self._words.asked(text) if "/" not in text else None
+        if asked is None or not asked.sentences:
+            return None
+        if asked.is_plain:
+            sentences, meant = self._looked_up_as_corrected(asked)
+            every = dict.fromkeys(chain.from_iterable([words for words, _ in asked.sentences]))
+            stem_of = self._words.stems
+            pieces: list[StemPiece] = [((stem_of[it],), meant.get(it, ())) for it in every]
+        else:
+            sentences, pieces = self._of_query(understood(text))
+        ranked = self.step("store.fts", "every", self._ranking.every, pieces, limit)
+        if len(ranked) < limit:
+            first = {id_ for _, id_ in ranked}
+            ranked += [it for it in self._best(sentences, limit) if it[1] not in first]
+        return ranked[:limit]
+
+    def _best(self, sentences: Sentences, limit: int) -> list[Scored]:
+        return self.step("store.fts", "best", self._ranking.any, sentences, limit)
+
+    def _looked_up_as_corrected(
+        self, asked: Asked
+    ) -> tuple[list[tuple[list[Stem], float]], dict[int, list[Stem]]]:
+        """The stems of each sentence, those included that a word may have meant; and these."""
+        stem_of, text_of, ranking = self._words.stems, self._words.texts, self._ranking
+        sentences = [([stem_of[it] for it in words], weight) for words, weight in asked.sentences]
         for stems, _ in sentences:
             ranking.look_up(stems)
-        doubtful = [number_of[it] for it in asked.doubtful]
+        doubtful = [stem_of[it] for it in asked.doubtful]
         known = ranking.known(doubtful)
-        missing = [
-            text_of[word]
+        missing = {
+            text_of[word]: word
             for word, stem in zip(asked.doubtful, doubtful, strict=True)
             if stem not in known
-        ]
-        if missing and (corrections := self._corrections(dict.fromkeys(missing))):
-            for (words, _), (stems, _) in zip(asked.sentences, sentences, strict=True):
-                texts = [text_of[it] for it in words]
-                terms = chain.from_iterable(corrections.get(it, ()) for it in texts)
-                new = [it for it in dict.fromkeys(terms) if it not in texts]
-                stems.extend(self._looked_up(new) or ())
-        return ranking.any(sentences, limit) if sentences else []
+        }
+        corrections = self._corrections(missing) if missing else {}
+        if not corrections:
+            return sentences, {}
+        self.corrections = corrections
+        for (words, _), (stems, _) in zip(asked.sentences, sentences, strict=True):
+            texts = [text_of[it] for it in words]
+            terms = chain.from_iterable(corrections.get(it, ()) for it in texts)
+            new = [it for it in dict.fromkeys(terms) if it not in texts]
+            stems.extend(self._looked_up(new) or ())
+        return sentences, {
+            missing[it]: self._looked_up(those) or [] for it, those in corrections.items()
+        }
 
-    def every_then_any(self, query: Query, limit: int) -> list[Scored] | None:
-        terms = query.terms
-        texts = [text for text, starts in terms if not starts]
-        if len(texts) < len(terms) or (stems := self._looked_up(texts)) is None:
-            return None
+    def _of_query(self, query: Query) -> tuple[list[tuple[list[Stem], float]], list[StemPiece]]:
+        """The same of a query in which a piece has several words."""
+        texts = [it.text for it in query.terms]
+        stems = self._looked_up(texts) or []
         known = self._ranking.known(stems)
         stem_of = dict(zip(texts, stems, strict=True))
         missing = [it for it in query.doubtful if stem_of[it] not in known]
         if missing and (corrections := self._corrections(missing)):
             query = query.corrected(corrections)
             texts = [it.text for it in query.terms]
-            stems = self._looked_up(texts) or []
-        numbers = dict(zip(texts, stems, strict=True))
-        pieces: list[StemPiece] = []
-        for parts, joined in query.every:
-            if len(parts) == 1 and not joined:  # most are
-                pieces.append(((numbers[parts[0].text],), ()))
-            else:
-                of_parts = [numbers[it.text] for it in parts]
-                pieces.append((of_parts, [numbers[it.text] for it in joined]))
-        ranked = self._ranking.every(pieces, limit)
-        if len(ranked) < limit:
-            first = {id_ for _, id_ in ranked}
-            sentences = [([numbers[it.text] for it in of], by) for of, by in query.sentences]
-            ranked += [it for it in self._ranking.any(sentences, limit) if it[1] not in first]
-        return ranked[:limit]
+            stem_of = dict(zip(texts, self._looked_up(texts) or [], strict=True))
+        pieces: list[StemPiece] = [
+            ([stem_of[it.text] for it in parts], [stem_of[it.text] for it in joined])
+            for parts, joined in query.every
+        ]
+        return [([stem_of[it.text] for it in of], by) for of, by in query.sentences], pieces
 
     def newest(self, limit: int, but: Sequence[MemoryId]) -> list[MemoryId]:
         """The newest of the project, then of all that are visible, to fill up."""
         found: list[MemoryId] = []
         for spaces in (self._place.global_spaces, None):
             if len(but) + len(found) < limit:
-                room, known = limit - len(but) - len(found), {*but, *found}
-                newest = self._newest(limit, spaces)
-                found += [it for it in newest if it not in known][:room]
+                known = {*but, *found}
+                found += self.step("store.backfill", None, self._newest, limit, known, spaces)
         return found
 
-    def _newest(self, most: int, spaces: Collection[int] | None) -> list[MemoryId]:
+    def _newest(
+        self, limit: int, but: Collection[MemoryId], spaces: Collection[int] | None
+    ) -> list[MemoryId]:
         """Of the project's own and of the global memories in some spaces, or in all."""
         found: list[tuple[int, MemoryId]] = []
         for part, hidden in zip(self._parts, self._hidden, strict=True):
@@ -259,9 +288,9 @@ class Reading:
                 for it in area.newest_first()
                 if it not in hidden and (among is None or area.spaces[it] in among)
             )
-            found += [(area.created_at[it], area.ids[it]) for it in islice(places, most)]
+            found += [(area.created_at[it], area.ids[it]) for it in islice(places, limit)]
         found.sort(reverse=True)
-        return [id_ for _, id_ in found[:most]]
+        return [id_ for _, id_ in found[:limit] if id_ not in but][: limit - len(but)]
 
     def pinned(self, most: int) -> list[MemoryId]:
         """The pinned ones, those first that were pinned first."""
@@ -292,6 +321,17 @@ class Reading:
                         part.area.remember(getattr(part.area, kind), shown.id, line)
             lines = [every.get(id_) for id_ in ids]
         return None if None in lines else [it for it in lines if it is not None]
+
+    def step(
+        self, name: str, match: str | None, find: Callable[P, Found],
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> Found:  # fmt: skip
+        """What is found, with the time it takes noted for a span."""
+        began = time_ns()
+        found = find(*args, **kwargs)
+        told = {"memory.fts.match": match, "memory.search.result_count": len(found)}
+        self.steps.append(PastStep(name, began, time_ns(), told))
+        return found
 
     def _looked_up(self, texts: Sequence[str]) -> list[Stem] | None:
         """The stem of each text, found in the areas; None if the index takes one apart."""

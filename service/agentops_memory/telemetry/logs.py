@@ -199,14 +199,14 @@ class Requests:
         self._metrics.observe(REQUEST_SECONDS, seconds, method, route, span=span)
 
 
-def log_answered(path: str, seconds: float, metrics: Metrics) -> None:
+def log_answered(path: str, seconds: float, metrics: Metrics, span: Span = INVALID_SPAN) -> None:
     """Tell of a GET that was answered in front of `Requests`, as that tells of it."""
-    metrics.tally(REQUESTS, "GET", path, "200")
-    metrics.observe(REQUEST_SECONDS, seconds, "GET", path)
-    _write_request("GET", path, 200, seconds)
+    metrics.tally(REQUESTS, "GET", path, "200", span=span)
+    metrics.observe(REQUEST_SECONDS, seconds, "GET", path, span=span)
+    _write_request("GET", path, 200, seconds, span)
 
 
-def _write_request(method: str, path: str, status: int, seconds: float) -> None:
+def _write_request(method: str, path: str, status: int, seconds: float, span: Span) -> None:
     """A line with nothing but these, in which no secret can be; as the formatter writes it."""
     if not log.isEnabledFor(logging.DEBUG if path in QUIET else logging.INFO):
         return
@@ -219,10 +219,13 @@ def _write_request(method: str, path: str, status: int, seconds: float) -> None:
     ):
         now = time.time()
         second = int(now)
+        named = {} if span is INVALID_SPAN else trace_ids(span)
+        ids = "".join([f', "{name}": "{value}"' for name, value in named.items()])
         line = (
             f'{{"time": "{_second(second)}.{int((now - second) * 1000):03d}Z", "level": "INFO", '
             f'"logger": "{log.name}", "message": "request", "method": "{method}", '
-            f'"path": "{path}", "status": {status}, "duration_ms": {round(seconds * 1000, 2)}}}\n'
+            f'"path": "{path}", "status": {status}, "duration_ms": {round(seconds * 1000, 2)}'
+            f"{ids}}}\n"
         )
         handler = cast("logging.StreamHandler[TextIO]", handlers[0])
         with suppress(OSError, ValueError):  # as a handler: a log that is closed stops no request
@@ -231,7 +234,7 @@ def _write_request(method: str, path: str, status: int, seconds: float) -> None:
         return
     fields: _Fields = {
         "method": OwnText(method), "path": OwnText(path), "status": status,
-        "duration_ms": round(seconds * 1000, 2),
+        "duration_ms": round(seconds * 1000, 2), **trace_ids(span),
     }  # fmt: skip
     level = logging.DEBUG if path in QUIET else logging.INFO
     log.handle(log.makeRecord(log.name, level, "", 0, "request", (), None, extra=fields))
@@ -247,8 +250,13 @@ def remember(span: Span) -> None:
 def _log_request(
     scope: Scope, route: str, status: int, said: Mapping[bytes, bytes], seconds: float, span: Span
 ) -> None:
+    method = scope["method"]
+    is_plain = span is INVALID_SPAN and route == scope["path"] and method in _KNOWN
+    if is_plain and said.keys().isdisjoint(REQUEST_IDS):
+        _write_request(method, route, status, seconds, span)
+        return
     fields: _Fields = {
-        "method": _KNOWN.get(scope["method"], scope["method"]),
+        "method": _KNOWN.get(method, method),
         "path": OwnText(route) if route == scope["path"] else scope["path"],
         "status": status,
         "duration_ms": round(seconds * 1000, 2),

@@ -122,6 +122,9 @@ REVIEWS_DUE = _gauge(
 TENANTS_OPEN = _gauge(
     "memory_tenants_open", "{tenant}",
     "Tenants whose databases are open, the default one included.")
+DAMAGED_ROWS = _gauge(
+    "memory_damaged_rows", "{row}",
+    "Rows that are damaged, and are not served; at most 100 of each database are counted.")
 INDEX_DRIFT = _gauge(
     "memory_index_drift_rows", "{row}",
     "By how many rows the full-text index was out of line with the memories, at the last look. It "

@@ -39,7 +39,7 @@ class Metrics:
     def __init__(self) -> None:
         self._recorders: dict[Measure, list[Recorder]] = {measure: [] for measure in MEASURES}
         self._shown: dict[Measure, float] = {}
-        self._tallies: dict[tuple[Measure, tuple[str, ...]], int] = {}
+        self._tallies: dict[tuple[Measure, tuple[str, ...]], tuple[int, Span]] = {}
         self._looks: dict[Measure, Callable[[], float]] = {}
 
     def join(self, sink: Sink) -> None:
@@ -53,9 +53,12 @@ class Metrics:
         for record in self._recorders[measure]:
             record(by, labels, span)
 
-    def tally(self, measure: Measure, *labels: str, by: int = 1) -> None:
-        """Count for the next scrape, by a plain number; on the event loop's thread alone."""
-        self._tallies[measure, labels] = self._tallies.get((measure, labels), 0) + by
+    def tally(self, measure: Measure, *labels: str, by: int = 1, span: Span = INVALID_SPAN) -> None:
+        """Count for the next scrape, with the newest sampled span; on the event loop's thread."""
+        count, newest = self._tallies.get((measure, labels), (0, INVALID_SPAN))
+        if span is not INVALID_SPAN and span.get_span_context().trace_flags.sampled:
+            newest = span
+        self._tallies[measure, labels] = count + by, newest
 
     def observe(
         self, measure: Measure, value: float, *labels: str, span: Span = INVALID_SPAN
@@ -86,9 +89,13 @@ class Metrics:
     def refresh(self) -> None:
         for measure, look in self._looks.items():
             self.show(measure, look())
+        self.settle()
+
+    def settle(self) -> None:
+        """Count what was tallied."""
         tallies, self._tallies = self._tallies, {}
-        for (measure, labels), by in tallies.items():
-            self.count(measure, *labels, by=by)
+        for (measure, labels), (by, span) in tallies.items():
+            self.count(measure, *labels, by=by, span=span)
 
 
 def instruments(meter: Meter) -> Sink:

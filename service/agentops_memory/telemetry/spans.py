@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -27,7 +27,9 @@ from ..secrets.sanitizing import safe_message, trace
 from .logs import OwnText, hidden, remember
 from .metrics import CURRENT, Metrics, Prometheus, instruments
 
-SCOPE = "agentops_memory"
+if TYPE_CHECKING:
+    from .otlp import PastSpans
+
 TIMEOUT = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
 
 log = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class Telemetry:
         self.tracer = tracer
         self.metrics = Metrics()
         self._shut_down = shut_down
+        self.past: PastSpans | None = None  # nor where only the SDK can tell what a span holds
 
     @property
     def is_sent(self) -> bool:
@@ -74,15 +77,16 @@ class Telemetry:
             return cls(NoOpTracer())
         # Not at the top: the SDK and gRPC cost 0.2 s at the start and up to 30 MiB
         # for good, and most services have no collector.
-        from .otlp import providers  # noqa: PLC0415
+        from .otlp import SCOPE, providers  # noqa: PLC0415
 
-        spans, measurements = providers(endpoint, protocol)
+        spans, past, measurements = providers(endpoint, protocol)
 
         def shut_down() -> None:
             spans.shutdown()
             measurements.shutdown()
 
         telemetry = cls(spans.get_tracer(SCOPE, __version__), shut_down)
+        telemetry.past = past
         telemetry.metrics.join(instruments(measurements.get_meter(SCOPE, __version__)))
         return telemetry
 
@@ -105,6 +109,7 @@ class Telemetry:
         """Send what is left, for at most two seconds; what is unsent by then is lost."""
         if self._shut_down is None:
             return
+        self.metrics.settle()
         # A thread of its own, and a daemon, may be left behind: the exporter
         # does not return before its own time-out.
         last = threading.Thread(target=self._shut_down, name="telemetry-stop", daemon=True)
@@ -144,7 +149,7 @@ def annotate(attributes: Attributes) -> None:
     """Give attributes to the current span; a value of None is left out."""
     current = get_current_span()
     if current.is_recording():
-        current.set_attributes(_sendable(attributes))
+        current.set_attributes(sendable(attributes))
 
 
 def events(name: str, each: Iterable[Attributes]) -> None:
@@ -152,7 +157,7 @@ def events(name: str, each: Iterable[Attributes]) -> None:
     current = get_current_span()
     if current.is_recording():
         for attributes in each:
-            current.add_event(name, _sendable(attributes))
+            current.add_event(name, sendable(attributes))
 
 
 def _fail(current: Span, error: Exception) -> None:
@@ -180,7 +185,8 @@ def _error_type(error: Exception) -> str:
     return code if code in ERROR_TYPES else UNKNOWN_ERROR
 
 
-def _sendable(attributes: Attributes) -> dict[str, AnyValue]:
+def sendable(attributes: Attributes) -> dict[str, AnyValue]:
+    """What leaves the service of these: no secrets, and no value of None."""
     return {name: _shown(value) for name, value in attributes.items() if value is not None}
 
 

@@ -1,7 +1,8 @@
-"""What an import does with a row, also for its dry run, which changes nothing; and its storing."""
+"""What an import does with a row: told apart, and stored, many rows at a time."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -11,6 +12,7 @@ from ...memory.lifecycles import at_key, link, superseded
 from ...memory.model.memory import (
     NO_LIFECYCLE,
     NO_LINKS,
+    UNSAVED,
     ChangeKind,
     Lifecycle,
     Memory,
@@ -20,13 +22,15 @@ from ...memory.model.memory import (
     SessionId,
     Supersession,
 )
-from ...memory.model.space import Space
-from ...memory.sessions import admitted
-from ...memory.sql.imports import Row
+from ...memory.model.space import Project
+from ...memory.sql.imports import ImportTable
 from ...memory.sql.memories import MemoryTable
 from ...memory.sql.revisions import RevisionTable
 from ...memory.sql.sessions import SessionTable
 from ...memory.writes import created, revised
+
+Row = Session | Memory
+MAX_CONFLICTS = 100  # listed one by one
 
 
 class RowOutcome(StrEnum):
@@ -79,74 +83,239 @@ class Decision:
         return existing
 
 
-@dataclass(frozen=True, slots=True)
-class Lookups:
-    """What a decision looks up in a transaction; a dry run overlays its own rows."""
-
-    tx: Transaction
-
-    def memory(self, memory: MemoryId) -> Memory | None:
-        return self.tx[MemoryTable].get(memory)
-
-    def by_uid(self, uid: str) -> Memory | None:
-        return self.tx[MemoryTable].by_uid(uid)
-
-    def twin_of(self, memory: Memory) -> Memory | None:
-        return next(self.tx[MemoryTable].twins_of(memory), None)
-
-    def at_key(self, space: Space, key: str) -> Memory | None:
-        """The live memory at the key."""
-        held = self.tx[MemoryTable].at_key(space, key)
-        return held if held is not None and held.is_live(self.tx.now) else None
-
-    def holds(self, memory: Memory, state: Memory) -> bool:
-        """Whether a revision of the memory has the text and the second of this state."""
-        return self.tx[RevisionTable].holds(memory, state)
-
-    def revisions_of(self, memory: Memory) -> int:
-        return self.tx[RevisionTable].count(memory)
-
-    def session(self, session: SessionId) -> Session | None:
-        return self.tx[SessionTable].get(session)
+CONFLICTS = (RowOutcome.CHANGED, RowOutcome.LATER, RowOutcome.EARLIER, RowOutcome.TOO_EARLY)
 
 
-def decision(stored: Lookups, memory: Memory) -> Decision:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowConflict:
+    """A memory of a document that differs from the stored one.
+
+    `place` is its index in the document, from 0; `existing` is `UNSAVED` if it
+    conflicts with an earlier memory of the same document.
+    """
+
+    place: int
+    outcome: RowOutcome
+    existing: MemoryId
+    project: Project
+    title: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What became of rows: how many have which outcome, and the first conflicts.
+
+    `made` are the memories that were stored or changed. `links` wait for rows that follow.
+    """
+
+    sessions: Counter[RowOutcome] = field(default_factory=Counter)
+    memories: Counter[RowOutcome] = field(default_factory=Counter)
+    conflicts: list[RowConflict] = field(default_factory=list)
+    made: set[MemoryId] = field(default_factory=set)
+    links: list[Supersession] = field(default_factory=list)
+    refused: int = 0  # memories that may not supersede what they name
+
+    @property
+    def rows(self) -> int:
+        return self.sessions.total() + self.memories.total()
+
+    @property
+    def stored(self) -> int:
+        """How many memories were stored, or changed."""
+        return sum(count for outcome, count in self.memories.items() if outcome.is_stored)
+
+    def add(self, more: "Tally") -> None:
+        self.sessions += more.sessions
+        self.memories += more.memories
+        self.conflicts += more.conflicts[: MAX_CONFLICTS - len(self.conflicts)]
+        self.made |= more.made
+        self.links += more.links
+        self.refused += more.refused
+
+
+class Importing:
+    """Stores the rows of an import in one transaction, in their order.
+
+    `place` is that of its first memory among those of the document.
+    """
+
+    def __init__(self, tx: Transaction, place: int = 0) -> None:
+        tx[ImportTable].begin()
+        self.tx = tx
+        self.tally = Tally()
+        self._place = place
+        self._sessions: dict[SessionId, Project] = {}
+        self._new: set[MemoryId] = set()
+        self._opened: list[Session] = []  # sessions and memories that wait to be stored
+        self._waiting: list[Memory] = []
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Store the next rows."""
+        memories = [it for it in rows if isinstance(it, Memory)]
+        new = unmatched(self.tx, memories)
+        named = {it.session if isinstance(it, Memory) else it.id for it in rows}
+        if unknown := {it for it in named if it is not None} - self._sessions.keys():
+            self._sessions |= self.tx[ImportTable].projects_of(unknown)
+        at = 0
+        for row in rows:
+            if isinstance(row, Session):
+                self._add_session(row)
+                continue
+            if at in new:
+                self._admit(row)
+                self._waiting.append(row)
+            elif self._merge(row, self._place + at):
+                new.clear()  # the others may match what it has become
+            at += 1
+        self._store()
+        self._place += at
+
+    def _add_session(self, session: Session) -> None:
+        self.tx.caller.require_project(session.project)
+        if session.id not in self._sessions:
+            self._sessions[session.id] = session.project
+            self._opened.append(session)
+            self.tally.sessions[RowOutcome.NEW] += 1
+            return
+        self._store()
+        self.tally.sessions[session_outcome(self.tx, session)] += 1
+
+    def _admit(self, memory: Memory) -> None:
+        """Make sure of the session of a memory; Denied outside the caller's projects."""
+        caller, session, project = self.tx.caller, memory.session, memory.space.project
+        assert session is not None  # entries of stores are not imported
+        caller.require_space(memory.space)
+        if session not in self._sessions:
+            self._sessions[session] = project
+            new = Session(id=session, project=project, started_at=memory.created_at)
+            self._opened.append(new)
+        caller.require_project(self._sessions[session])
+
+    def _merge(self, memory: Memory, place: int) -> bool:
+        """Whether something of a memory was stored that is not simply a new one."""
+        self._store()
+        decided = decision(self.tx, memory)
+        self._note(decided, place)
+        now = decided.existing if decided.is_present else None
+        if not decided.is_present:
+            self._admit(memory)
+            self._store()
+            now = _store(self.tx, decided)
+            if now is not None:
+                self.tally.made.add(now.id)
+                if decided.existing is None:
+                    self._new.add(now.id)
+        if now is not None:
+            self._link(now.id, memory)
+        return decided.outcome.is_stored
+
+    def _note(self, decided: Decision, place: int) -> None:
+        tally, existing = self.tally, decided.existing
+        tally.memories[decided.outcome] += 1
+        if decided.outcome not in CONFLICTS or len(tally.conflicts) >= MAX_CONFLICTS:
+            return
+        assert existing is not None  # each of CONFLICTS has one
+        tally.conflicts.append(
+            RowConflict(
+                place=place,
+                outcome=decided.outcome,
+                existing=UNSAVED if existing.id in self._new else existing.id,
+                project=decided.memory.space.project,
+                title=decided.memory.text.title,
+            )
+        )
+
+    def _link(self, newer: MemoryId, memory: Memory) -> None:
+        if older := memory.links.uids:
+            self.tally.links.append(Supersession(newer=newer, older=older))
+
+    def _store(self) -> None:
+        """Store what waits."""
+        opened, self._opened = self._opened, []
+        if opened:
+            self.tx[ImportTable].add_sessions(opened)
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        new = [it if it.uid else replace(it, uid=self.tx.new_uid(it.created_at)) for it in waiting]
+        ids = self.tx[ImportTable].add(new)
+        self.tally.made.update(ids)
+        self._new.update(ids)
+        self.tally.memories[RowOutcome.NEW] += len(new)
+        for id_, it in zip(ids, new, strict=True):
+            self._link(id_, it)
+
+
+def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
+    """The places of memories that match nothing stored, nor each other: each is a new one."""
+    as_twins = not all(it.uid for it in memories)
+    keys = [list(_match_keys(it, as_twin=as_twins)) for it in memories]
+    rows = Counter(key for each in keys for key in each)
+    alone = [
+        place
+        for place, it in enumerate(memories)
+        if tx.retention.oldest(it.revision) <= 1 and all(rows[key] == 1 for key in keys[place])
+    ]
+    matched = tx[ImportTable].matched([memories[place] for place in alone]) if alone else set()
+    return {place for number, place in enumerate(alone) if number not in matched}
+
+
+def _match_keys(memory: Memory, *, as_twin: bool) -> Iterator[Hashable]:
+    """Every key by which a row may match the memory; one without a uid matches its twin."""
+    if memory.uid:
+        yield memory.uid
+    if memory.key:
+        yield memory.space, memory.key
+    if as_twin:
+        text = memory.text
+        said = text.type, text.title, text.content, in_seconds(memory.created_at)
+        yield memory.space, memory.session, memory.key, said
+
+
+def decision(tx: Transaction, memory: Memory) -> Decision:
     """What an import does with a memory.
 
     Denied if the caller may not act on its project, or on that of the deleted memory it restores.
     """
-    caller = stored.tx.caller
+    caller = tx.caller
     caller.require_space(memory.space)
-    match = stored.by_uid(memory.uid) if memory.uid else None
-    if match is not None and stored.memory(match.id) is None:
+    match = tx[MemoryTable].by_uid(memory.uid) if memory.uid else None
+    if match is not None and tx[MemoryTable].get(match.id) is None:
         memory, match = replace(memory, uid=""), None  # not visible to the caller
     if not memory.uid:
-        match = stored.twin_of(memory)
+        match = next(tx[MemoryTable].twins_of(memory), None)
     if match is not None and not match.is_deleted:
         outcome = RowOutcome.SAME if _is_same(match, memory) else RowOutcome.CHANGED
         return Decision(outcome=outcome, memory=memory, existing=match)
     if match is not None:
         caller.require_space(match.space)
     target = match or memory  # a memory is restored where it was
-    is_expired = memory.lifecycle.is_expired(stored.tx.now)  # it holds no key
-    held = stored.at_key(target.space, target.key) if target.key and not is_expired else None
+    is_expired = memory.lifecycle.is_expired(tx.now)  # it holds no key
+    held = _at_key(tx, target) if target.key and not is_expired else None
     if held is not None:
-        return Decision(outcome=outcome_at_key(stored, held, memory), memory=memory, existing=held)
+        return Decision(outcome=outcome_at_key(tx, held, memory), memory=memory, existing=held)
     outcome = RowOutcome.NEW if match is None else RowOutcome.RESTORED
     return Decision(outcome=outcome, memory=memory, existing=match)
 
 
-def session_outcome(stored: Lookups, session: Session) -> RowOutcome:
+def _at_key(tx: Transaction, memory: Memory) -> Memory | None:
+    """The live memory at the key of a memory."""
+    assert memory.key is not None
+    held = tx[MemoryTable].at_key(memory.space, memory.key)
+    return held if held is not None and held.is_live(tx.now) else None
+
+
+def session_outcome(tx: Transaction, session: Session) -> RowOutcome:
     """NEW for an unknown session, else SAME or CHANGED; Denied outside the caller's projects."""
-    stored.tx.caller.require_project(session.project)
-    there = stored.session(session.id)
+    tx.caller.require_project(session.project)
+    there = tx[SessionTable].get(session.id)
     if there is None:
         return RowOutcome.NEW
-    stored.tx.caller.require_project(there.project)
+    tx.caller.require_project(there.project)
     return RowOutcome.SAME if _in_seconds(there) == _in_seconds(session) else RowOutcome.CHANGED
 
 
-def outcome_at_key(stored: Lookups, held: Memory, memory: Memory) -> RowOutcome:
+def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
     """Resolve two memories at one key: the later stays the memory, the other is its revision.
 
     A full history takes no earlier state: retention would trim it with the next
@@ -154,12 +323,12 @@ def outcome_at_key(stored: Lookups, held: Memory, memory: Memory) -> RowOutcome:
     """
     if in_seconds(memory.updated_at) > in_seconds(held.updated_at):  # so no revision is of then
         return RowOutcome.LATER
-    if stored.holds(held, memory):
+    if tx[RevisionTable].holds(held, memory):
         return RowOutcome.RECORDED
     if memory.updated_at > held.updated_at:
         return RowOutcome.LATER
-    retention = stored.tx.retention
-    is_full = retention.revisions and retention.is_full(stored.revisions_of(held))
+    retention = tx.retention
+    is_full = retention.revisions and retention.is_full(tx[RevisionTable].count(held))
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 
@@ -195,20 +364,27 @@ def _in_seconds(session: Session) -> Session:
     return replace(session, started_at=in_seconds(session.started_at), ended_at=ended_at)
 
 
-def import_row(tx: Transaction, row: Row, links: list[Supersession]) -> bool:
-    """Whether something of the row was stored; what it supersedes is added to the links."""
-    if isinstance(row, Session):
-        return _import_session(tx, row)
-    return isinstance(row, Memory) and _import_memory(tx, row, links)
+def link_all(tx: Transaction, tally: Tally, *, is_end: bool) -> None:
+    """Let memories supersede what they name, unless it may follow; what may not is counted.
+
+    A link between two that were there is left as it is: somebody may have removed it.
+    """
+    links, tally.links = tally.links, []
+    for it in links:
+        there = _there(tx, it.older)
+        if not is_end and (it.newer not in tally.made or len(there) < len(it.older)):
+            tally.links.append(it)
+            continue
+        older = there if it.newer in tally.made else [id_ for id_ in there if id_ in tally.made]
+        tally.refused += _is_refused(tx, it.newer, older)
 
 
-def is_refused(tx: Transaction, links: Supersession) -> bool:
-    """Whether a memory may not supersede what is named; what is not there is left out."""
-    newer = tx[MemoryTable].get(links.newer)
+def _is_refused(tx: Transaction, memory: MemoryId, older: Sequence[MemoryId]) -> bool:
+    newer = tx[MemoryTable].get(memory)
     if newer is None:
         return False
     try:
-        link(tx, newer.id, superseded(tx, newer.space, _there(tx, links.older)))
+        link(tx, newer.id, superseded(tx, newer.space, older))
     except (Conflict, NotFound):
         return True
     return False
@@ -219,30 +395,9 @@ def merge_at_key(tx: Transaction, held: Memory, memory: Memory) -> None:
 
     The later text wins.
     """
-    outcome = outcome_at_key(Lookups(tx), held, memory)
+    outcome = outcome_at_key(tx, held, memory)
     text = replace(memory, lifecycle=NO_LIFECYCLE, links=NO_LINKS)
     _store(tx, Decision(outcome=outcome, memory=text, existing=held))
-
-
-def _import_session(tx: Transaction, session: Session) -> bool:
-    is_new = session_outcome(Lookups(tx), session) is RowOutcome.NEW
-    if is_new:
-        tx[SessionTable].add(session)
-    return is_new
-
-
-def _import_memory(tx: Transaction, memory: Memory, links: list[Supersession]) -> bool:
-    decided = decision(Lookups(tx), memory)
-    if decided.is_present:
-        return False
-    session = memory.session
-    assert session is not None  # entries of stores are not imported
-    admitted(tx, Session(id=session, project=memory.space.project, started_at=memory.created_at))
-    now = _store(tx, decided)
-    if now is not None and memory.links.uids:
-        project = now.space.project
-        links.append(Supersession(newer=now.id, project=project, older=memory.links.uids))
-    return decided.outcome.is_stored
 
 
 def _there(tx: Transaction, uids: Iterable[str]) -> list[MemoryId]:

@@ -1,23 +1,19 @@
 """Export and import of sessions and memories; an import is idempotent.
 
-A small import is one transaction. A larger one would block other writers, so it has two
-phases of short transactions: its rows are staged, and once all are, the import is accepted
-and they are applied. A crash before it is accepted stores nothing; after that, `resume`
-completes it.
+A short import is one transaction. A longer one would block other writers, so it is one after
+another, each of which stores the next rows. One that is cut off has stored its first rows, and
+is completed when it is repeated.
 """
 
 import asyncio
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import chain, islice
+from itertools import chain
 
 from ...engine.callbacks import noop
 from ...engine.engine import Engine, Transaction
-from ...errors import Denied, NotFound, Refusal, Unavailable
+from ...errors import Refusal
 from ...memory.limits import require_margin, require_room
 from ...memory.model.access import Caller, Role
 from ...memory.model.memory import (
@@ -27,226 +23,116 @@ from ...memory.model.memory import (
     Memory,
     MemoryId,
     Session,
-    SessionId,
     Supersession,
 )
 from ...memory.model.space import Project
 from ...memory.redactor import Redactor, RulesOf, default_rules
-from ...memory.sessions import admitted
-from ...memory.sql.imports import Import, ImportId, ImportTable, Row
+from ...memory.sql.imports import ImportTable
 from ...memory.sql.lifecycles import SupersessionTable
 from ...memory.sql.memories import MemoryTable
 from ...memory.sql.sessions import SessionTable
-from ...memory.writes import all_created
-from .dry_run import DryRun, ImportDocument, dry_run, match_keys
-from .storing import import_row, is_refused
+from .storing import Importing, Row, RowOutcome, Tally, decision, link_all, unmatched
 
-
-@dataclass(slots=True)
-class Batches:
-    """The rows that one transaction imports, in their order; None is a corrupt one.
-
-    A row is skipped if its caller may not store it, and that is to be `skipped`.
-    What memories supersede is added to the links.
-    """
-
-    tx: Transaction
-    skipped: tuple[type[Exception], ...] = ()
-    size: int = 0  # rows
-    counts: Counter[type[Row]] = field(default_factory=Counter)  # of what was stored
-    links: list[Supersession] = field(default_factory=list)
-    refused: int = 0  # supersessions
-    _unmatched: set[int] = field(default_factory=set)  # places in a batch
-    _sessions: dict[SessionId, Project] = field(default_factory=dict)
-    _waiting: list[Memory] = field(default_factory=list)
-
-    @property
-    def imported(self) -> Imported:
-        """What of them was stored."""
-        counts = self.counts
-        return Imported(sessions=counts[Session], memories=counts[Memory], refused=self.refused)
-
-    def add(self, rows: Sequence[Row | None]) -> None:
-        """Import the next rows."""
-        memories = {place: it for place, it in enumerate(rows) if isinstance(it, Memory)}
-        self._unmatched = _unmatched(self.tx, memories)
-        named = {it.session for it in memories.values() if it.session} - self._sessions.keys()
-        self._sessions |= self.tx[SessionTable].projects_of(named)
-        for place, row in enumerate(rows):
-            with suppress(*self.skipped):
-                self._add(place, row)
-        self._store()
-        self.size += len(rows)
-
-    def _add(self, place: int, row: Row | None) -> None:
-        if isinstance(row, Memory) and place in self._unmatched:
-            self._admit(row)
-            self._waiting.append(row)
-            return
-        self._store()
-        if isinstance(row, Supersession):
-            self.refused += is_refused(self.tx, row)
-        elif row is not None and import_row(self.tx, row, self.links):
-            self.counts[type(row)] += 1
-            if isinstance(row, Memory):
-                self._unmatched.clear()  # the others may match what it has become
-
-    def _admit(self, memory: Memory) -> None:
-        """Make sure of the session of a memory that is new; Denied as for any other."""
-        caller, session = self.tx.caller, memory.session
-        assert session is not None  # entries of stores are not imported
-        caller.require_space(memory.space)
-        project = memory.space.project
-        if session not in self._sessions:
-            new = Session(id=session, project=project, started_at=memory.created_at)
-            self._sessions[session] = admitted(self.tx, new).project
-        caller.require_project(self._sessions[session])
-
-    def _store(self) -> None:
-        """Store what waits."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
-        ids = all_created(self.tx, waiting)
-        self.counts[Memory] += len(waiting)
-        self.links += [
-            Supersession(newer=id_, project=it.space.project, older=it.links.uids)
-            for id_, it in zip(ids, waiting, strict=True)
-            if it.links.uids
-        ]
-
-
-def _unmatched(tx: Transaction, memories: Mapping[int, Memory]) -> set[int]:
-    """The places of memories that match nothing stored, nor each other: each is a new one."""
-    keys = {place: set(match_keys(it)) for place, it in memories.items()}
-    rows = Counter(key for each in keys.values() for key in each)
-    alone = [
-        place
-        for place, it in memories.items()
-        if tx.retention.oldest(it.revision) <= 1 and all(rows[key] == 1 for key in keys[place])
-    ]
-    matched = tx[ImportTable].matched([memories[place] for place in alone])
-    return {place for number, place in enumerate(alone) if number not in matched}
-
-
-BATCH = 50  # rows that are applied between two looks at the clock, and at who waits
-MAX_APPLIED = 1000  # rows applied in one transaction, within its time limit
-MAX_APPLIED_CONTENDED = 4  # while other writers wait
-MAX_DISCARDED = 1000  # staged rows removed in one transaction
-STAGING_TIMEOUT = timedelta(minutes=1)  # without a row, after which an import is abandoned
-
-
-def import_rows(tx: Transaction, rows: Sequence[Row]) -> Imported:
-    """Store rows at once; OverQuota when the tenant has no room for them."""
-    batches, size = Batches(tx), 1 if tx.room is not None else BATCH
-    with tx[MemoryTable].in_bulk():
-        for start in range(0, len(rows), size):
-            some = rows[start : start + size]
-            for row in some:
-                (require_room if isinstance(row, Memory) else require_margin)(tx)
-            batches.add(some)
-    batches.refused += sum(is_refused(tx, it) for it in batches.links)
-    return batches.imported
-
-
-def stage_rows(
-    tx: Transaction, import_: ImportId | None, rows: Sequence[Row], *, is_last: bool
-) -> ImportId:
-    """Stage the next rows of an import, a new one for None; accept it with the last.
-
-    Unavailable if it was discarded after `STAGING_TIMEOUT`.
-    """
-    require_room(tx)
-    if import_ is None:
-        import_ = tx[ImportTable].begin(tx.caller.projects)
-    elif (found := tx[ImportTable].get(import_)) is None or found.is_finished:
-        raise Unavailable("The import has paused for too long; nothing was stored.")
-    tx[ImportTable].stage(import_, rows)
-    if is_last:
-        require_room(tx, tx[ImportTable].size(import_))  # as much again, in tables and index
-        tx[ImportTable].accept(import_)
-    return import_
-
-
-def apply_rows(
-    tx: Transaction, import_: ImportId, elapsed: Callable[[], float], limit: timedelta
-) -> Import:
-    """Apply the next rows of an accepted import within the time limit; its progress.
-
-    What a row supersedes is staged anew behind all rows, which may be what it names.
-    Indexing is not counted in the limit. A row is skipped if it is corrupt, or if its caller
-    may not store it any more. If a project was renamed meanwhile nothing is applied: the
-    caller has to come again with the import's current patterns.
-    """
-    before = tx[ImportTable].get(import_)
-    if before is None:
-        raise NotFound("There is no such import.")
-    if before.projects != tx.caller.projects:
-        return before
-    end, last, is_end = elapsed() + limit.total_seconds(), 0, False
-    batches, staged = Batches(tx, skipped=(Denied,)), tx[ImportTable].rows(import_)
-    with tx[MemoryTable].in_bulk():
-        while some := list(islice(staged, min(BATCH, _left(tx, batches)))):
-            batches.add([row for _, row in some])
-            last, _ = some[-1]
-            if _left(tx, batches) <= 0 or elapsed() > end:
-                break
-        else:
-            is_end = not batches.links
-    if batches.links:
-        tx[ImportTable].stage(import_, batches.links)
-    if is_end:
-        tx[ImportTable].finish(import_)
-    if last:
-        tx[ImportTable].applied(import_, last, batches.imported)
-    found = tx[ImportTable].get(import_)
-    assert found is not None  # it was there
-    return found
-
-
-def discard_rows(tx: Transaction, import_: ImportId) -> bool:
-    return tx[ImportTable].discard(import_, MAX_DISCARDED)
-
-
-def abandoned_imports(tx: Transaction) -> list[ImportId]:
-    return tx[ImportTable].silent(tx.now - STAGING_TIMEOUT, tx.now + STAGING_TIMEOUT)
-
-
-def unfinished_imports(tx: Transaction) -> list[Import]:
-    return tx[ImportTable].unfinished()
-
-
-def is_any_staged(tx: Transaction) -> bool:
-    return tx[ImportTable].is_any_staged()
-
-
-def _left(tx: Transaction, batches: Batches) -> int:
-    """How many rows more this transaction may apply."""
-    return (MAX_APPLIED_CONTENDED if tx.is_awaited else MAX_APPLIED) - batches.size
-
-
-Progress = Callable[[int, int], None]
+Progress = Callable[[int], None]
+"""Told how many rows of an import are stored."""
 
 PAGE = 500  # rows of one read, so that a slow client holds no snapshot
-CHUNK = 200  # rows stored or staged in one transaction
+CHUNK = 1000  # rows that are stored in one transaction
 CHUNK_SIZE = 1024 * 1024  # characters of content that end a chunk early
-STEP = timedelta(milliseconds=250)  # of applying; shorter while writers of this process wait
+SLICE = 100  # rows between two looks at who waits
+SLICE_CONTENDED = 25  # the same while others wait
+SLICE_IN_QUOTA = 10  # the same of a tenant whose room is measured
+
+
+class Planned(Exception):
+    """Rolls back the transaction of a dry run; with what became of its rows."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__()
+        self.tally = tally
+
+
+def import_whole(tx: Transaction, rows: Sequence[Row]) -> Tally:
+    """Store rows, all or none; OverQuota when the tenant has no room for them."""
+    tally = _imported(tx, rows, SLICE)
+    link_all(tx, tally, is_end=True)
+    return tally
+
+
+def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
+    """Store the first of the rows that come after others, fewer while writers wait."""
+    size = SLICE_CONTENDED if tx.is_awaited else SLICE
+    tally = _imported(tx, rows, size, before.memories.total(), is_whole=False)
+    uids = {it.uid for it in rows if isinstance(it, Memory)}
+    waiting = [it for it in before.links if uids.isdisjoint(it.older)]
+    if links := [*(it for it in before.links if it not in waiting), *tally.links]:
+        tally.made |= before.made
+        tally.links = links
+        link_all(tx, tally, is_end=False)
+    tally.links = [*waiting, *tally.links]
+    return tally
+
+
+def plan_rows(tx: Transaction, rows: Sequence[Row], place: int) -> None:
+    """Store rows, and roll back; raises Planned. Quotas are not checked."""
+    importing = Importing(tx, place)
+    for start in range(0, len(rows), SLICE):
+        importing.add(rows[start : start + SLICE])
+    raise Planned(importing.tally)
+
+
+def link_rows(tx: Transaction, links: list[Supersession], made: set[MemoryId]) -> int:
+    """Let memories supersede what they name, of all rows; how many may not."""
+    tally = Tally(links=links, made=made)
+    link_all(tx, tally, is_end=True)
+    return tally.refused
+
+
+def _imported(
+    tx: Transaction, rows: Sequence[Row], size: int, place: int = 0, *, is_whole: bool = True
+) -> Tally:
+    importing, size = Importing(tx, place), SLICE_IN_QUOTA if tx.room is not None else size
+    for start in range(0, len(rows), size):
+        if start and not is_whole and tx.is_awaited:
+            break
+        some = rows[start : start + size]
+        (require_room if isinstance(some[-1], Memory) else require_margin)(tx)
+        importing.add(some)
+    return importing.tally
+
+
+def has_quota(tx: Transaction) -> bool:
+    return tx.room is not None
+
+
+def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
+    """The characters of the memories that are new; Denied if a row may not be stored."""
+    memories = [it for it in rows if isinstance(it, Memory)]
+    new = unmatched(tx, memories)
+    known = tx[ImportTable].projects_of({it.session for it in memories if it.session})
+    for place, it in enumerate(memories):
+        if place in new or not decision(tx, it).is_present:
+            tx.caller.require_space(it.space)
+            assert it.session is not None  # entries of stores are not imported
+            tx.caller.require_project(known.get(it.session, it.space.project))
+    for session in rows:
+        if isinstance(session, Session):
+            tx.caller.require_project(session.project)
+    return sum(len(memories[place].text.content) for place in new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
     """Export and import of one service.
 
-    `on_left` is called with the caller of an import that `resume` may have to complete.
-    `elapsed` is a monotonic clock, in seconds.
+    A transaction of a longer import stores `most` rows. A `rest` between two of them is for the
+    writers of other processes.
     """
 
     engine: Engine
     rules: RulesOf = default_rules
-    on_left: Callable[[Caller], None] = noop
-    elapsed: Callable[[], float] = time.monotonic
-    step: timedelta = STEP
-    rest: timedelta = timedelta()  # between two steps, for the writers of other processes
+    most: int = CHUNK
+    rest: timedelta = timedelta()
 
     async def sessions(
         self, caller: Caller, project: Project | None
@@ -269,105 +155,81 @@ class Transfer:
             after = page[-1].id
 
     async def import_all(
-        self, caller: Caller, document: ImportDocument, progress: Progress = noop
+        self, caller: Caller, document: Iterable[Row], progress: Progress = noop
     ) -> Imported:
-        """Store what is not stored yet, atomically; what matches a stored row is left unchanged.
+        """Store the rows of a document that was checked and that are not stored yet.
 
-        A large import becomes visible step by step once it is accepted; if it is interrupted
-        then, the answer has `goes_on`, and `resume` completes it. `progress` is called with
-        the rows of a large import that are applied, and all of them.
+        What matches a stored row is left unchanged. A document of at most `CHUNK` rows is stored
+        whole or not at all; a refusal of a longer one tells how many rows were stored before.
         """
         caller.require(Role.ADMIN)
         rules = self.rules(caller)
         redactor = Redactor(rules)
         chunks: Iterator[Sequence[Row]] = chunks_of(redactor, document)
         first, second = await _next(chunks), await _next(chunks)
-        if not second:
-            counts = await self.engine.write(caller, import_rows, first)
-            return replace(counts, redacted=redactor.count)
-        chunks = chain([first, second], chunks)
-        if not caller.projects.are_everything:
-            await dry_run(self.engine, caller, document, rules)  # Denied before it is accepted
-            redactor = Redactor(rules)
-            chunks = chunks_of(redactor, document)  # the dry run has exhausted the first
-        import_ = await self._staged(caller, chunks)
-        counts = await self._applied(caller, import_, progress)
-        return replace(counts, redacted=redactor.count)
+        if second:
+            chunks = chain([first, second], chunks)
+            if not caller.projects.are_everything or await self.engine.read(caller, has_quota):
+                await self._require_storable(caller, chunks_of(Redactor(rules), document))
+                redactor = Redactor(rules)
+                chunks = chunks_of(redactor, document)  # both read the same file
+            tally = await self._in_chunks(caller, chunks, progress)
+        else:
+            tally = await self.engine.write(caller, import_whole, first)
+        return Imported(
+            sessions=tally.sessions[RowOutcome.NEW],
+            memories=tally.stored,
+            refused=tally.refused,
+            redacted=redactor.count,
+        )
 
-    async def plan_import(self, caller: Caller, document: ImportDocument) -> DryRun:
-        """What an import would do now, without changing anything; quotas are not checked."""
-        caller.require(Role.ADMIN)
-        return await dry_run(self.engine, caller, document, self.rules(caller))
+    async def plan_import(self, caller: Caller, document: Iterable[Row]) -> Tally:
+        """What an import would do now, without changing anything; quotas are not checked.
 
-    async def resume(self, caller: Caller) -> bool:
-        """Complete accepted imports, and discard abandoned ones.
-
-        False if an import is still being staged: call again after `STAGING_TIMEOUT`.
+        Each chunk is planned alone, as if those before it were not stored.
         """
-        for import_ in await self.engine.read(caller, abandoned_imports):
-            await self._discard(caller, import_)
-        for left in await self.engine.read(caller, unfinished_imports):
-            async for _ in self._steps(replace(caller, projects=left.projects), left.id):
-                pass
-        return not await self.engine.read(caller, is_any_staged)
+        caller.require(Role.ADMIN)
+        tally, chunks = Tally(), chunks_of(Redactor(self.rules(caller)), document)
+        while rows := await _next(chunks):
+            try:
+                await self.engine.write(caller, plan_rows, rows, tally.memories.total())
+            except Planned as planned:
+                tally.add(planned.tally)
+        return tally
 
-    async def _staged(self, caller: Caller, chunks: Iterator[Sequence[Row]]) -> ImportId:
-        """Stage all rows and accept the import; if anything fails, discard it."""
-        import_: ImportId | None = None
-        rows = await _next(chunks)
+    async def _require_storable(self, caller: Caller, chunks: Iterator[Sequence[Row]]) -> None:
+        """Refuse a document before its first row is stored, as far as that can be known.
+
+        Denied if a row may not be stored, OverQuota without room for what is new.
+        """
+        size = 0
+        while rows := await _next(chunks):
+            size += await self.engine.read(caller, new_size, rows)
+        await self.engine.read(caller, require_room, size)
+
+    async def _in_chunks(
+        self, caller: Caller, chunks: Iterator[Sequence[Row]], progress: Progress
+    ) -> Tally:
+        tally = Tally()
         try:
-            while rows:
-                following = await _next(chunks)
-                writing = asyncio.ensure_future(
-                    self.engine.write(caller, stage_rows, import_, rows, is_last=not following)
-                )
-                try:
-                    import_ = await asyncio.shield(writing)
-                except asyncio.CancelledError:
-                    import_ = await writing  # a write cannot be cancelled, and is discarded below
-                    raise
-                rows = following
-        except BaseException:
-            if import_ is not None:
-                await self._discard(caller, import_)
-            self.on_left(caller)  # it may be accepted
+            while rows := await _next(chunks):
+                while rows:
+                    some = rows[: self.most]
+                    done = await self.engine.write(caller, import_some, some, tally)
+                    tally.links.clear()
+                    tally.add(done)
+                    rows = rows[done.rows :]
+                    progress(tally.rows)
+                    await asyncio.sleep(self.rest.total_seconds())
+            for start in range(0, len(tally.links), SLICE):
+                links = tally.links[start : start + SLICE]
+                tally.refused += await self.engine.write(caller, link_rows, links, tally.made)
+        except Refusal as refusal:
+            if tally.rows:
+                stored = f"The first {tally.rows:,} rows of the document were stored before"
+                refusal.args = (f"{refusal} {stored}; repeat the import to store the rest.",)
             raise
-        assert import_ is not None  # there were two chunks
-        return import_
-
-    async def _applied(self, caller: Caller, import_: ImportId, progress: Progress) -> Imported:
-        counts = Imported(sessions=0, memories=0, goes_on=True)
-        try:
-            async for it in self._steps(caller, import_):
-                counts = Imported(
-                    sessions=it.sessions,
-                    memories=it.memories,
-                    refused=it.refused,
-                    goes_on=not it.is_finished,
-                )
-                progress(it.applied, it.staged)
-        except Unavailable:
-            return counts
-        finally:
-            if counts.goes_on:
-                self.on_left(caller)
-        return counts
-
-    async def _steps(self, caller: Caller, import_: ImportId) -> AsyncIterator[Import]:
-        """Apply an import step by step, with its progress; others may save in between."""
-        while True:
-            state = await self.engine.write(caller, apply_rows, import_, self.elapsed, self.step)
-            yield state
-            if state.is_finished:
-                return
-            caller = replace(caller, projects=state.projects)  # a renamed project changes them
-            await asyncio.sleep(self.rest.total_seconds())
-
-    async def _discard(self, caller: Caller, import_: ImportId) -> None:
-        """Remove the staged rows of an import that was not accepted."""
-        with suppress(Refusal):  # `resume` removes what is left
-            while await self.engine.write(caller, discard_rows, import_):
-                pass
+        return tally
 
 
 def session_page(tx: Transaction, project: Project | None, after: int) -> list[tuple[int, Session]]:
@@ -380,20 +242,23 @@ def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> li
     return [replace(it, links=Links(uids=uids.get(it.id, ()))) for it in page]
 
 
-def chunks_of(redactor: Redactor, document: ImportDocument) -> Iterator[list[Row]]:
-    """The redacted rows of a document in chunks, sessions first."""
-    sessions: Iterator[Session | Memory] = map(redactor.session, document.sessions())
-    memories: Iterator[Session | Memory] = map(redactor.memory, document.memories())
-    chunk: list[Row] = []
+def chunks_of(redactor: Redactor, document: Iterable[Row]) -> Iterator[list[Row]]:
+    """The redacted rows of a document in chunks."""
+    sessions: list[Row] = []
+    memories: list[Memory] = []
     size = 0
-    for row in chain(sessions, memories):
-        chunk.append(row)
-        size += len(row.text.content if isinstance(row, Memory) else row.summary)
-        if len(chunk) == CHUNK or size >= CHUNK_SIZE:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+    for row in document:
+        if isinstance(row, Memory):
+            memories.append(row)
+            size += len(row.text.content)
+        else:
+            sessions.append(redactor.session(row))
+            size += len(row.summary)
+        if len(sessions) + len(memories) == CHUNK or size >= CHUNK_SIZE:
+            yield [*sessions, *redactor.memories(memories)]
+            sessions, memories, size = [], [], 0
+    if sessions or memories:
+        yield [*sessions, *redactor.memories(memories)]
 
 
 async def _next(chunks: Iterator[Sequence[Row]]) -> Sequence[Row]:

@@ -138,12 +138,18 @@ AGAIN = {
 @click.argument("archive")
 @click.option("--keys", "with_keys", is_flag=True, help="Bring back keys that are not known now.")
 @click.option("--force", is_flag=True, help="Replace databases; the old ones are kept beside.")
+@click.option(
+    "--without-receipts",
+    is_flag=True,
+    help="Restore also where damaged receipts do not tell all that was erased since.",
+)
 @dry_run_option
 @json_option()
 def restore(
     archive: str,
     with_keys: bool,
     force: bool,
+    without_receipts: bool,
     dry_run: bool,
     as_json: bool,
     **files: str | None,
@@ -164,7 +170,13 @@ def restore(
         ):
             if not as_json:
                 _show(it)
-            kept = [] if dry_run else it.carry_out(at=now(), by=user(), is_forced=force)
+            kept = (
+                []
+                if dry_run
+                else it.carry_out(
+                    at=now(), by=user(), is_forced=force, without_receipts=without_receipts
+                )
+            )
             if as_json:
                 click.echo(json.dumps({**_document(it, kept), "dry_run": dry_run}))
             else:
@@ -235,6 +247,11 @@ def _erased(it: Replacement) -> Iterator[str]:
             f"The database of {tenant} cannot be read, so nobody can know what was erased from it "
             "since."
         )
+    elif not it.is_all_erased:
+        yield (
+            f"Receipts of erasures in the database of {tenant} are damaged, so nobody can know all "
+            "that was erased from it since; some of it may come back with the archive."
+        )
     for erasure in it.erased:
         ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
         of, again = ids or "entries", AGAIN.get(erasure.kind)
@@ -294,6 +311,7 @@ def _of_tenant(it: Replacement) -> dict[str, Any]:
         "is_there": it.is_there,
         "is_the_same": it.is_done,
         "counts_now": it.now and it.now.counts.model_dump(),
+        "knows_all_erased_since": it.is_all_erased,
         "erased_since": [
             {
                 "id": erasure.id,

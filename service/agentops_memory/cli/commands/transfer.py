@@ -202,10 +202,11 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
 @target_options
 @json_option("Print the JSON of the REST API.")
 def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
-    """Store what the export in FILE holds and is not there yet, whole or not at all.
+    """Store what the export in FILE holds and is not there yet.
 
     FILE is an export of this service, or one of engram; - is standard input.
-    What is there already is left alone, so an import can be repeated.
+    What is there already is left alone, so an import can be repeated: one that was cut off is
+    completed by the next.
     """
     with file_errors(), _document(file, Target.of(where)) as path:
         if dry_run:
@@ -350,8 +351,6 @@ def _print_imported(imported: Imported, *, as_json: bool) -> None:
     else:
         observations = counted(imported.imported_observations, "observation")
         show(f"Imported {observations} and {counted(imported.imported_sessions, 'session')}.")
-    if imported.goes_on:
-        say("The rest is accepted, and follows by itself when the database can be written again.")
     if imported.refused_supersessions:
         observations = counted(imported.refused_supersessions, "observation")
         say(f"Stored without what they supersede, which they may not: {observations}.")

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime
 from functools import cache, cached_property
@@ -11,18 +11,11 @@ from typing import Any, TypeVar, cast
 from ...memory.model.access import Caller
 from ...memory.model.retention import USUAL, Retentions
 from ...memory.sql.liveness import Moment
-from ...memory.sql.table import Connection, Dialect, Index, Table
+from ...memory.sql.table import Connection, Dialect, Index, Known, Table
 from ...recall.text.ids import Uids, uid_of
 from ..engine import Sealer
 
 T = TypeVar("T")
-
-
-@cache
-def _parts(table: type) -> Sequence[type[Table] | str]:
-    """What a table is made of: other tables, and by their names what the transaction has."""
-    kinds = ((it.name, it.type) for it in fields(table) if it.init)
-    return [of if isinstance(of, type) and issubclass(of, Table) else name for name, of in kinds]
 
 
 class Tables(ABC):
@@ -83,9 +76,9 @@ class Tables(ABC):
         """A table of this transaction; made when it is first asked for."""
         made = self._tables.get(table)
         if made is None:
-            of: Any = table
-            parts = (self[it] if isinstance(it, type) else getattr(self, it) for it in _parts(of))
-            made = self._tables[table] = table(*parts)
+            parts = _parts(cast("Any", table))
+            given = [self[of] if of is not None else getattr(self, name) for name, of in parts]
+            made = self._tables[table] = table(*given)
         return cast("T", made)
 
     @property
@@ -93,5 +86,19 @@ class Tables(ABC):
         return self.index
 
     @cached_property
+    def _known(self) -> Known:
+        return Known()
+
+    @cached_property
     def _moment(self) -> Moment:
         return Moment(self._connection, self.now)
+
+
+@cache
+def _parts(table: Any) -> tuple[tuple[str, type | None], ...]:
+    """What a table is made of: attributes of the transaction by name, and other tables."""
+    return tuple(
+        (it.name, it.type if isinstance(it.type, type) and issubclass(it.type, Table) else None)
+        for it in fields(table)
+        if it.init
+    )

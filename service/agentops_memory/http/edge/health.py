@@ -16,7 +16,7 @@ from ...engine.engine import Storage
 from ...errors import Refusal
 from ...memory.model.access import OPERATOR
 from ...telemetry import Metrics
-from ...telemetry.measures import INDEX_DRIFT
+from ...telemetry.measures import DAMAGED_ROWS, INDEX_DRIFT
 from ..protocol import Handler, Operation
 
 HEALTH, LIVE, READY, STARTUP = "/health", "/health/live", "/health/ready", "/health/startup"
@@ -119,24 +119,24 @@ class Probes:
         else:
             migrations = _migrations(found.has_newest_format)
             standby = {"standby": ALONE} if found.lacks_standby else {}
-            return {DATABASE: _values(found.damaged_values), MIGRATIONS: migrations, **standby}
+            return {DATABASE: self._rows(found.damaged_rows), MIGRATIONS: migrations, **standby}
         return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
+
+    def _rows(self, damaged: Sequence[str]) -> Check:
+        self.metrics.show(DAMAGED_ROWS, len(damaged))
+        if not damaged:
+            return Check()
+        # A warning: all else is served as ever, and a failed check would take the service away.
+        # What names a row in a table is never a name of the user's: nobody needs a key for this.
+        told = (
+            f"Rows in the database are damaged, first {damaged[0]}; `agentops-memory doctor` names "
+            "them."
+        )
+        return Check(status=Status.WARNING, detail=told, rows=len(damaged))
 
     async def _files(self) -> dict[str, Check]:
         sizes = await self.storage.maintenance.sizes(OPERATOR)
         return {"disk": _disk(sizes.free), "wal": _wal(sizes.log or 0)}
-
-
-def _values(damaged: Sequence[str]) -> Check:
-    if not damaged:
-        return Check()
-    # A warning: all else is served as ever, and a failed check would take the service away.
-    # What names a row in a table is never a name of the user's: nobody needs a key for this.
-    told = (
-        f"Values in the database are damaged, first {damaged[0]}; `agentops-memory doctor` names "
-        "them."
-    )
-    return Check(status=Status.WARNING, detail=told, rows=len(damaged))
 
 
 def _migrations(has_newest_format: bool) -> Check:

@@ -125,11 +125,19 @@ def require_clear(headers: Headers, version: Callable[[], str]) -> None:
 
 
 class HeldTransport:
-    """A transport that leaves closing to the protocol, and takes nothing after it."""
+    """A transport that leaves closing to the protocol, and takes nothing after it.
 
-    def __init__(self, wire: asyncio.Transport, finish: Callable[[], None]) -> None:
+    The head of an answer waits for the body, or for the loop's next turn: two writes wake a client
+    twice.
+    """
+
+    def __init__(
+        self, wire: asyncio.Transport, finish: Callable[[], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._wire = wire
         self._finish = finish
+        self._loop = loop
+        self._head = b""
         self._is_finished = False
 
     def __getattr__(self, name: str) -> Any:
@@ -141,11 +149,25 @@ class HeldTransport:
     def write(self, data: bytes) -> None:
         # A closed wire raises in uvloop: uvicorn learns that a client has gone for the last of its
         # pipelined requests alone, and goes on with the answer to an earlier one.
-        if not self.is_closing():
+        if self.is_closing():
+            return
+        if self._head:
+            head, self._head = self._head, b""
+            self._wire.write(head + data)
+        elif data.endswith(_END) and data.startswith(b"HTTP/"):
+            self._head = data
+            self._loop.call_soon(self.flush)
+        else:
             self._wire.write(data)
+
+    def flush(self) -> None:
+        head, self._head = self._head, b""
+        if head and not self.is_closing():
+            self._wire.write(head)
 
     def close(self) -> None:
         if not self.is_closing():
+            self.flush()
             self._is_finished = True
             self._finish()
 
@@ -191,7 +213,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._wire = transport
-        held = HeldTransport(transport, self._finish)
+        held = HeldTransport(transport, self._finish, self.loop)
         super().connection_made(cast(asyncio.Transport, held))
         self._wait(HEADERS_TIME, self._headers_are_late)
 

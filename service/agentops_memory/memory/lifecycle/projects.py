@@ -19,7 +19,6 @@ from ..model.memory import ChangeKind
 from ..model.space import Extent, Listed, Project
 from ..redactor import MAX_PROJECT
 from ..sql.idempotency_records import IdempotencyTable
-from ..sql.imports import ImportTable
 from ..sql.lifecycles import LifecycleTable
 from ..sql.memories import MemoryTable
 from ..sql.projects import ProjectTable
@@ -27,8 +26,6 @@ from ..sql.receipts import ReceiptTable
 from ..writes import revised
 
 PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back
-
-HALF_WAY = "rows of imports that are half-way"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +37,9 @@ class Erasures:
     async def get(self, caller: Caller, erasure: ErasureId) -> Receipt:
         """The receipt; NotFound for one that is unknown or of another's project."""
         caller.require(Role.READER)
-        found, is_import_half_way = await self.engine.read(caller, receipt, erasure)
+        found = await self.engine.read(caller, receipt, erasure)
         copies = self.engine.maintenance.copies(caller)
-        imports = (HALF_WAY,) if is_import_half_way else ()
-        return Receipt(erasure=found, copies_not_reached=(*copies, *imports, *UNKNOWN_COPIES))
+        return Receipt(erasure=found, copies_not_reached=(*copies, *UNKNOWN_COPIES))
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
         """Let the bytes of what was erased so far leave the storage; a single try.
@@ -66,12 +62,11 @@ class Erasures:
         return settled
 
 
-def receipt(tx: Transaction, erasure: ErasureId) -> tuple[Erasure, bool]:
-    """The receipt, and whether rows of imports that are half-way may hold what was erased."""
+def receipt(tx: Transaction, erasure: ErasureId) -> Erasure:
     found = tx[ReceiptTable].get(erasure)
     if found is None or not (found.has_project and tx.caller.projects.match(found.project)):
         raise NotFound("No such erasure.")
-    return found, tx[ImportTable].has_rows()
+    return found
 
 
 BATCH = 200  # memories erased in one transaction; saves wait for it
@@ -248,8 +243,6 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     if not found.goes_on:  # a concurrent request has completed it
         return found
     _require_access(tx, found.project)
-    if tx[ImportTable].erase_some(found.project, BATCH):
-        return found
     if memories := tx[ProjectTable].some(found.project, BATCH):
         tx[ReceiptTable].extend(erasure, memories, tx[MemoryTable].erase_some(memories))
     else:

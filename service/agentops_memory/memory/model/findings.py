@@ -76,7 +76,7 @@ CODES = {
     "format": "which version of the program made the database",
     "schema": "tables, indexes, views and triggers, compared with those of the migrations",
     "integrity": "whether SQLite finds the file sound",
-    "values": "whether each value is what its column holds: text, an instant, a number",
+    "values": "whether each row can be what it was stored as: text, an instant, a number",
     "references": "whether every row that another one names is there, every memory belongs to a "
     "session, a store, an agent or a ref, and no run lacks events; and whether a lifecycle, a "
     "supersession or a pair of look-alikes is of memories that may have it",

@@ -257,7 +257,6 @@ class Supersession:
     """What a memory that was imported supersedes: linked when all rows of the import are in."""
 
     newer: MemoryId
-    project: Project
     older: tuple[str, ...]  # stable ids
 
 
@@ -278,7 +277,6 @@ class Imported:
     memories: int
     refused: int = 0  # memories that were stored without what they supersede
     redacted: int = 0  # secrets removed
-    goes_on: bool = False  # accepted; the rest is applied in the background
 
 
 MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit

@@ -102,7 +102,6 @@ class Extent:
     revisions: int
     sessions: int
     shared_sessions: int
-    imported: int  # rows of accepted imports that are not stored yet
 
     def __bool__(self) -> bool:
-        return bool(self.memories or self.sessions or self.imported)
+        return bool(self.memories or self.sessions)

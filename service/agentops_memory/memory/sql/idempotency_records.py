@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
 
 from ...engine.engine import IdempotencyRecord
+from ...errors import Unreadable
 from ..model.memory import MemoryId
-from .rows import EARLIEST, LAST, StrictRow, instant, micros
+from .rows import EARLIEST, instant, micros, reads
 from .table import Table
 
 SUCCESSES = range(200, 300)  # statuses
@@ -78,14 +78,10 @@ class IdempotencyTable(Table):
         return gone.rowcount
 
 
-def _record(row: Any) -> IdempotencyRecord:
-    key, request, status, at, answer = row
-    if not EARLIEST <= at <= LAST:  # by which it could be over, and done again
-        raise StrictRow("done", key.hex()).damaged("at")
-    return IdempotencyRecord(
-        key=key,
-        request=request,
-        status=status if status in SUCCESSES else SUCCESSES.start,
-        at=instant(at),
-        answer=answer,
-    )
+@reads("done")
+def _record(
+    key: bytes, request: bytes, status: int, at: int, answer: str | None
+) -> IdempotencyRecord:
+    if status not in SUCCESSES:
+        raise Unreadable
+    return IdempotencyRecord(key=key, request=request, status=status, at=instant(at), answer=answer)

@@ -41,7 +41,7 @@ def in_no_session(memories: str) -> str:
 
 
 def kind_of(kind: str, project: str | None) -> SpaceKind:
-    """The kind of a space in a row; the nearest if it is damaged."""
+    """The kind by which a space is indexed; any for a damaged one, which is not served."""
     return _KINDS.get(kind) or (SpaceKind.STORE if project is None else SpaceKind.PROJECT)
 
 

@@ -10,7 +10,7 @@ from ..model.erasure import MAX_STEP
 from ..model.memory import Links, MemoryId
 from ..model.space import GLOBAL_SCOPE, Project, Space
 from .liveness import ENDED, RETURNED, UNSWEPT, live, undeleted
-from .rows import portion
+from .rows import portion, reads
 from .table import GLOBAL, FilteredTable, Index
 
 PUT_LIFECYCLE = """
@@ -119,6 +119,11 @@ class LifecycleTable(FilteredTable):
         )
 
 
+@reads("supersessions")
+def _uid(newer: int, uid: str) -> tuple[int, str]:
+    return newer, uid
+
+
 @dataclass(eq=False)
 class SupersessionTable(FilteredTable):
     """Links from newer memories to those that they supersede."""
@@ -163,7 +168,7 @@ class SupersessionTable(FilteredTable):
         )
         return {
             MemoryId(newer): tuple(uid for _, uid in older)
-            for newer, older in groupby(rows, key=itemgetter(0))
+            for newer, older in groupby(self._intact(rows, _uid), key=itemgetter(0))
         }
 
     def add(self, newer: MemoryId, older: Iterable[MemoryId]) -> int:

@@ -30,7 +30,7 @@ def undeleted(alias: str) -> str:
 
 
 def deleted(alias: str) -> str:
-    """As the index of memories by second says it."""
+    """Deleted, and kept for as long as its retention says."""
     return f"{alias}.deleted_at IS NOT NULL"
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -11,15 +11,13 @@ from typing import Any
 
 from ...engine.steps import Attributes, step
 from ...recall.text.normalization import content_hash, fingerprint
-from ..model.memory import MAX_LIST, MAX_PAGE, NO_LIFECYCLE, Memory, MemoryId, Shown, Text
+from ..model.memory import MAX_LIST, NO_LIFECYCLE, Memory, MemoryId, Shown
 from ..model.search import Filter
 from ..model.space import GLOBAL_SCOPE, Project, Space, StoreId
 from .kinds import OF_A_PROJECT, in_a_session, named, names_of, require_place
 from .lifecycles import KEY_IN_ROW, PUT_LIFECYCLE
 from .liveness import ENDED, deleted, live, undeleted
 from .rows import (
-    EARLIEST,
-    LAST,
     LIFECYCLE,
     MEMORY,
     SHOWN,
@@ -30,11 +28,9 @@ from .rows import (
     portion,
     shown_of,
 )
-from .table import Dialect, FilteredTable, Index, Table
+from .table import Dialect, FilteredTable, Index, Known, Table
 
 AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
-# In SQL, and not row by row: a page without a row would look like the last one.
-HAS_END = f"(l.expires_at IS NULL OR l.expires_at BETWEEN {EARLIEST} AND {LAST})"
 
 
 class MemoryLists(FilteredTable):
@@ -130,12 +126,14 @@ class MemoryLists(FilteredTable):
         return [*reversed(side("<", "DESC", before)), memory, *side(">", "ASC", after)]
 
     def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
-        rows = self._stream(
+        return self._page(
+            memory_of,
+            _size,
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
                        {LIFECYCLE}
-                 WHERE m.id > :after AND {live("m")} AND {HAS_END} AND {OF_A_PROJECT}
+                 WHERE m.id > :after AND {live("m")} AND {OF_A_PROJECT}
                        AND (CAST(:project AS TEXT) IS NULL OR s.project = :project)
                        AND {self._acts_on("s.project")}
               ORDER BY m.id
@@ -145,22 +143,22 @@ class MemoryLists(FilteredTable):
             limit=limit,
             **self._patterns(),
         )
-        return portion(map(memory_of, rows), MAX_PAGE, _size)
 
     def every(self, after: MemoryId, limit: int) -> list[Memory]:
-        rows = self._stream(
+        return self._page(
+            memory_of,
+            _size,
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
                        {LIFECYCLE}
-                 WHERE m.id > :after AND {HAS_END} AND {self._acts_on("s.project")}
+                 WHERE m.id > :after AND {self._acts_on("s.project")}
               ORDER BY m.id
                  LIMIT :limit""",
             after=after,
             limit=limit,
             **self._patterns(),
         )
-        return portion(map(memory_of, rows), MAX_PAGE, _size)
 
 
 @cache
@@ -214,8 +212,8 @@ def _size(memory: Shown) -> int:
     return len(memory.text.content)
 
 
-# As `memories_by_second` counts seconds.
-SECOND = "({} + 62135596800000000) / 1000000"
+# The first microsecond of an instant's second. Counted from the year 1, a division rounds down.
+SECOND = "({} + 62135596800000000) / 1000000 * 1000000 - 62135596800000000"
 
 
 @dataclass(eq=False)
@@ -223,25 +221,35 @@ class SpaceTable(Table):
     """The spaces of one transaction."""
 
     _index: Index
-    _known: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
+    _known: Known
+    _found: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
+    _placed: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
+
+    def find(self, space: Space) -> tuple[int, int] | None:
+        """The space's id and its area of the index, unless it has none."""
+        found = self._known.spaces.get(space) or self._placed.get(space) or self._found.get(space)
+        if found is None:
+            found = self._find(space)
+            if found is not None:
+                self._found[space] = found
+        return found
 
     def placed(self, space: Space) -> tuple[int, int]:
         """The space's id and its area of the index; made with a project's first memory."""
-        if space not in self._known:
-            id_, area = self._find(space) or self.add(space)
-            self._index.prepare(area)
-            self._known[space] = id_, area
-        return self._known[space]
+        place = self._known.spaces.get(space) or self._placed.get(space)
+        if place is None:
+            place = self.find(space) or self.add(space)
+            self._index.prepare(place[1])
+            known = self._known.spaces if space.traits.has_sessions else self._placed
+            known[space] = place
+        return place
 
     def know(self, space: Space, id_: int, area: int, partition: int) -> None:
         """Note where a space is that is found by another name than its own."""
-        if space not in self._known:
+        if space not in self._placed:
             require_place(id_, area, partition, space.project)
             self._index.prepare(area)
-            self._known[space] = id_, area
-
-    def knows(self, space: Space) -> bool:  # it was asked for before
-        return space in self._known
+            self._placed[space] = id_, area
 
     def add(self, space: Space, beside: int | None = None) -> tuple[int, int]:
         """Make a space, in the area of another one or its own; its id and its area."""
@@ -252,7 +260,7 @@ class SpaceTable(Table):
         place = {"kind": space.kind, "area": area, "partition": partition}
         return self._inserted("spaces", **place, **names_of(space)), area
 
-    def _find(self, space: Space) -> Any:
+    def _find(self, space: Space) -> tuple[int, int] | None:
         of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
         condition = of_store if space.traits.has_entries else named(space)
         row: tuple[int, int, int] | None = self._execute(
@@ -260,7 +268,7 @@ class SpaceTable(Table):
         ).fetchone()
         if row is not None:
             require_place(*row, space.project, is_global=space.scope == GLOBAL_SCOPE)
-        return row and row[:2]
+        return row and (row[0], row[1])
 
 
 def _match(found: Memory | None, *_: object) -> Attributes:
@@ -297,45 +305,31 @@ class MemoryTable(MemoryLists):
         )
 
     @step("store.dedup.hash", _match)
-    def twin(self, space: Space, key: str | None, text: Text, since: datetime) -> Memory | None:
+    def twin(self, memory: Memory, since: datetime) -> Memory | None:
         """The newest live memory since then with the same key, type, title and content hash."""
-        rows = self._saying(
-            space,
-            key,
-            text,
-            "memories_by_hash",
-            f"""{live("m")} AND m.created_at >= :since
-               ORDER BY m.created_at DESC, m.id DESC""",
-            since=micros(since),
-            **self._moment.values,
-        )
+        rows = self._saying(memory, _NEWEST, since=micros(since))
         return next(rows, None)
 
     def twins_of(self, memory: Memory) -> Iterator[Memory]:
-        """Memories that an imported one without a uid duplicates, live ones first, then by id.
+        """Memories that an imported one without a uid duplicates, live ones first, then the oldest.
 
         They equal it in space, session, type, key, title, content and second of creation.
         """
-        return self._saying(
-            memory.space,
-            memory.key,
-            memory.text,
-            "memories_by_second",
-            f"""{SECOND.format("m.created_at")} = {SECOND.format(":created_at")}
-                AND m.session_id = :session AND m.content = :content
-                ORDER BY {deleted("m")}, m.id""",
-            session=memory.session,
-            created_at=micros(memory.created_at),
-            content=memory.text.content,
-        )
+        hashed = replace(memory, content_hash=content_hash(memory.text.content))
+        for state in (undeleted("m"), deleted("m")):
+            yield from self._saying(
+                hashed,
+                f"""{state} AND m.created_at >= :second AND m.created_at < :second + 1000000
+                    AND m.session_id = :session AND m.content = :content
+                    ORDER BY m.deleted_at, m.created_at""",
+                session=memory.session,
+                second=micros(memory.created_at.replace(microsecond=0)),
+                content=memory.text.content,
+            )
 
     def by_uid(self, uid: str) -> Memory | None:
         """The memory with this stable id, wherever it is."""
         return self._one("m.uid = :uid", uid=uid)
-
-    def in_bulk(self) -> AbstractContextManager[None]:
-        """A context for many inserts: the index is updated when it ends."""
-        return self._index.in_bulk()
 
     @step("store.insert", lambda stored, _: {"memory.observation.id": stored.id})
     def insert(self, memory: Memory) -> Memory:
@@ -347,17 +341,6 @@ class MemoryTable(MemoryLists):
             self._put_lifecycle(stored)
         self._index.add(stored, space, area)
         return stored
-
-    def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
-        """Store and index new memories; their ids."""
-        ids: list[MemoryId] = []
-        placed: list[tuple[Memory, tuple[int, int]]] = []
-        for it in memories:
-            if not self._spaces.knows(it.space):  # its partition depends on what is stored
-                ids += self._insert_placed(placed)
-                placed = []
-            placed.append((it, self._spaces.placed(it.space)))
-        return ids + self._insert_placed(placed)
 
     def replace(self, memory: Memory) -> None:
         """Update all fields of the memory and its index entry."""
@@ -452,7 +435,7 @@ class MemoryTable(MemoryLists):
 
     def projects(self) -> set[Project]:
         """The projects with a live memory."""
-        projects = self._scalars(
+        projects = self._texts(
             f"""SELECT DISTINCT project
                   FROM spaces s
                  WHERE {OF_A_PROJECT} AND {self._acts_on("project")}
@@ -462,19 +445,6 @@ class MemoryTable(MemoryLists):
             **self._patterns(),
         )
         return set(projects)
-
-    def _insert_placed(self, placed: Sequence[tuple[Memory, tuple[int, int]]]) -> list[MemoryId]:
-        """Store and index new memories, each with the id and the area of its space."""
-        rows = [
-            {"space_id": id_, **memory_row(it), "key": self._key(it)} for it, (id_, _) in placed
-        ]
-        ids = [MemoryId(id_) for id_ in self._inserted_all("memories", rows)]
-        for id_, (it, place) in zip(ids, placed, strict=True):
-            stored = replace(it, id=id_)
-            if it.lifecycle != NO_LIFECYCLE:
-                self._put_lifecycle(stored)
-            self._index.add(stored, *place)
-        return ids
 
     def _key(self, memory: Memory) -> str | None:
         """The key for its row: that of an expired memory lies beside it."""
@@ -505,34 +475,37 @@ class MemoryTable(MemoryLists):
             **values,
         )
 
-    def _saying(
-        self, space: Space, key: str | None, text: Text, index: str, which: str, **values: object
-    ) -> Iterator[Memory]:
-        """Memories of a space with this key, type, title and hash: which, in the index's order."""
-        hash_ = content_hash(text.content)
+    def _saying(self, memory: Memory, which: str, **values: object) -> Iterator[Memory]:
+        """Memories of its space with its key, type, title and hash: which, in the index's order."""
+        place = self._spaces.find(memory.space)
+        if place is None:
+            return iter(())
+        key, text, hash_ = memory.key, memory.text, memory.content_hash
         rows = self._execute(
-            _saying(self._sql, named(space), index, which, has_key=key is not None),
+            _saying(self._sql, which, has_key=key is not None),
+            space=place[0],
             fingerprint=fingerprint(key, text.type, text.title, hash_),
             hash=hash_,
             key=key,
             type=text.type,
             title=text.title,
-            **names_of(space),
             **values,
+            **self._moment.values,
         )
         return self._intact(rows, memory_of)
 
 
 _KEY = "coalesce(m.key, l.held_key)"
+_NEWEST = f"{live('m')} AND m.created_at >= :since ORDER BY m.created_at DESC, m.id DESC"
 
 
 @cache
-def _saying(sql: Dialect, space: str, index: str, which: str, *, has_key: bool) -> str:
+def _saying(sql: Dialect, which: str, *, has_key: bool) -> str:
     return f"""SELECT {MEMORY}
-                 FROM memories m {sql.hint(index)}
+                 FROM memories m {sql.hint("memories_by_hash")}
                 {sql.leads} spaces s ON s.id = m.space_id
                       {LIFECYCLE}
-                WHERE m.space_id = (SELECT s.id FROM spaces s WHERE {space})
+                WHERE m.space_id = :space
                       AND m.fingerprint = :fingerprint AND m.content_hash = :hash
                       AND {_KEY + (" = :key" if has_key else " IS NULL")}
                       AND m.type = :type AND m.title = :title

@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 
 from ..model.erasure import MAX_ROWS, MAX_STEP, Erasable
+from ..model.kinds import SpaceKind
 from ..model.memory import MemoryId
 from ..model.retention import Kind
-from ..model.space import NO_PROJECT
-from .kinds import in_a_session, kind_of
+from ..model.space import NO_PROJECT, Project
+from .kinds import in_a_session
 from .liveness import seen_by_a_run
 from .revisions import erase_revisions
-from .rows import EARLIEST, micros, portion
+from .rows import EARLIEST, micros, portion, reads
 from .table import Table
 
 # A store that is going is left to its own erasure.
@@ -57,7 +59,7 @@ class RetentionTable(Table):
         A long one is returned alone, after all others.
         """
         rows = self._execute(
-            f"""SELECT m.id, s.kind, s.project, length(m.content),
+            f"""SELECT s.id, s.kind, s.project, m.id, length(m.content),
                        (SELECT count(*)
                           FROM (SELECT 1
                                   FROM revisions
@@ -78,20 +80,13 @@ class RetentionTable(Table):
         )
         first: list[Erasable] = []
         room, size = MAX_ROWS, MAX_STEP
-        for id_, space, project, length, revisions, lengths in rows:
+        for one, length, revisions, lengths in self._intact(rows, _sized):
             is_long = revisions > 1 and (revisions >= MAX_ROWS or lengths >= MAX_STEP)
             room -= 1 + revisions
             size -= length + lengths
             if first and (is_long or room < 0 or size < 0):
                 break
-            first.append(
-                Erasable(
-                    memory=MemoryId(id_),
-                    project=project or NO_PROJECT,
-                    kind=kind_of(space, project),
-                    is_long=is_long,
-                )
-            )
+            first.append(replace(one, is_long=is_long))
             if is_long:
                 break
         return first
@@ -135,3 +130,13 @@ class RetentionTable(Table):
             keep=keep,
         )
         return rows.fetchall()
+
+
+@reads("spaces")
+def _sized(
+    _: int, kind: str, project: str | None, id_: int, length: int, revisions: int, lengths: int
+) -> tuple[Erasable, int, int, int]:
+    """What a step may erase of a space, and how much: of a damaged space nothing."""
+    of = Project(project or NO_PROJECT)
+    one = Erasable(memory=MemoryId(id_), project=of, kind=SpaceKind(kind), is_long=False)
+    return one, length, revisions, lengths

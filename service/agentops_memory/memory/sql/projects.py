@@ -7,7 +7,6 @@ from ..model.agent_memory import Tier
 from ..model.erasure import MAX_STEP
 from ..model.memory import MemoryId
 from ..model.space import Extent, Listed, Project, RowCounts
-from .imports import ACCEPTED, ImportTable
 from .kinds import GLOBAL_AREA, OF_A_PROJECT, place_of
 from .liveness import indexed, live, undeleted
 from .rows import instant, portion
@@ -29,11 +28,10 @@ class ProjectTable(FilteredTable):
     """Whole projects: live and soft-deleted memories, revisions, sessions and spaces."""
 
     _index: Index
-    _imports: ImportTable
 
     def names(self) -> list[Project]:
         """The names of non-empty projects, sorted."""
-        return self._scalars(
+        return self._texts(
             f"""SELECT project
                   FROM (SELECT project
                           FROM spaces s
@@ -46,12 +44,11 @@ class ProjectTable(FilteredTable):
         )
 
     def exists(self, project: Project) -> bool:
-        """Whether the project is non-empty, or will be by an accepted import."""
+        """Whether the project is non-empty."""
         return any(
             self._exists(f"SELECT 1 FROM {rows} LIMIT 1", project=project)
             for rows in (
                 "sessions WHERE project = :project",
-                f"import_rows WHERE project = :project AND {ACCEPTED}",
                 f"spaces s WHERE s.project = :project AND {HELD}",
             )
         )
@@ -110,7 +107,6 @@ class ProjectTable(FilteredTable):
             revisions=revisions,
             sessions=sessions,
             shared_sessions=shared,
-            imported=self._imports.count(project),
         )
 
     def has_global(self, project: Project) -> bool:
@@ -118,7 +114,7 @@ class ProjectTable(FilteredTable):
         return self._exists(
             f"SELECT 1 FROM spaces s WHERE s.project = :project AND {GLOBAL} AND {HELD} LIMIT 1",
             project=project,
-        ) or self._imports.has_global(project)
+        )
 
     def some(self, project: Project, limit: int) -> list[MemoryId]:
         """A batch of memories to erase: the newest live ones, then deleted ones.
@@ -163,7 +159,6 @@ class ProjectTable(FilteredTable):
         self._execute("DELETE FROM spaces WHERE project = :new", new=new)
         self._rename_in("spaces", project, new)
         self._rename_in("sessions", project, new)
-        self._imports.move(project, new)
 
     def same_keys(self, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
         """Pairs of live memories of the two projects that share a scope and key."""
@@ -192,7 +187,6 @@ class ProjectTable(FilteredTable):
             self._move_memories(project, into)
             self._move_spaces(project, into, target)
             self._rename_in("sessions", project, into)
-        self._imports.move(project, into)
         if source and target:
             self._index.merge_area(*source)
 

@@ -1,17 +1,17 @@
 """SQL for the receipts of erasures."""
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from ...errors import DamagedRow
 from ...recall.text.ids import first_uid
-from ...recall.text.normalization import REPLACEMENT
 from ..model.erasure import Erasure, ErasureId
 from ..model.kinds import ErasureKind
 from ..model.memory import MemoryId
 from ..model.space import NO_PROJECT, Project
-from .rows import count, instant, member, micros
+from .rows import count, flag, instant, micros, optional_instant, reads
 from .table import Connection, Table
 
 MOST_NAMED = 1000  # memories that a receipt names
@@ -95,7 +95,7 @@ class ReceiptTable(Table):
         rows = self._execute(
             "SELECT id FROM erasures WHERE bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
         )
-        return _addressed(rows)
+        return list(self._intact(rows, _id))
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
         """Note that the bytes are gone now; nobody asks for what was removed of agents."""
@@ -120,7 +120,7 @@ class ReceiptTable(Table):
             until=micros(until),
             most=most,
         )
-        return _addressed(rows)
+        return list(self._intact(rows, _id))
 
     def forget(self, erasure: ErasureId, most: int) -> int:
         """Remove a receipt, or at most `most` of its memories; how many rows were removed."""
@@ -151,30 +151,44 @@ class ReceiptTable(Table):
         )
 
 
-def _addressed(rows: Iterable[tuple[str]]) -> list[ErasureId]:
-    """Those that can be found by their ids: one that is no UTF-8 waits until it is mended."""
-    return [ErasureId(id_) for (id_,) in rows if REPLACEMENT not in id_]
+@reads("erasures")
+def _id(id_: str) -> ErasureId:
+    return ErasureId(id_)
 
 
-def receipts(database: Connection) -> list[Erasure]:
-    """Every receipt there is, the oldest first."""
+def receipts(database: Connection) -> tuple[dict[ErasureId, Erasure], list[DamagedRow]]:
+    """Every receipt that can be read, the oldest first, and what is damaged of the others."""
     rows = database.execute(f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at, e.id", {})
-    return [_receipt(database, row) for row in rows.fetchall()]
+    found, damaged = {}, []
+    for row in rows.fetchall():
+        try:
+            erasure = _receipt(database, row)
+            found[erasure.id] = erasure
+        except DamagedRow as damage:
+            damaged.append(damage)
+    return found, damaged
 
 
 def _receipt(database: Connection, row: Any) -> Erasure:
-    id_, kind, project, observations, revisions, sessions, erased_at, bytes_gone_at, goes_on = row
+    told = _told(row)
+    return replace(told, memories=_memories(database, told.id))
+
+
+@reads("erasures")
+def _told(  # noqa: PLR0913, PLR0917 - its columns
+    id_: str, kind: str, project: str | None, observations: int, revisions: int, sessions: int,
+    erased_at: int, bytes_gone_at: int | None, goes_on: bool,
+) -> Erasure:  # fmt: skip
     return Erasure(
         id=ErasureId(id_),
-        kind=member(ErasureKind, kind, ErasureKind.OBSERVATION),
-        project=project or NO_PROJECT,
-        memories=_memories(database, id_),
+        kind=ErasureKind(kind),
+        project=Project(project or NO_PROJECT),
         observations=count(observations),
         revisions=count(revisions),
         sessions=count(sessions),
         erased_at=instant(erased_at),
-        bytes_gone_at=None if bytes_gone_at is None else instant(bytes_gone_at),
-        goes_on=bool(goes_on),
+        bytes_gone_at=optional_instant(bytes_gone_at),
+        goes_on=flag(goes_on),
     )
 
 
@@ -187,4 +201,9 @@ def _memories(database: Connection, erasure: ErasureId) -> tuple[MemoryId, ...]:
              LIMIT {MOST_NAMED}""",
         {"id": erasure},
     )
-    return tuple(MemoryId(id_) for (id_,) in rows)
+    return tuple(map(_memory, rows))
+
+
+@reads("erased")
+def _memory(id_: int) -> MemoryId:
+    return MemoryId(count(id_))

@@ -1,17 +1,27 @@
 """SQL for the record of changes: the revisions of memories, and the versions of entries."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import replace
 
 from ..model.access import KeyId
 from ..model.erasure import MAX_STEP
 from ..model.memory import ChangeKind, Memory, MemoryId, Revision, Text
 from ..model.space import StoreId
 from ..model.stores import EntryId, Page, Past, Slice, Version, VersionFilter, VersionId
-from .rows import count, instant, member, micros, portion, sliced, tag_tuple, text_row
+from .rows import (
+    count,
+    instant,
+    micros,
+    optional_instant,
+    portion,
+    reads,
+    sliced,
+    text_row,
+    texts_of,
+)
 from .table import Connection, Table, bounds, window, within
 
-REVISION = "number, deed, at, type, title, content, tags"
+REVISION = "id, number, deed, at, type, title, content, tags"
 VERSION = """v.uid, t.uid, m.uid, v.memory_id, v.number, r.deed, v.path, v.size, v.sha256, r.at,
              v.author, v.redacted_at, v.redacted_by"""
 # The newest revision has no text of its own: the memory's row is its text.
@@ -41,22 +51,6 @@ class RevisionTable(Table):
             )
         else:
             self._insert("revisions", memory_id=memory, number=number, deed=deed, at=at)
-
-    def begin(self, memories: Iterable[tuple[MemoryId, Memory]]) -> None:
-        """Record that memories are new, each by its id."""
-        self._connection.executemany(
-            """INSERT INTO revisions (memory_id, number, deed, at)
-               VALUES (:memory_id, :number, :deed, :at)""",
-            [
-                {
-                    "memory_id": id_,
-                    "number": it.revision,
-                    "deed": ChangeKind.CREATED.value,
-                    "at": micros(it.updated_at),
-                }
-                for id_, it in memories
-            ],
-        )
 
     def keep(self, memory: Memory) -> None:
         """Copy the memory's text to its newest revision, unless redacted, before a change."""
@@ -91,7 +85,7 @@ class RevisionTable(Table):
         """Whether a revision equals the state in text and second."""
         text = state.text
         rows = self._execute(
-            """SELECT coalesce(t.tags, :own_tags)
+            """SELECT r.id, coalesce(t.tags, :own_tags)
                  FROM revisions r
                  LEFT JOIN revisions t
                    ON t.memory_id = r.memory_id
@@ -109,7 +103,7 @@ class RevisionTable(Table):
             **text_row(text),
             **{f"own_{name}": value for name, value in text_row(memory.text).items()},
         )
-        return any(tag_tuple(tags) == text.tags for (tags,) in rows)
+        return text.tags in self._intact(rows, _tags)
 
     def count(self, memory: Memory) -> int:
         """The count of kept revisions."""
@@ -123,7 +117,8 @@ class RevisionTable(Table):
             f"SELECT {REVISION} FROM revisions WHERE memory_id = :id ORDER BY number DESC",
             id=memory.id,
         )
-        return list(_revisions(rows, memory))
+        # None is left out: the texts of the older ones would be others.
+        return list(_with_texts(map(_revision, rows), memory))
 
     def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
         """Replace the text of a revision that has its own copy."""
@@ -185,7 +180,7 @@ class VersionTable(Table):
             **{f"value_{at}": value for at, value in enumerate(given.values())},
             **bounds(at, filter_.created),
         )
-        return sliced(rows, at, _version)
+        return sliced(self._intact(rows, _version), at)
 
     def redact(self, version: Version) -> None:
         """Update a version, and remove its revision's text."""
@@ -228,7 +223,7 @@ class VersionTable(Table):
             number=number,
             limit=limit,
         )
-        return portion(map(_past, rows), MAX_STEP, lambda past: len(past.text.content))
+        return portion(self._intact(rows, _past), MAX_STEP, lambda past: len(past.text.content))
 
     def measure(self, memory: MemoryId, number: int, size: int, sha256: str) -> None:
         """Update the size and the hash of a version."""
@@ -271,44 +266,58 @@ def erase_revisions(connection: Connection, revisions: Iterable[tuple[MemoryId, 
     return len(rows)
 
 
-def _revisions(rows: Iterable[Any], memory: Memory) -> Iterator[Revision]:
-    """The revisions in rows of REVISION, newest first; one without a text has the next newer."""
+@reads("revisions")
+def _tags(_: int, tags: str) -> tuple[str, ...]:
+    return texts_of(tags)
+
+
+@reads("revisions")
+def _revision(  # noqa: PLR0917 - its columns
+    _: int, number: int, deed: str, at: int, type_: str | None, title: str | None,
+    content: str | None, tags: str | None,
+) -> Revision:  # fmt: skip
+    text = None
+    if not (type_ is None or title is None or content is None or tags is None):
+        text = Text(type=type_, title=title, content=content, tags=texts_of(tags))
+    return Revision(number=count(number), deed=ChangeKind(deed), at=instant(at), text=text)
+
+
+def _with_texts(revisions: Iterable[Revision], memory: Memory) -> Iterator[Revision]:
+    """Revisions, newest first; one without a text has the next newer."""
     text = memory.text
-    for number, deed, at, type_, title, content, tags in rows:
-        if type_ is not None:
-            text = Text(type=type_, title=title, content=content, tags=tag_tuple(tags))
-        yield Revision(
-            number=count(number),
-            deed=member(ChangeKind, deed, ChangeKind.UPDATED),
-            at=instant(at),
-            text=None if deed == ChangeKind.DELETED else text,
-        )
+    for it in revisions:
+        text = it.text or text
+        yield replace(it, text=None if it.deed is ChangeKind.DELETED else text)
 
 
-def _version(row: Any) -> Version:
-    """The version in a row of VERSION and of its content, or of NULL in its place."""
-    (uid, store, entry, memory, number, deed, path, size, sha256, at, author, redacted_at,
-     redacted_by, content) = row  # fmt: skip
+@reads("versions")
+def _version(  # noqa: PLR0913, PLR0917 - the columns of VERSION and its content, or NULL in its place
+    uid: str, store: str, entry: str, memory: int, number: int, deed: str, path: str | None,
+    size: int | None, sha256: str | None, at: int, author: str | None, redacted_at: int | None,
+    redacted_by: str | None, content: str | None,
+) -> Version:  # fmt: skip
     return Version(
         id=VersionId(uid),
         store=StoreId(store),
         entry=EntryId(entry),
         memory=MemoryId(memory),
         number=count(number),
-        deed=member(ChangeKind, deed, ChangeKind.UPDATED),
+        deed=ChangeKind(deed),
         path=path,
         size=None if size is None else count(size),
         sha256=sha256,
         content=content,
         at=instant(at),
         author=None if author is None else KeyId(author),
-        redacted_at=None if redacted_at is None else instant(redacted_at),
+        redacted_at=optional_instant(redacted_at),
         redacted_by=None if redacted_by is None else KeyId(redacted_by),
     )
 
 
-def _past(row: Any) -> Past:
-    id_, store, entry, number, type_, title, content = row
+@reads("memories")
+def _past(  # noqa: PLR0917 - its columns
+    id_: int, store: str, entry: str, number: int, type_: str, title: str, content: str
+) -> Past:
     return Past(
         memory=MemoryId(id_),
         store=StoreId(store),

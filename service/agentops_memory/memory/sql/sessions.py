@@ -1,19 +1,16 @@
 """SQL for sessions, and for what was said so far in those that go on."""
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from ...engine.steps import Attributes, step
 from ...recall.text.summary import Transcript
-from ..model.memory import MAX_LIST, MAX_PAGE, Session, SessionId
+from ..model.memory import MAX_LIST, Session, SessionId
 from ..model.space import Project
-from .rows import count, instant, micros, portion
-from .table import FilteredTable, Table
+from .rows import count, instant, micros, optional_instant, portion, reads
+from .table import FilteredTable, Known, Table
 
-SESSION = "id, project, started_at, ended_at, summary, message_count"
+SESSION = "number, id, project, started_at, ended_at, summary, message_count"
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
 
 
@@ -24,33 +21,23 @@ def _summarized(_: None, session: Session) -> Attributes:
     }
 
 
+@dataclass(eq=False)
 class SessionTable(FilteredTable):
     """Sessions, known by their id alone."""
+
+    _known: Known
 
     def get(self, session: SessionId) -> Session | None:
         """The session, ended or not."""
         return self._first(_session, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
 
-    def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
-        """The projects of those that there are."""
-        given = f"(SELECT value FROM {self._sql.texts('given')})"
-        rows = self._execute(
-            f"SELECT id, project FROM sessions WHERE id IN {given}",
-            texts=json.dumps(list(sessions)),
-        )
-        return {SessionId(id_): project for id_, project in rows}
-
-    def add(self, session: Session) -> None:
-        """Store a new session, with its end and its summary."""
-        self._insert(
-            "sessions",
-            id=session.id,
-            project=session.project,
-            started_at=micros(session.started_at),
-            ended_at=None if session.ended_at is None else micros(session.ended_at),
-            summary=session.summary,
-            message_count=session.message_count,
-        )
+    def project_of(self, session: SessionId, project: Project, now: datetime) -> Project:
+        """The project of the session, which is stored as one of `project` unless its id exists."""
+        owner = self._known.sessions.get(session)
+        if owner is None:
+            new = Session(id=session, project=project, started_at=now)
+            owner = self._known.sessions[session] = self.open(new).project
+        return owner
 
     def open(self, session: Session) -> Session:
         """Store the session unless its id exists; returns the stored one."""
@@ -109,11 +96,11 @@ class SessionTable(FilteredTable):
             limit=limit,
             **self._patterns(),
         )
-        return portion(map(_session, rows), MAX_LIST, _size)
+        return portion(self._intact(rows, _session), MAX_LIST, _size)
 
     def summaries(self, project: Project, limit: int) -> list[str]:
         """The project's newest summaries that are not empty."""
-        return self._scalars(
+        return self._texts(
             f"""SELECT summary
                   FROM sessions
                  WHERE project = :project AND summary <> ''
@@ -127,8 +114,10 @@ class SessionTable(FilteredTable):
 
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
         """Sessions in insertion order, each with its sequence number."""
-        rows = self._stream(
-            f"""SELECT number, {SESSION}
+        return self._page(
+            lambda row: (row[0], _session(row)),
+            lambda each: _size(each[1]),
+            f"""SELECT {SESSION}
                   FROM sessions
                  WHERE number > :after
                        AND (CAST(:project AS TEXT) IS NULL OR project = :project)
@@ -140,8 +129,6 @@ class SessionTable(FilteredTable):
             limit=limit,
             **self._patterns(),
         )
-        numbered = ((number, _session(row)) for number, *row in rows)
-        return portion(numbered, MAX_PAGE, lambda each: _size(each[1]))
 
     def count(self, project: Project | None) -> int:
         """The count of sessions."""
@@ -158,7 +145,7 @@ class SessionTable(FilteredTable):
         """The projects with a session."""
         known = "(SELECT DISTINCT project FROM sessions) known"
         return set(
-            self._scalars(
+            self._texts(
                 f"SELECT project FROM {known} WHERE {self._acts_on('project')}", **self._patterns()
             )
         )
@@ -172,7 +159,7 @@ class TranscriptTable(Table):
 
     def get(self, session: SessionId) -> Transcript | None:
         """The session's digest."""
-        columns = 'messages, "user", assistant, first, last'
+        columns = 'session, messages, "user", assistant, first, last'
         return self._first(
             _transcript,
             f"SELECT {columns} FROM transcripts WHERE session = {NUMBER}",
@@ -218,7 +205,7 @@ class TranscriptTable(Table):
         """
         now, at_the_latest = micros(self._now), micros(until)
         rows = self._execute(
-            """SELECT s.id, t.heard_at
+            """SELECT t.session, s.id, t.heard_at
                  FROM (SELECT session, heard_at
                          FROM transcripts
                         WHERE heard_at <= :until
@@ -234,27 +221,32 @@ class TranscriptTable(Table):
             ahead=now + (now - at_the_latest),
             limit=limit,
         )
-        return [(SessionId(id_), instant(heard_at)) for id_, heard_at in rows]
+        return list(self._intact(rows, _heard))
 
 
 def _size(session: Session) -> int:
     return len(session.summary)
 
 
-def _session(row: Any) -> Session:
-    id_, project, started_at, ended_at, summary, message_count = row
+@reads("sessions")
+def _session(
+    _: int, id_: str, project: str, started_at: int, ended_at: int | None, summary: str,
+    message_count: int,
+) -> Session:  # fmt: skip
     return Session(
         id=SessionId(id_),
-        project=project,
+        project=Project(project),
         started_at=instant(started_at),
-        ended_at=None if ended_at is None else instant(ended_at),
+        ended_at=optional_instant(ended_at),
         summary=summary,
         message_count=count(message_count),
     )
 
 
-def _transcript(row: Any) -> Transcript:
-    messages, user, assistant, first, last = row
+@reads("transcripts")
+def _transcript(
+    _: int, messages: int, user: int, assistant: int, first: str, last: str
+) -> Transcript:
     return Transcript(
         messages=count(messages),
         user=count(user),
@@ -262,3 +254,8 @@ def _transcript(row: Any) -> Transcript:
         first=first,
         last=last,
     )
+
+
+@reads("transcripts")
+def _heard(_: int, id_: str, heard_at: int) -> tuple[SessionId, datetime]:
+    return SessionId(id_), instant(heard_at)

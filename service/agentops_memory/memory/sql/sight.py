@@ -3,23 +3,26 @@
 OpenIntent and recall ask it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...engine.engine import Transaction
-from ...recall.text.json_words import stored_object
+from ...errors import Unreadable
+from ...recall.text.json_words import object_of
 from ..model.agent_events import EventType
 from ..model.agent_memory import Access, Binding, Eyes, Permissions, Tier
 from ..model.agents import AgentId
 from ..model.intents import FINAL, Guardrails, Permission, TaskStatus
 from .liveness import ENDED, IN_FORCE, live
-from .rows import StrictRow, micros, parsed
+from .rows import micros, reads
 from .table import Sql
 
 # Of tasks, coordinators and grants.
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"
 OPEN = f"status IN ({', '.join(sorted(repr(it.value) for it in set(TaskStatus) - FINAL))})"
-ACTIVE = f"NOT is_ended AND {IN_FORCE}"  # of a coordinator, as a permission
+# Of a coordinator, as a permission; the first part is what an index says.
+ACTIVE = f"NOT is_ended AND is_ended = FALSE AND {IN_FORCE}"
 IS_OVER = f"(is_ended = TRUE OR {ENDED})"  # of a coordinator, as what restricts others
 GRANTED = f"permission IN ({', '.join(repr(it.value) for it in Permission)}) AND {IN_FORCE}"
 
@@ -147,7 +150,7 @@ def permissions(tx: Transaction, namespace: str) -> Permissions:
     """Who may do what in a namespace; what holds for all where nothing was said of it."""
     sql = tx[Sql]
     default = sql.first(
-        lambda row: StrictRow("namespaces", row[0]).member("default_access", Access, row[1]),
+        _default,
         f"SELECT {sql.dialect.row}, default_access FROM namespaces WHERE name = :name",
         name=namespace,
     )
@@ -158,11 +161,18 @@ def permissions(tx: Transaction, namespace: str) -> Permissions:
           ORDER BY agent""",
         name=namespace,
     )
-    allow = {
-        AgentId(agent): StrictRow("namespace_access", row).member("access", Access, access)
-        for row, agent, access in rows
-    }
-    return Permissions(default=Access.READ if default is None else default, allow=allow)
+    default = Access.READ if default is None else default
+    return Permissions(default=default, allow=dict(map(_allowed, rows)))
+
+
+@reads("namespaces")
+def _default(_: Any, access: int) -> Access:
+    return Access(access)
+
+
+@reads("namespace_access")
+def _allowed(_: Any, agent: str, access: int) -> tuple[AgentId, Access]:
+    return AgentId(agent), Access(access)
 
 
 def reads_namespace(tx: Transaction, eyes: Eyes, name: str) -> bool:
@@ -182,12 +192,44 @@ def sum_of(size: str) -> str:
     return f"coalesce(sum(CASE WHEN {size} BETWEEN 0 AND {LARGEST} THEN {size} ELSE 0 END), 0)"
 
 
-def guardrails_of(details: str) -> Guardrails | None:
-    """What a coordinator's details say of memory; None if they are damaged, as they may forbid."""
-    said = stored_object(details)
-    given = {} if said is None else said.get("guardrails", {})
-    if said is None or not isinstance(given, dict):
-        return None
+# What is said of an intent, a task and a coordinator in the JSON of its row, each by what holds
+# of one that does not say it: as the package's clients take it to be.
+DETAILS_OF_INTENT: Mapping[str, Any] = {
+    "title": "", "description": "", "state": {}, "constraints": {}, "parent_intent_id": None,
+    "depends_on": [], "governance_policy": None,
+}  # fmt: skip
+DETAILS_OF_TASK: Mapping[str, Any] = {
+    "name": "", "plan_id": None, "description": None, "priority": "normal", "input": {},
+    "output": None, "artifacts": [], "capabilities_required": [], "depends_on": [], "blocks": [],
+    "requires_tools": [], "retry_policy": None, "timeout_seconds": None, "permissions": "inherit",
+    "metadata": {}, "error": None, "blocked_reason": None, "max_attempts": 3,
+}  # fmt: skip
+DETAILS_OF_COORDINATOR: Mapping[str, Any] = {
+    "role": "coordinator", "supervisor_id": None, "coordinator_type": "llm", "scope": "intent",
+    "guardrails": None, "heartbeat_interval_seconds": 60, "metadata": {},
+}  # fmt: skip
+
+
+def details_of(text: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
+    """What details say, and what holds otherwise; Unreadable for a member of another kind."""
+    said = object_of(text)
+    details = {name: value if said.get(name) is None else said[name]
+               for name, value in otherwise.items()}  # fmt: skip
+    for name, value in otherwise.items():
+        if value is not None and not isinstance(details[name], type(value)):
+            raise Unreadable
+    if not all(isinstance(it, dict) for it in details.get("requires_tools", ())):
+        raise Unreadable
+    return details
+
+
+def guardrails_of(details: str) -> Guardrails:
+    """What a coordinator's details say of memory; Unreadable if they are damaged."""
+    given = details_of(details, DETAILS_OF_COORDINATOR)["guardrails"]
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        raise Unreadable
     most = [
         given.get(f"max_{which}")
         for which in ("working_memory_per_task", "episodic_memory_per_agent")
@@ -200,7 +242,7 @@ def guardrails_of(details: str) -> Guardrails | None:
         and isinstance(must_archive, bool)
     )
     if not are_sound:
-        return None
+        raise Unreadable
     return Guardrails(
         most_working=most[0], most_episodic=most[1],
         allowed=None if allowed is None else tuple(allowed),
@@ -221,13 +263,14 @@ class Policy(NamedTuple):
     max_size: int | None  # KB
 
 
-def policy_of(text: str) -> Policy | None:
-    """The policy in a row; None if it is damaged, for without a limit more would be allowed."""
-    said: dict[str, Any] = parsed(text, dict)
+def policy_of(text: str) -> Policy:
+    """The policy in a row; Unreadable if it is damaged, for without a limit more is allowed."""
+    said = object_of(text)
     if said.keys() != set(Policy._fields):
-        return None
+        raise Unreadable
     policy = Policy(**said)
     are_flags = all(isinstance(it, bool) for it in (policy.archives, policy.inherits))
     limits = policy.max_entries, policy.max_size
-    are_limits = all(it is None or (type(it) is int and it >= 0) for it in limits)
-    return policy if are_flags and are_limits else None
+    if not are_flags or not all(it is None or (type(it) is int and it >= 0) for it in limits):
+        raise Unreadable
+    return policy

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from ...recall.text.normalization import REPLACEMENT
 from ..model.erasure import MAX_STEP, ErasureId
 from ..model.memory import MemoryId
 from ..model.space import Space, StoreId
@@ -14,13 +12,24 @@ from .kinds import in_no_session
 from .liveness import live
 from .memories import SpaceTable
 from .revisions import erase_revisions
-from .rows import count, instant, json_of, map_of, micros, portion, sliced
+from .rows import (
+    count,
+    instant,
+    json_of,
+    micros,
+    optional_instant,
+    pairs_of,
+    portion,
+    reads,
+    sliced,
+)
 from .table import Cursor, Index, Table, bounds, window, within
 
 AFTER_SLASH = chr(ord("/") + 1)
 LAST = "\U0010ffff" * 257  # after every path: none has as many signs of so many bytes
-STORE = "uid, name, description, metadata, entries, size, created_at, updated_at, archived_at"
-ENTRY = """m.uid, m.id, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.extras,
+STORE = """space_id, uid, name, description, metadata, entries, size, created_at, updated_at,
+           archived_at"""
+ENTRY = """m.id, m.uid, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.extras,
            m.created_at, m.updated_at"""
 
 
@@ -75,8 +84,9 @@ class StoreTable(Table):
         )
         prefix = (filter_.name_prefix or "").casefold()
         # Row by row until the page is full: SQLite folds the case of ASCII alone.
-        named = (row for row in rows if row[1].casefold().startswith(prefix))
-        return sliced(named, at, _store)
+        stores = self._intact(rows, _store)
+        named = (store for store in stores if store.name.casefold().startswith(prefix))
+        return sliced(named, at)
 
     def delete(self, store: StoreId, erasure: ErasureId) -> None:
         """Hide the store; its rows stay until the erasure is complete."""
@@ -87,9 +97,12 @@ class StoreTable(Table):
     def going(self) -> ErasureId | None:
         """An erasure whose rows are not all removed."""
         rows = self._execute(
-            "SELECT erasure_id FROM stores WHERE erasure_id IS NOT NULL ORDER BY erasure_id"
+            """SELECT space_id, erasure_id
+                 FROM stores
+                WHERE erasure_id IS NOT NULL
+             ORDER BY erasure_id"""
         )
-        return next((ErasureId(id_) for (id_,) in rows if REPLACEMENT not in id_), None)
+        return next(self._intact(rows, _going), None)
 
     def erase_history(self, erasure: ErasureId, limit: int) -> int:
         """Remove at most `limit` revisions of a deleted store; returns the count."""
@@ -143,7 +156,7 @@ class EntryTable(Table):
         return next(map(_entry, rows), None)
 
     def at(self, store: StoreId, path: str) -> Entry | None:
-        return next(self._where("m.key = :path", store=store, path=path), None)
+        return next(map(_entry, self._where("m.key = :path", store=store, path=path)), None)
 
     def beside(self, store: StoreId, path: str) -> list[Entry]:
         """The entries at ancestors of a path, and at most two below it."""
@@ -156,7 +169,7 @@ class EntryTable(Table):
             first=f"{path}/",
             end=path + AFTER_SLASH,
         )
-        return [*filter(None, held), *below]
+        return [*filter(None, held), *map(_entry, below)]
 
     def page(self, store: StoreId, filter_: EntryFilter, at: Page) -> Slice[Entry]:
         """A page of entries, by descending id."""
@@ -172,20 +185,21 @@ class EntryTable(Table):
             length=len(prefix),
             **bounds(at, filter_.created),
         )
-        return sliced(rows, at, _entry)
+        return sliced(self._intact(rows, _entry), at)
 
     def from_path(self, store: StoreId, first: str, prefix: str, limit: int) -> Iterator[Entry]:
         """Entries below a prefix from path `first` on, streamed in code point order.
 
         The prefix is empty or ends with a slash.
         """
-        return self._where(
+        rows = self._where(
             "m.key >= :first AND m.key < :end ORDER BY m.key LIMIT :limit",
             store=store,
             first=max(first, prefix),
             end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
             limit=limit,
         )
+        return self._intact(rows, _entry)
 
     @property
     def _live(self) -> str:
@@ -196,23 +210,30 @@ class EntryTable(Table):
                    JOIN versions v ON v.memory_id = m.id AND v.number = m.revision
                   WHERE t.uid = :store AND t.erasure_id IS NULL"""
 
-    def _where(self, condition: str, **values: object) -> Iterator[Entry]:
-        rows = self._execute(f"SELECT {ENTRY}, NULL FROM {self._live} AND {condition}", **values)
-        return map(_entry, rows)
+    def _where(self, condition: str, **values: object) -> Cursor:
+        return self._execute(f"SELECT {ENTRY}, NULL FROM {self._live} AND {condition}", **values)
 
 
-def _store(row: Any) -> Store:
-    uid, name, description, metadata, entries, size, created_at, updated_at, archived_at = row
+@reads("stores")
+def _going(_: int, erasure: str) -> ErasureId:
+    return ErasureId(erasure)
+
+
+@reads("stores")
+def _store(  # noqa: PLR0913, PLR0917 - its columns
+    _: int, uid: str, name: str, description: str, metadata: str, entries: int, size: int,
+    created_at: int, updated_at: int, archived_at: int | None,
+) -> Store:  # fmt: skip
     return Store(
         id=StoreId(uid),
         name=name,
         description=description,
-        metadata=map_of(metadata),
+        metadata=pairs_of(metadata),
         entries=count(entries),
         size=count(size),
         created_at=instant(created_at),
         updated_at=instant(updated_at),
-        archived_at=None if archived_at is None else instant(archived_at),
+        archived_at=optional_instant(archived_at),
     )
 
 
@@ -227,10 +248,11 @@ def _row(store: Store) -> dict[str, object]:
     }
 
 
-def _entry(row: Any) -> Entry:
-    """The entry in a row of ENTRY and of its content, or of NULL in its place."""
-    (uid, id_, store, path, size, sha256, number, version, metadata, created_at, updated_at,
-     content) = row  # fmt: skip
+@reads("memories")
+def _entry(  # noqa: PLR0913, PLR0917 - the columns of ENTRY and its content, or NULL in its place
+    id_: int, uid: str, store: str, path: str, size: int, sha256: str, number: int, version: str,
+    metadata: str, created_at: int, updated_at: int, content: str | None,
+) -> Entry:  # fmt: skip
     return Entry(
         id=EntryId(uid),
         memory=MemoryId(id_),
@@ -241,7 +263,7 @@ def _entry(row: Any) -> Entry:
         sha256=sha256,
         number=count(number),
         version=VersionId(version),
-        metadata=map_of(metadata),
+        metadata=pairs_of(metadata),
         created_at=instant(created_at),
         updated_at=instant(updated_at),
     )

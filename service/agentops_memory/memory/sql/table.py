@@ -3,19 +3,21 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from ...errors import DamagedRow
+from ...recall.text.columns import End
+from ...recall.text.features import Features
 from ..model.access import Patterns
-from ..model.memory import Memory, MemoryId
+from ..model.memory import MAX_PAGE, Memory, MemoryId, SessionId
 from ..model.search import Filter
-from ..model.space import GLOBAL_SCOPE, Space
+from ..model.space import GLOBAL_SCOPE, Project, Space
 from ..model.stores import Page, Span
 from .kinds import OF_A_PROJECT
 from .liveness import Moment, superseded, superseded_in_ref
-from .rows import micros
+from .rows import micros, portion
 
 T = TypeVar("T")
 
@@ -56,8 +58,10 @@ class Dialect:
     inserted: Callable[[Connection, str, Mapping[str, object]], int]
     """Runs an INSERT, and answers the `id` of its row."""
 
-    inserted_all: Callable[[Connection, str, Sequence[Mapping[str, object]]], Sequence[int]]
-    """Runs an INSERT for each row, of which there is one; the `id` of each."""
+    inserted_all: Callable[
+        [Connection, str, Sequence[str], Sequence[Sequence[object]]], Sequence[int]
+    ]
+    """Inserts rows of these columns into a table, of which there is one; the `id` of each."""
 
     note: Callable[[Connection, DamagedRow], None]
     """Notes a row that was left out, since it is damaged."""
@@ -126,8 +130,8 @@ class Index(Protocol):
     def add(self, memory: Memory, space: int, area: int) -> None:
         """Index a memory that is new, the newest of all, with its space's id and area."""
 
-    def in_bulk(self) -> AbstractContextManager[None]:
-        """Inside, new memories are indexed many at a time."""
+    def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
+        """The same of many, each with its id, its space's id and its area, in the order of ids."""
 
     def updating(self, memory: MemoryId) -> AbstractContextManager[None]:
         """Bring the index in line with what is done to a memory inside."""
@@ -143,6 +147,34 @@ class Index(Protocol):
 
     def mark_for_purge(self, memory: MemoryId) -> None:
         """Note that words of a memory are to leave the storage of the index for good."""
+
+
+MOST_KNOWN = 4096  # of each kind; then all of it is forgotten
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """What a writer need not ask, while nobody else can have changed it.
+
+    Forgotten when a transaction is rolled back, or when a row may have changed otherwise.
+    """
+
+    spaces: dict[Space, tuple[int, int]] = field(default_factory=dict)  # of projects: id and area
+    sessions: dict[SessionId, Project] = field(default_factory=dict)
+    partitions: dict[int, list[int]] = field(default_factory=dict)  # by area of the index
+    # By area of the index, and by space and session: of the newest contents, oldest first.
+    ends: dict[int, dict[tuple[int, SessionId], list[End]]] = field(default_factory=dict)
+    features: Features | None = None
+
+    def forget(self) -> None:
+        for known in (self.spaces, self.sessions, self.partitions, self.ends):
+            known.clear()
+        self.features = None
+
+    def keep_small(self) -> None:
+        kinds = self.spaces, self.sessions, self.partitions, self.ends
+        if any(len(it) > MOST_KNOWN for it in kinds):
+            self.forget()
 
 
 @dataclass(eq=False)
@@ -173,6 +205,12 @@ class Table:
         """The first column of every row."""
         return [row[0] for row in self._connection.execute(statement, parameters)]
 
+    def _texts(self, statement: str, **parameters: object) -> list[Any]:
+        """The first column of every row in which it is a text, as it is of all but damaged ones."""
+        rows = self._connection.execute(statement, parameters)
+        first = (tuple.__getitem__(row, 0) for row in rows)
+        return [text for text in first if type(text) is str]
+
     def _intact(self, rows: Iterable[Any], made: Callable[[Any], T]) -> Iterator[T]:
         """What `made` makes of each row; one that is damaged is noted, and left out."""
         for row in rows:
@@ -180,6 +218,33 @@ class Table:
                 yield made(row)
             except DamagedRow as damage:
                 self._sql.note(self._connection, damage)
+
+    def _page(
+        self,
+        read: Callable[[Any], T],
+        size: Callable[[T], int],
+        statement: str,
+        after: int,
+        **parameters: object,
+    ) -> list[T]:
+        """What `read` makes of the rows after one, the first column of each, as far as they fit.
+
+        None only at the end, however many are damaged: a page without any would look like it.
+        """
+        last = after
+
+        def passed(rows: Iterable[Any]) -> Iterator[Any]:
+            nonlocal last
+            for row in rows:
+                last = row[0]
+                yield row
+
+        while True:
+            rows = self._stream(statement, after=last, **parameters)
+            after = last
+            found = portion(self._intact(passed(rows), read), MAX_PAGE, size)
+            if found or last == after:
+                return found
 
     def _stream(self, statement: str, **parameters: object) -> Iterable[Any]:
         """Rows of which perhaps the first are enough."""
@@ -196,7 +261,8 @@ class Table:
         """Insert rows of the same columns into a table whose key is `id`; their ids."""
         if not rows:
             return ()
-        return self._sql.inserted_all(self._connection, _inserting(table, tuple(rows[0])), rows)
+        values = [tuple(row.values()) for row in rows]
+        return self._sql.inserted_all(self._connection, table, tuple(rows[0]), values)
 
 
 class Sql(Table):
@@ -205,6 +271,7 @@ class Sql(Table):
     run, first, exists = Table._execute, Table._first, Table._exists  # noqa: SLF001 - its own
     number, column, intact = Table._number, Table._scalars, Table._intact  # noqa: SLF001
     insert, inserted, stream = Table._insert, Table._inserted, Table._stream  # noqa: SLF001
+    texts = Table._texts  # noqa: SLF001
 
     @property
     def dialect(self) -> Dialect:

@@ -44,7 +44,7 @@ UNPACKED_AND_EXAMINED = 2  # times that each byte is read
 
 
 class DatabaseThere(Conflict):
-    """A database would be replaced."""
+    """A database would be replaced, or one of which nobody can know all that was erased from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,7 @@ class Replacement:
     size: int  # bytes of what is there
     now: Contents | None  # what it holds; none if it cannot be read
     erased: tuple[Erasure, ...]  # in it, which the archive does not know of
+    is_all_erased: bool  # which are all: none of its receipts is damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,15 +99,24 @@ class Restore:
         new = (it.part.tenant for it in self.replacements if not it.is_there)
         return tuple(tenant for tenant in new if tenant != DEFAULT_TENANT)
 
-    def carry_out(self, *, at: datetime, by: By, is_forced: bool = False) -> list[Path]:
+    def carry_out(
+        self, *, at: datetime, by: By, is_forced: bool = False, without_receipts: bool = False
+    ) -> list[Path]:
         """Do what is planned; the files that are kept of what was there.
 
         It can be repeated after a crash. DatabaseThere where a database would be
-        replaced, unless it `is_forced`.
+        replaced, unless it `is_forced`; and where receipts in it are damaged, unless it goes on
+        `without_receipts`: what was erased must not come back unnoticed.
         """
         to_do = [it for it in self.replacements if not it.is_done]
         if not is_forced and (there := [str(it.path) for it in to_do if it.is_there]):
             raise DatabaseThere(f"There is a database already: {', '.join(there)}.")
+        unknown = [it.part.tenant for it in to_do if it.now and not it.is_all_erased]
+        if unknown and not without_receipts:
+            raise DatabaseThere(
+                f"Receipts of erasures of {', '.join(unknown)} are damaged: what was erased may "
+                "come back with the archive. --without-receipts restores it all the same."
+            )
         with os_errors_as(RestoreRefused, f"{self.archive} cannot be restored"):
             if AUDIT in self.put_back:
                 with self.files[AUDIT].open("ab") as audit:
@@ -263,8 +273,8 @@ def _verify(part: TenantPart, draft: Path) -> None:
 def _replacement(part: TenantPart, path: Path, draft: Path) -> Replacement:
     is_there = path.exists()
     is_done = is_there and _is_same(part, path)  # before anybody opens it
-    known = erasures_at(draft)
-    present = erasures_at(path) if is_there else {}
+    known, _ = erasures_at(draft)
+    present, is_all = erasures_at(path) if is_there else ({}, True)
     return Replacement(
         part=part,
         path=path,
@@ -274,6 +284,7 @@ def _replacement(part: TenantPart, path: Path, draft: Path) -> Replacement:
         size=size_of(path),
         now=contents_at(path) if is_there else None,
         erased=tuple(erasure for id_, erasure in present.items() if id_ not in known),
+        is_all_erased=is_all,
     )
 
 

@@ -264,7 +264,7 @@ class KeyFile(KeyRegistry):
     def stamp(self) -> Stamp:
         """Changes with every change of the file, of the links to it, or of its mode."""
         try:
-            return _stamp(self._path.stat())
+            return _stamp(os.stat(self._path))  # noqa: PTH116 - twice as fast, for each request
         except FileNotFoundError:
             return None
         except OSError as error:

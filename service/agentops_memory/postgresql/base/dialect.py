@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from ...errors import DamagedRow
 from ...memory.sql.table import Connection, Dialect
-from .connection import PostgresConnection, translated
+from .connection import PostgresConnection
 
 
 def _read(connection: Connection, query: str, parameters: Mapping[str, object]) -> Iterable[Any]:
@@ -18,10 +18,12 @@ def _inserted(connection: Connection, statement: str, parameters: Mapping[str, o
 
 
 def _inserted_all(
-    connection: Connection, statement: str, rows: Sequence[Mapping[str, object]]
+    connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> Sequence[int]:
+    values = ", ".join(["%s"] * len(columns))
+    insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values}) RETURNING id"
     cursor = cast("PostgresConnection", connection).raw.cursor()
-    cursor.executemany(cast("Any", translated(f"{statement} RETURNING id")), rows, returning=True)
+    cursor.executemany(cast("Any", insert), rows, returning=True)
     return [int(it.fetchall()[0][0]) for it in cursor.results()]
 
 

@@ -1,52 +1,36 @@
-"""The values of a tenant that restrict something and are no such thing as their columns hold.
+"""The damaged rows of a tenant: every row of every table is checked.
 
-The database sees to types, to texts and to pages; what a text or a number means, it does not know.
+The database sees to types and to UTF-8; what a text or a number means, it does not know.
 """
 
 from collections.abc import Iterator
+from itertools import groupby, islice
 
-from ...engine.shared.columns import RESTRICTING, TABLES, Kind, Table
-from ...engine.shared.known_values import MOST_TOLD, Value
-from ...engine.shared.value_checks import IS_NONE, IS_SOUND
+from ...engine.shared.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
 from .connection import PostgresConnection
 
-UNCHECKED = {Kind.FLAG, Kind.KEY}  # a BOOLEAN holds nothing else
-BY_NAME = "rowid"  # names a row of the other engine whose key is a name of the user's
+_TYPES = {"text": "TEXT", "bytea": "BLOB", "double precision": "REAL", "boolean": "BOOLEAN"}
+_COLUMNS = """SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = 'YES'
+                FROM information_schema.columns c
+                JOIN information_schema.tables t USING (table_schema, table_name)
+               WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE'
+            ORDER BY c.table_name, c.ordinal_position"""
 
 
-def damaged(connection: PostgresConnection) -> list[Value]:
+def damaged(connection: PostgresConnection) -> list[RowDamage]:
     """The first of them, table by table; the connection is in a transaction of the tenant."""
-    found: list[Value] = []
-    for name, table in TABLES.items():
-        columns = {
-            column: kind
-            for column, kind in table.columns.items()
-            if (name, column) in RESTRICTING and kind not in UNCHECKED
-        }
-        for value in _damaged_in(connection, name, table, columns) if columns else ():
-            found.append(value)
-            if len(found) >= MOST_TOLD:
-                return found
-    return found
+    return list(islice(_every(connection), MOST_TOLD))
 
 
-def _damaged_in(
-    connection: PostgresConnection, name: str, table: Table, columns: dict[str, Kind]
-) -> Iterator[Value]:
-    # Of a text of JSON the database cannot tell without an error: it is looked at here.
-    shown = [
-        column if kind in IS_SOUND else f"coalesce({IS_NONE[kind].format(column)}, FALSE)"
-        for column, kind in columns.items()
-    ]
-    which = [
-        f"{column} IS NOT NULL" if kind in IS_SOUND else IS_NONE[kind].format(column)
-        for column, kind in columns.items()
-    ]
-    key = "ctid" if table.key == BY_NAME else table.key
-    key = f"encode({key}, 'hex')" if name == "done" else key  # a digest
-    query = f"SELECT {key}, {', '.join(shown)} FROM {name} WHERE {' OR '.join(which)}"
-    for row, *values in connection.read(query, {}):
-        for value, (column, kind) in zip(values, columns.items(), strict=True):
-            is_sound = value is None or IS_SOUND[kind](value) if kind in IS_SOUND else not value
-            if not is_sound:
-                yield Value(table=name, row=str(row), column=column, kind=kind)
+def _every(connection: PostgresConnection) -> Iterator[RowDamage]:
+    for table, rows in groupby(connection.execute(_COLUMNS).fetchall(), lambda row: row[0]):
+        if table not in DERIVED:
+            columns = [
+                Column(name=name, type=_TYPES.get(type_, "INTEGER"), may_be_null=may_be_null)
+                for _, name, type_, may_be_null in rows
+            ]
+            check = TableCheck(table, columns)
+            key = "ctid" if table in BY_PLACE else f'"{check.names[0]}"'
+            yield from check.found(
+                connection.read(f'SELECT {key}, {", ".join(check.selected)} FROM "{table}"', {})
+            )

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from ...engine.callbacks import Progress, noop
 from ...engine.engine import Sealer, is_within_one_project, project_of
 from ...engine.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
-from ...engine.shared.known_values import KnownValues, Value
+from ...engine.shared.damage import KnownDamage, RowDamage
 from ...engine.shared.outcomes import Failed, Outcome, answer_of
 from ...errors import Busy, DamagedRow
 from ...memory.model.access import DEFAULT_TENANT, Caller, TenantId
@@ -64,7 +64,7 @@ class PostgresMaintenance:
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:  # noqa: ARG002
         known = self.engine.known_of(caller)
         known.note(caller, await self.engine.read(caller, _damaged))
-        return Condition(damaged_values=known.names)
+        return Condition(damaged_rows=known.names)
 
     async def repair(self, caller: Caller) -> Repaired:  # noqa: ARG002
         return Repaired(rebuilt=())
@@ -136,7 +136,7 @@ class PostgresMaintenance:
             after = portion.last
 
 
-def _damaged(tx: PostgresTransaction) -> list[Value]:
+def _damaged(tx: PostgresTransaction) -> list[RowDamage]:
     return damaged(tx._connection)  # noqa: SLF001
 
 
@@ -193,7 +193,7 @@ class PostgresEngine:
         self._writers = Places(max(size - KEPT_FOR_READS, 1))
         self._lines: WeakValueDictionary[Lock, Line] = WeakValueDictionary()
         self._waiting: dict[TenantId, int] = {}
-        self._known: dict[TenantId, KnownValues] = {}
+        self._known: dict[TenantId, KnownDamage] = {}
         transactions.on_damage = lambda caller, damaged: self.known_of(caller).add(caller, damaged)
 
     @classmethod
@@ -281,8 +281,8 @@ class PostgresEngine:
         finally:
             self._waiting[tenant] -= 1
 
-    def known_of(self, caller: Caller) -> KnownValues:
-        return self._known.setdefault(caller.tenant, KnownValues(schema_of(caller.tenant)))
+    def known_of(self, caller: Caller) -> KnownDamage:
+        return self._known.setdefault(caller.tenant, KnownDamage(schema_of(caller.tenant)))
 
     @contextmanager
     def _noting(self, caller: Caller) -> Iterator[None]:
@@ -343,7 +343,7 @@ class PostgresEngine:
     async def probe(self) -> Condition:
         probing = await self._begun(deadline(), self._transactions.probe, writes=True)
         known = [told for caller in self.callers() for told in self.known_of(caller).names]
-        return Condition(lacks_standby=not await asyncio.shield(probing), damaged_values=known)
+        return Condition(lacks_standby=not await asyncio.shield(probing), damaged_rows=known)
 
     async def _begun(
         self, until: float, work: Callable[..., T], *args: object, writes: bool = False

@@ -132,7 +132,7 @@ class IndexMemory(InMemory):
         draft = Draft(number, _rows(connection, number), self.vocabulary)
         with self.lock:
             self._drop(number)
-            area = Area(draft, self.vocabulary.add(draft.postings))
+            area = draft.numbered(self.vocabulary.add(draft.postings))
             self._areas[number] = _Held(area, row[0])
         self.cache.make_room()
 
@@ -178,7 +178,8 @@ def _rows(connection: Connection, area: int) -> Iterator[Row]:
         """SELECT memory, min(length), array_agg(term), array_agg(counts)
              FROM postings
             WHERE area = :area
-         GROUP BY memory""",
+         GROUP BY memory
+         ORDER BY memory""",
         {"area": area},
     )
     for memory, length, terms, counts in rows:

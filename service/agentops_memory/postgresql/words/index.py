@@ -1,8 +1,9 @@
 """SQL that keeps the words of memories in line with their rows."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -16,7 +17,7 @@ from ...memory.sql.rows import tag_tuple
 from ...memory.sql.table import Connection, Cursor, Table
 from ...recall.search.document import Borrowing, Document, Groups
 from ...recall.search.rows import Row, row_number
-from ...recall.text.columns import Columns, columns
+from ...recall.text.columns import Columns, End, columns
 from ...recall.text.features import Features
 from ...recall.text.json_words import words_of
 from ...recall.text.normalization import NEIGHBOURS
@@ -85,7 +86,7 @@ class Documents(Borrowing):
         )
         for id_, area, kind, project, title, content, tags, before in rows.fetchall():
             said = words_of(content) if TRAITS[kind_of(kind, project)].is_json else content
-            prepared = columns(title, said, tag_tuple(tags), before[::-1], self._features)
+            prepared = columns(title, said, tag_tuple(tags), map(End, before[::-1]), self._features)
             yield MemoryId(id_), Document(area, *prepared)
 
 
@@ -153,15 +154,15 @@ class Index(Table):
         text = memory.text
         content = words_of(text.content) if memory.space.traits.is_json else text.content
         before = self._before(memory, space)
-        prepared = columns(text.title, content, text.tags, before, self._features)
+        prepared = columns(text.title, content, text.tags, map(End, before), self._features)
         self._waiting[memory.id] = Document(area, *prepared)
         self._size += len(text.content)
         if len(self._waiting) >= BULK or self._size >= MOST_TEXT:
             self.flush()
 
-    @contextmanager
-    def in_bulk(self) -> Iterator[None]:
-        yield
+    def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
+        for id_, memory, space, area in memories:
+            self.add(replace(memory, id=id_), space, area)
 
     def flush(self) -> None:
         """Put in what waits: words are about to be read, or committed."""

@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import NamedTuple
 
 from ...memory.model.memory import MemoryId
@@ -16,8 +16,9 @@ CODE_BITS = 24
 _CODE = (1 << CODE_BITS) - 1
 TURN_BITS = 32
 NO_TURN = (1 << 64) - 1
+AT_ONCE = 65_536  # postings that are numbers of Python meanwhile
 
-# Bytes of memory, about.
+# Bytes of memory, about, with the share of the allocator.
 MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, LINE_BYTES = 280, 12, 60, 140
 
 Session = tuple[int, str]
@@ -38,23 +39,32 @@ class Row(NamedTuple):
 
 
 class Draft:
-    """An area as it is read, by any thread; its stems have no numbers yet."""
+    """An area as it is read, by any thread; its stems have no numbers yet.
+
+    The rows come in the order of their ids, and none is kept: an area takes a fraction of them.
+    """
 
     def __init__(self, number: int, rows: Iterable[Row], vocabulary: Vocabulary) -> None:
-        self.number = number
-        self.rows = sorted(rows)
-        self.postings: dict[str, list[int]] = {}
+        self.postings: dict[str, array[int]] = {}
         self.terms: Mapping[str, str] = {}  # of some stems; empty for one that has none
-        get, make = self.postings.get, self.postings.setdefault
-        for place, row in enumerate(self.rows):
+        self._area = Area(number)
+        get, postings = self.postings.get, self.postings
+        for place, row in enumerate(rows):
+            self._area.put(row)
             for packed, stems in row.entry.stems:
                 posting = place << CODE_BITS | vocabulary.code(packed)
                 for stem in stems:
                     there = get(stem)
                     if there is None:
-                        make(stem, [posting])
+                        postings[stem] = array("Q", (posting,))
                     else:
                         there.append(posting)
+
+    def numbered(self, numbers: Sequence[int]) -> "Area":
+        """The area, with the number of each of its stems in their order."""
+        in_order = sorted(zip(numbers, self.postings.values(), strict=True), key=_number)
+        self._area.store([number for number, _ in in_order], [it for _, it in in_order])
+        return self._area
 
 
 class Area:
@@ -64,20 +74,17 @@ class Area:
     cache; what was added since lies beside them until it is much.
     """
 
-    def __init__(self, draft: Draft, numbers: Sequence[int]) -> None:
-        """The area of a draft, with the number of each of its stems in their order."""
-        self.number = draft.number
-        rows = draft.rows
-        self.ids: list[MemoryId] = [it.id for it in rows]  # by place, ascending
-        self.lengths = array("I", (it.entry.length for it in rows))
-        self.words = sum(self.lengths)
-        self.spaces = array("Q", (it.space for it in rows))
-        self.created_at = array("q", (it.created_at for it in rows))
-        self.expires_at = {at: it.expires_at for at, it in enumerate(rows) if it.expires_at}
-        self.pinned_at = {at: it.pinned_at for at, it in enumerate(rows) if it.pinned_at}
-        self.superseded_by = {
-            at: it.superseded_by for at, it in enumerate(rows) if it.superseded_by
-        }
+    def __init__(self, number: int) -> None:
+        """An area without memories."""
+        self.number = number
+        self.ids: list[MemoryId] = []  # by place, ascending
+        self.lengths = array("I")
+        self.words = 0
+        self.spaces = array("Q")
+        self.created_at = array("q")
+        self.expires_at: dict[int, int] = {}
+        self.pinned_at: dict[int, int] = {}
+        self.superseded_by: dict[int, tuple[int, ...]] = {}
         self.lines: dict[MemoryId, bytes] = {}  # as they are shown in a context
         self.hits: dict[MemoryId, bytes] = {}  # and in a search
         self.rendered_size = 0  # of both, in bytes, about
@@ -86,10 +93,7 @@ class Area:
         self.turns = array("Q")  # of its session, by place: a memory that follows has the next
         self._sessions: dict[Session, int] = {}
         self._in_session: list[array[int]] = []  # the memories of each, ascending
-        for it in rows:
-            self._put_in_session(it)
-        in_order = sorted(zip(numbers, draft.postings.values(), strict=True), key=_number)
-        self._store([number for number, _ in in_order], [it for _, it in in_order])
+        self.store((), ())
 
     @property
     def size(self) -> int:
@@ -114,9 +118,12 @@ class Area:
         """The stems that its memories have."""
         return {*self.stems, *self.added}
 
-    def has(self, memory: MemoryId) -> bool:
+    def place_of(self, memory: int) -> int | None:
         at = bisect_left(self.ids, memory)
-        return at < len(self.ids) and self.ids[at] == memory
+        return at if at < len(self.ids) and self.ids[at] == memory else None
+
+    def has(self, memory: MemoryId) -> bool:
+        return self.place_of(memory) is not None
 
     def hidden(self, now: int) -> frozenset[int]:
         """The places of what has expired, or is superseded, at an instant in microseconds."""
@@ -168,8 +175,8 @@ class Area:
 
     def session_of(self, memory: MemoryId) -> int | None:
         """The number of its session, if it is here and has one."""
-        at = bisect_left(self.ids, memory)
-        if at == len(self.ids) or self.ids[at] != memory or self.turns[at] == NO_TURN:
+        at = self.place_of(memory)
+        if at is None or self.turns[at] == NO_TURN:
             return None
         return self.turns[at] >> TURN_BITS
 
@@ -183,6 +190,16 @@ class Area:
         """Put in a new memory, the newest of all, with its stems' numbers and codes."""
         place = len(self.ids)
         self._newest_first, self._hidden = None, (1, 0, frozenset())
+        self.put(row)
+        for stem, code in numbers:
+            self.added.setdefault(stem, array("Q")).append(place << CODE_BITS | code)
+            self._added_count += 1
+        if self._added_count > max(MOST_ADDED * len(self.places), LEAST_ADDED):
+            self._flatten()
+
+    def put(self, row: Row) -> None:
+        """Put in a memory, the newest of all, without its postings."""
+        place = len(self.ids)
         self.ids.append(row.id)
         self.lengths.append(row.entry.length)
         self.words += row.entry.length
@@ -192,14 +209,8 @@ class Area:
             self.expires_at[place] = row.expires_at
         if row.pinned_at:
             self.pinned_at[place] = row.pinned_at
-        self._put_in_session(row)
-        for stem, code in numbers:
-            self.added.setdefault(stem, array("Q")).append(place << CODE_BITS | code)
-            self._added_count += 1
-        if self._added_count > max(MOST_ADDED * len(self.places), LEAST_ADDED):
-            self._flatten()
-
-    def _put_in_session(self, row: Row) -> None:
+        if row.superseded_by:
+            self.superseded_by[place] = row.superseded_by
         if row.session is None:
             self.turns.append(NO_TURN)
             return
@@ -212,7 +223,7 @@ class Area:
 
     def _flatten(self) -> None:
         stems = sorted(self.numbers())
-        self._store(stems, [self._postings(it) for it in stems])
+        self.store(stems, [self._postings(it) for it in stems])
 
     def _postings(self, stem: int) -> list[int]:
         span = self.span(stem)
@@ -222,13 +233,16 @@ class Area:
         ]
         return [*flat, *self.added.get(stem, ())]
 
-    def _store(self, stems: Sequence[int], postings: Sequence[Sequence[int]]) -> None:
+    def store(self, stems: Sequence[int], postings: Sequence[Sequence[int]]) -> None:
         """Let these be all postings, by stem, in flat arrays."""
         self.stems = array("I", stems)
         self.starts = array("I", accumulate(map(len, postings), initial=0))  # and the end of all
-        flat = list(chain.from_iterable(postings))
-        codes = [it & _CODE for it in flat]
-        self.places = array(_unsigned(len(self.ids)), [it >> CODE_BITS for it in flat])
+        places, codes = array(_unsigned(len(self.ids))), array("I")
+        every = chain.from_iterable(postings)
+        while some := list(islice(every, AT_ONCE)):
+            places.extend([it >> CODE_BITS for it in some])
+            codes.extend([it & _CODE for it in some])
+        self.places = array(places.typecode, places)  # without room to grow
         self.codes = array(_unsigned(max(codes, default=0)), codes)
         self.added: dict[int, array[int]] = {}
         self._added_count = 0
@@ -239,7 +253,7 @@ def _unsigned(largest: int) -> str:
     return "H" if largest < 1 << 16 else "I"
 
 
-def _number(stem: tuple[int, list[int]]) -> int:
+def _number(stem: tuple[int, Sequence[int]]) -> int:
     return stem[0]
 
 

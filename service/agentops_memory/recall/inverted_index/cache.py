@@ -3,16 +3,19 @@
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from threading import Lock
 from typing import Any, NamedTuple
+from weakref import ref
 
 from ...memory.model.bm25 import Totals
 from ...memory.model.kinds import IndexGroup, group_of
 from ...memory.model.memory import MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA
+from ...secrets.redaction import Rules
 from ..text.columns import Columns
 from .area import Area, Draft, Row
 from .entry import Entry
@@ -254,6 +257,7 @@ class DatabaseIndex(InMemory):
         self.summaries: dict[str, list[str]] = {}  # the newest, by project
         self.places: dict[str, Any] = {}  # where each project lies
         self.computed: list[tuple[Token, Mapping[MemoryId, Entry]]] = []  # that are not stored
+        self._rules: Callable[[], Rules | None] = lambda: None  # by which lines are rendered
         self._groups: dict[int, Group] = {}
         self._globals: Area | None = None
         self._used_at: dict[int, float] = {}
@@ -308,6 +312,14 @@ class DatabaseIndex(InMemory):
             if not group.missing and (group.globals is not None or not group.has_globals):
                 return group
         return None
+
+    def render_by(self, rules: Rules) -> None:
+        """Forget what was rendered by other rules."""
+        if self._rules() is not rules:
+            self._rules = ref(rules)  # the registry alone keeps the values that it knows
+            areas = chain.from_iterable(it.areas.values() for it in self._groups.values())
+            for area in (*areas, *filter(None, [self._globals])):
+                area.forget_rendered()
 
     def _catch_up(self) -> None:
         """Apply what was committed here since."""
@@ -458,18 +470,19 @@ class DatabaseIndex(InMemory):
             return Wanted(number, areas, has_globals and self._globals is None)
 
     def install(
-        self, token: Token, wanted: Wanted, drafts: Sequence[Draft], totals: Totals
+        self, token: Token, wanted: Wanted, drafts: Iterable[Draft], totals: Totals
     ) -> bool:
         """Hold what was read as of a token, unless it has changed since.
 
-        False if the stored index has other totals then.
+        False if the stored index has other totals then. One draft after the other is taken and
+        let go, as each takes several times what its area does.
         """
         areas: list[Area] = []
         try:
             for draft in drafts:
                 with self.lock:
                     numbers = self.vocabulary.add(draft.postings, draft.terms)
-                areas.append(Area(draft, numbers))
+                areas.append(draft.numbered(numbers))
             with self.lock:
                 self._catch_up()
                 since = self._changes_since(token, wanted, areas)

@@ -6,8 +6,9 @@ Scores equal FTS5's to the last bit: the same operations in the same order.
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from heapq import nlargest
 from importlib import import_module
 from itertools import chain
 from typing import Any
@@ -17,10 +18,12 @@ from ...memory.model.kinds import IndexGroup, group_of
 from ...memory.model.memory import MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA
 from ..text.query import Piece, Term
-from .area import Area, Draft, Row, place_and_code
-from .vocabulary import Vocabulary
+from . import lanes
+from .area import Area, Row, place_and_code
+from .vocabulary import UNKNOWN, Vocabulary
 
-LARGE = 500  # memories of an area, from which on it pays
+LARGE = 500  # memories of an area, of which the likely ones are told first
+DENSE = 64  # of so many memories one has a stem, for which lanes are remembered
 
 
 @cache
@@ -98,7 +101,7 @@ class Group(Worth):
         """Put a new memory into an area, which it may be the first of."""
         vocabulary, area = self.vocabulary, self.areas.get(number)
         if area is None:
-            area = self.areas[number] = Area(Draft(number, (), vocabulary), ())
+            area = self.areas[number] = Area(number)
         entry = row.entry
         vocabulary.add(it for it in entry.all_stems() if not area.has_stem(vocabulary, it))
         pairs = vocabulary.pairs(entry)
@@ -170,22 +173,23 @@ class Weights:
         self._group = group
         self._adds = array("d", bytes(8 * len(area.places)))
         self._is_known = bytearray(len(area.stems))
+        self._bounds = array("H", bytes(2 * len(area.places)) if len(area.ids) >= LARGE else b"")
+        self._lanes: dict[int, lanes.Lanes] = {}  # of stems that many have, by place among them
 
     def where(self, stems: Iterable[Stem]) -> Where:
         """Where those of the stems are that the area has among its flat postings."""
         keys, where = self.area.stems, Where()
         top = len(keys)
         for stem in stems:
-            at = bisect_left(keys, stem)
-            if at != top and keys[at] == stem:
-                where[stem] = at
+            if stem != UNKNOWN:
+                at = bisect_left(keys, stem)
+                if at != top and keys[at] == stem:
+                    where[stem] = at
         return where
 
-    def any(self, stems: Iterable[Stem], where: Where) -> Any:
+    def any(self, stems: Iterable[Stem], where: Where) -> list[float]:
         """What the stems add to each memory, by place, added up in their order."""
         area = self.area
-        if len(area.ids) >= LARGE and (numpy := numpy_or_none()):
-            return self._any_of_many(numpy, stems, where)
         sums = [0.0] * len(area.ids)
         starts, places, adds, known, added = (
             area.starts, area.places, self._adds, self._is_known, area.added,
@@ -196,38 +200,108 @@ class Weights:
                 if not known[at]:
                     self._weigh(at)
                 first, last = starts[at], starts[at + 1]
-                for place, add in zip(places[first:last], adds[first:last], strict=True):
+                for place, add in zip(places[first:last], adds[first:last]):  # noqa: B905 - slower
                     sums[place] += add
             if added and stem in added:
                 for place, add in self._added(stem):
                     sums[place] += add
         return sums
 
-    def _any_of_many(self, numpy: Any, stems: Iterable[Stem], where: Where) -> Any:
-        area = self.area
-        places, adds = (
-            numpy.frombuffer(area.places, area.places.typecode),
-            numpy.frombuffer(self._adds),
-        )
-        starts, known, added = area.starts, self._is_known, area.added
-        at_places, of_stems = [], []
+    def best(
+        self, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
+    ) -> list[tuple[float, int]]:
+        """What the stems add to the `depth` best memories, and to some others; and their places."""
+        size = len(self.area.ids)
+        if size >= LARGE and (numpy := numpy_or_none()):
+            return self._best_by_numpy(numpy, stems, where, depth, hidden)
+        if size >= LARGE and (likely := self._likely(stems, where, depth, hidden)) is not None:
+            some = self._any_of(likely, stems, where)
+            return [(it, place) for place, it in some.items()]
+
+        sums, every = self.any(stems, where), range(size)
+        for place in hidden:
+            sums[place] = 0.0
+        if size < LARGE:
+            first = sorted(every, key=sums.__getitem__, reverse=True)[:depth]
+        else:
+            first = nlargest(depth, every, key=sums.__getitem__)
+        return [(sums[place], place) for place in first if sums[place]]
+
+    def _best_by_numpy(
+        self, numpy: Any, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
+    ) -> list[tuple[float, int]]:
+        area, codes = self.area, self.area.places.typecode
+        places, adds = numpy.frombuffer(area.places, codes), numpy.frombuffer(self._adds)
+        at_places, of_stems = [numpy.array([], codes)], [numpy.array([])]
         for stem in stems:
             if stem in where:
                 at = where[stem]
-                if not known[at]:
+                if not self._is_known[at]:
                     self._weigh(at)
-                first, last = starts[at], starts[at + 1]
+                first, last = area.starts[at], area.starts[at + 1]
                 at_places.append(places[first:last])
                 of_stems.append(adds[first:last])
-            if added and stem in added:
+            if stem in area.added:
                 those = list(self._added(stem))
                 at_places.append(numpy.array([place for place, _ in those], numpy.uintc))
                 of_stems.append(numpy.array([add for _, add in those]))
-        if not of_stems:
-            return numpy.zeros(len(area.ids))
         # It adds up in the order of the stems, as the scores are those of FTS5 to the last bit.
-        at_places, of_stems = numpy.concatenate(at_places), numpy.concatenate(of_stems)
-        return numpy.bincount(at_places, of_stems, len(area.ids))
+        every = numpy.concatenate(at_places), numpy.concatenate(of_stems)
+        sums = numpy.bincount(*every, len(area.ids))
+        sums[list(hidden)] = 0.0
+        least = numpy.partition(sums, -depth)[-depth] if len(sums) > depth else 0.0
+        best = ((sums >= least) & (sums != 0.0)).nonzero()[0]
+        return list(zip(sums[best].tolist(), best.tolist(), strict=True))
+
+    def _likely(
+        self, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
+    ) -> list[int] | None:
+        """The places, ascending, where the best may be; None where bounds would be too large."""
+        area, size = self.area, len(self.area.ids)
+        there = [it for it in stems if it in where or it in area.added]
+        most = MOST * sum([self._group.idf(it, own=False) for it in there])
+        if most * lanes.UNIT + len(there) > lanes.MOST:
+            return None
+        total, few = 0, list[Iterable[tuple[int, int]]]()
+        for stem in there:
+            if stem in area.added:
+                few.append([(place, lanes.bound(add)) for place, add in self._added(stem)])
+            at = where.get(stem)
+            if at is None:
+                continue
+            if not self._is_known[at]:
+                self._weigh(at)
+            first, last = area.starts[at], area.starts[at + 1]
+            if at not in self._lanes:
+                bounds = zip(area.places[first:last], self._bounds[first:last], strict=True)
+                if last - first <= size // DENSE:
+                    few.append(bounds)
+                    continue
+                self._lanes[at] = lanes.added(size, bounds)
+            total += self._lanes[at]
+        total += lanes.added(size, chain.from_iterable(few))
+        return lanes.likely(total, size, depth, len(there), hidden)
+
+    def _any_of(
+        self, likely: Sequence[int], stems: Iterable[Stem], where: Where
+    ) -> dict[int, float]:
+        """As `any`, of some places alone, which ascend."""
+        area, adds, sums = self.area, self._adds, dict.fromkeys(likely, 0.0)
+        places = area.places
+        for stem in stems:
+            if stem in where:
+                first, last = area.starts[where[stem]], area.starts[where[stem] + 1]
+                for place in likely:
+                    first = bisect_left(places, place, first, last)
+                    if first == last:
+                        break
+                    if places[first] == place:
+                        sums[place] += adds[first]
+            if stem in area.added:
+                for place, add in self._added(stem):
+                    if place in sums:
+                        sums[place] += add
+        return sums
 
     def every(self, pieces: Sequence[StemPiece]) -> dict[int, float]:
         """What the pieces add to each memory in whose own words every one is, by place.
@@ -296,6 +370,8 @@ class Weights:
         self._adds[first:last] = array(
             "d", [idf * (((it := often[code]) * MOST) / (it + norms[to])) for to, code in postings]
         )
+        if self._bounds:
+            self._bounds[first:last] = array("H", map(lanes.bound, self._adds[first:last]))
         self._is_known[at] = True
 
     def _added(self, stem: Stem) -> Iterator[tuple[int, float]]:
@@ -353,11 +429,7 @@ class Lookup:
                 for place, add in added.items():
                     sums[place] = sums.get(place, 0.0) + add
             return sums
-        added = part.any(stems, part.where(stems))
-        if isinstance(added, list):
-            return {place: it for place, it in enumerate(added) if it}
-        at = added.nonzero()[0]
-        return dict(zip(at.tolist(), added[at].tolist(), strict=True))
+        return {place: it for place, it in enumerate(part.any(stems, part.where(stems))) if it}
 
 
 def _length(span: tuple[float, int, int]) -> int:

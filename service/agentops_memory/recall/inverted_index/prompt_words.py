@@ -4,17 +4,21 @@ Under load most time goes into reading objects that are in no cache of the proce
 """
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 from ..text.query import MAX_PROMPT, MAX_TERMS, PREFIX, chunk_of, sentences, spoken, weight
 from .vocabulary import UNKNOWN, Vocabulary
 
-MOST_CHUNKS, LONGEST = 16_384, 64  # chunks that are remembered, and their characters
+MOST, CHUNK = 2_000_000, 100  # characters that are remembered, and what a chunk has beside its own
+NOTHING, OTHERWISE = -1, -2  # instead of a word; below them are those of several words
 
-Words = tuple[int, ...]
-"""The words of a chunk: twice the number of each, and one more if it may be misspelt."""
+Word = int
+"""Twice the number of a word, and one more where it may be misspelt."""
+
+Forms = list[tuple[str, list[Word]]]
+"""What stands in a chunk, with the words that are looked for instead."""
 
 
 class Asked(NamedTuple):
@@ -22,12 +26,14 @@ class Asked(NamedTuple):
 
     sentences: list[tuple[list[int], float]]  # the words of each, and what it weighs
     doubtful: list[int]  # words that may be misspelt, in order
+    is_plain: bool  # whether each word is a piece
 
 
-class PromptWords(dict[str, Words | None]):
-    """The words of each chunk of text between white space; None where it takes more to tell.
+class PromptWords(dict[str, Word]):
+    """The word of each chunk of text between white space.
 
-    Used under the lock of the index.
+    NOTHING for a stop word, OTHERWISE where it takes more to tell. Used under the lock of the
+    index.
     """
 
     def __init__(self, vocabulary: Vocabulary, stem_of: Mapping[str, str]) -> None:
@@ -35,18 +41,36 @@ class PromptWords(dict[str, Words | None]):
         self.texts: list[str] = []  # by word
         self.stems = array("i")  # their numbers in the vocabulary, by word
         self._words: dict[str, int] = {}
+        self._several: list[Sequence[Word]] = [()] * 3  # of chunks like identifiers
+        self._forms: dict[str, Forms | None] = {}  # of each chunk
+        self._size = 0  # in characters, about
         self._vocabulary = vocabulary
         self._stem_of = stem_of
         self._gone = vocabulary.gone
 
-    def __missing__(self, chunk: str) -> Words | None:
+    def __missing__(self, chunk: str) -> Word:
+        self._size += CHUNK + len(chunk)
+        forms = self._forms[chunk] = self._forms_of(chunk)
+        word = self[chunk] = OTHERWISE if forms is None else self._word_of(forms, chunk)
+        return word
+
+    def _word_of(self, forms: Forms, chunk: str) -> Word:
+        words = [*chain.from_iterable([it for _, it in forms])]
+        if not words:
+            return NOTHING
+        if len(words) == 1 and chunk_of(chunk).pieces[0].parts:
+            return words[0]
+        self._several.append(words)
+        return 1 - len(self._several)
+
+    def _forms_of(self, chunk: str) -> Forms | None:
         found = chunk_of(chunk)
-        words: Words | None = None
-        if not any(it.endswith(PREFIX) or not self._stem_of[it] for it in found.terms):
-            words = tuple(2 * self._word(it) + (it in found.doubtful) for it in found.terms)
-        if len(chunk) <= LONGEST:
-            self[chunk] = words
-        return words
+        if any(it.endswith(PREFIX) or not self._stem_of[it] for it in found.terms):
+            return None
+        return [
+            (form, [2 * self._word(it.text) + (it.text in found.doubtful) for it in piece.terms])
+            for form, piece in zip(found.words, found.pieces, strict=True)
+        ]
 
     def asked(self, prompt: str) -> Asked | None:
         """A prompt by its words; None with a prefix, or a word that the index takes apart."""
@@ -55,21 +79,46 @@ class PromptWords(dict[str, Words | None]):
 
     def _of_chunks(self, prompt: str) -> Asked | None:
         """As most prompts are: plain text that there is room for."""
-        found, doubtful, room = list[tuple[list[int], float]](), list[int](), MAX_TERMS
+        found, doubtful, room = list[tuple[list[int], str]](), list[int](), MAX_TERMS
+        is_plain, several = True, self._several
         for sentence in sentences(prompt):
-            chunks = [*map(self.__getitem__, dict.fromkeys(sentence.split()))]
+            chunks = dict.fromkeys(sentence.split())
             if not chunks:
                 continue
-            if None in chunks or not sentence.isascii():
+            marked = [it for it in map(self.__getitem__, chunks) if it != NOTHING]
+            if not marked or not sentence.isascii():  # all are stop words
                 return None
-            marked = [*chain.from_iterable(chunks)]  # type: ignore[arg-type]
-            if not 0 < len(marked) <= room:  # all are stop words, or some are left out
-                return None
+            if min(marked) < 0:
+                if OTHERWISE in marked:
+                    return None
+                is_plain = False
+                marked = [
+                    *chain.from_iterable([several[-it] if it < 0 else (it,) for it in marked])
+                ]
+            if len(marked) > room:
+                marked = self._fitting(chunks, room)
+                if not marked:
+                    continue
             words = [*dict.fromkeys([it >> 1 for it in marked])]
             room -= len(words)
-            found.append((words, weight(sentence, len(words))))
+            found.append((words, sentence))
             doubtful += [it >> 1 for it in marked if it & 1]
-        return Asked([(found[0][0], 1.0)] if len(found) == 1 else found, doubtful)
+        weights = [weight(said, len(words)) for words, said in found] if found[1:] else [1.0]
+        weighed = [(words, by) for (words, _), by in zip(found, weights, strict=False)]
+        return Asked(weighed, doubtful, is_plain)
+
+    def _fitting(self, chunks: Iterable[str], room: int) -> list[Word]:
+        """The first of their words, each once, as far as there is room for them."""
+        fitting, known = list[Word](), set[str]()
+        for chunk in chunks:
+            for form, words in self._forms[chunk] or ():
+                if form not in known:
+                    known.add(form)
+                    room -= len(words)
+                    if room < 0:
+                        return fitting
+                    fitting += words
+        return fitting
 
     def _of_terms(self, prompt: str) -> Asked | None:
         said = spoken(prompt)
@@ -78,7 +127,7 @@ class PromptWords(dict[str, Words | None]):
         ):
             return None
         found = [([self._word(it) for it in texts], by) for texts, by in said.sentences]
-        return Asked(found, [self._word(it) for it in said.doubtful])
+        return Asked(found, [self._word(it) for it in said.doubtful], is_plain=False)
 
     def _word(self, text: str) -> int:
         word = self._words.get(text)
@@ -95,9 +144,10 @@ class PromptWords(dict[str, Words | None]):
     def _catch_up(self) -> None:
         """Follow what the vocabulary has come to know since, or knows no longer."""
         vocabulary = self._vocabulary
-        if len(self) > MOST_CHUNKS or self._gone != vocabulary.gone:
+        if self._size > MOST or self._gone != vocabulary.gone:
             self.clear()
             self.texts, self.stems, self._words = [], array("i"), {}
+            self._several, self._forms, self._size = [()] * 3, {}, 0
             vocabulary.unknown, vocabulary.came = {}, []
             self._gone = vocabulary.gone
         for word, number in vocabulary.came:

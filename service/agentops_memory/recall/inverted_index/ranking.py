@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from heapq import nlargest
 from itertools import islice
 from typing import Any
 
@@ -16,8 +15,6 @@ from ...memory.model.ranking import (
 from ..text.spelling import MOST_TERMS, MOST_WORDS
 from .group import Stem, StemPiece, Weights, Where
 from .vocabulary import Vocabulary
-
-FEW = 1_000  # that are sorted sooner than the largest of them are looked for
 
 Hidden = Sequence[Collection[int]]
 """Of each area the places of memories that are left out."""
@@ -38,6 +35,8 @@ class Ranking:
         self._vocabulary = vocabulary
         self._hidden = hidden or [()] * len(parts)
         self._where: list[Where] = [{} for _ in parts]
+        # Of one area the places are ordered as the ids are, and cost less.
+        self._lone = parts[0].area if len(parts) == 1 else None
 
     def look_up(self, stems: Iterable[Stem]) -> None:
         """Find where stems are in the areas, before anything is asked about them."""
@@ -48,8 +47,8 @@ class Ranking:
         """Those that a memory has, of stems that were looked up."""
         known: set[Stem] = set()
         for part, where in zip(self._parts, self._where, strict=True):
-            added = part.area.added
-            known.update([it for it in stems if it in where or it in added])
+            known.update(where.keys() & stems)
+            known.update(part.area.added.keys() & stems)
         return known
 
     def any(self, sentences: Sentences, limit: int) -> list[Scored]:
@@ -64,7 +63,8 @@ class Ranking:
             lowest = [self._lowest(stems, depth) for stems, _ in sentences]
             best = combined(lowest, [weight for _, weight in sentences])
         first, others = best[:GAINING], best[GAINING : max(limit, GAINING)]
-        return [*self._with_gains(first), *others][:limit]
+        best = [*self._with_gains(first), *others][:limit]
+        return [(score, self._lone.ids[at]) for score, at in best] if self._lone else best
 
     def every(self, pieces: Sequence[StemPiece], limit: int) -> list[Scored]:
         """The best memories in whose own words every piece is.
@@ -107,50 +107,34 @@ class Ranking:
         return counts
 
     def _lowest(self, stems: Sequence[Stem], depth: int) -> list[Scored]:
-        """The scores of the memories with any of the stems, best first; so many of them."""
+        """The scores of the memories with any of the stems, best first; so many of them.
+
+        Places stand for the ids of one area.
+        """
         found: list[Scored] = []
         for part, where, hidden in zip(self._parts, self._where, self._hidden, strict=True):
-            sums, ids = part.any(stems, where), part.area.ids
-            for place in hidden:
-                sums[place] = 0.0
-            if not isinstance(sums, list):
-                at = _largest(sums, depth)
-                of_part = zip(at.tolist(), sums[at].tolist(), strict=True)
-                found += [(-1.0 * it, ids[place]) for place, it in of_part]
-                continue
-            every = range(len(ids))
-            if len(ids) < FEW:
-                first = sorted(every, key=sums.__getitem__, reverse=True)[:depth]
-            else:
-                first = nlargest(depth, every, key=sums.__getitem__)  # the same
-            found += [(-1.0 * sums[place], ids[place]) for place in first if sums[place]]
+            names: Sequence[Any] = range(len(part.area.ids)) if self._lone else part.area.ids
+            best = part.best(stems, where, depth, hidden)
+            found += [(-1.0 * it, names[place]) for it, place in best]
         found.sort()
         return found[:depth]
 
     def _with_gains(self, best: Sequence[Scored]) -> list[Scored]:
         """The best again, each with what those of them add that are the next two in its session."""
-        scores = {id_: score for score, id_ in best}
         next_, second = FOLLOWING
+        gains: dict[int, float] = {}
         for area in [it.area for it in self._parts]:
-            ids, turns, by_turn = area.ids, area.turns, dict[int, Scored]()
-            top = len(ids)
-            for it in best:
-                at = bisect_left(ids, it[1])
-                if at != top and ids[at] == it[1]:
-                    by_turn[turns[at]] = it
+            turns, ids, top = area.turns, area.ids, len(area.ids)
+            if self._lone:
+                by_turn = {turns[it[1]]: it for it in best}
+            else:
+                places = [(bisect_left(ids, it[1]), it) for it in best]
+                by_turn = {turns[at]: it for at, it in places if at < top and ids[at] == it[1]}
             for turn, (_, id_) in by_turn.items():
-                added = next_ * by_turn[turn + 1][0] if turn + 1 in by_turn else 0.0
+                if turn + 1 in by_turn:
+                    gains[id_] = next_ * by_turn[turn + 1][0]
                 if turn + 2 in by_turn:
-                    added += second * by_turn[turn + 2][0]
-                scores[id_] += added
-        return sorted([(score, id_) for id_, score in scores.items()])
-
-
-def _largest(sums: Any, depth: int) -> Any:
-    """The places of the largest sums, and of those that equal the last of them."""
-    least = 0.0
-    if len(sums) > depth:
-        ordered = sums.copy()
-        ordered.partition(len(sums) - depth)
-        least = ordered[-depth]
-    return ((sums >= least) & (sums != 0.0)).nonzero()[0]
+                    gains[id_] = gains.get(id_, 0.0) + second * by_turn[turn + 2][0]
+        if not gains:
+            return list(best)
+        return sorted([(score + gains.get(id_, 0.0), id_) for score, id_ in best])

@@ -17,18 +17,16 @@ def words_of(value: str) -> str:
     return "\n".join(_said(found))
 
 
-def stored_object(text: str) -> dict[str, Any] | None:
-    """The object in a row; None if it is damaged, or could not be written again."""
-    try:
-        found = json.loads(text, parse_float=_finite, parse_constant=_finite)
-        if not isinstance(found, dict):
-            return None
-        if "\\u" in text:  # which may say half of a character
-            json.dumps(found, ensure_ascii=False).encode()
-        is_deep = text.count("{") + text.count("[") > MAX_DEPTH and _depth(found) > MAX_DEPTH
-    except (ValueError, RecursionError):
-        return None
-    return None if is_deep else found
+def object_of(text: str) -> dict[str, Any]:
+    """The object in a row; ValueError if it is damaged, or could not be written again."""
+    found = json.loads(text, parse_float=_finite, parse_constant=_finite)
+    if not isinstance(found, dict):
+        raise ValueError
+    if "\\u" in text:  # which may say half of a character
+        json.dumps(found, ensure_ascii=False).encode()
+    if text.count("{") + text.count("[") > MAX_DEPTH and _depth(found) > MAX_DEPTH:
+        raise ValueError
+    return found
 
 
 def _finite(said: str) -> float:

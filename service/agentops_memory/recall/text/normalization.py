@@ -88,9 +88,13 @@ def content_hash(content: str) -> str:
     return hashlib.sha256(" ".join(content.lower().split()).encode()).hexdigest()
 
 
+_quoted = json.encoder.encode_basestring_ascii
+
+
 def fingerprint(key: str | None, type_: str, title: str, content_hash: str) -> int:
     """A signed 64-bit hash that duplicates share: of key, type, title and content hash."""
-    said = json.dumps((key, type_, title, content_hash)).encode()
+    parts = ("null" if key is None else _quoted(key), *map(_quoted, (type_, title, content_hash)))
+    said = f"[{', '.join(parts)}]".encode()  # as JSON, of which this is the fast part
     return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), signed=True)
 
 
@@ -107,13 +111,21 @@ def indexed(text: str, features: Features = ALL) -> str:
     its parts and its joined forms. A change to the result requires a new `INDEX_FORMAT`, which
     rebuilds the index: FTS5 deletes an entry by the text that was inserted.
     """
-    text = unified(text)
-    if Feature.PAIRS in features and not text.isascii():
-        text = _UNSPACED_RUN.sub(_paired, text)
-    if Feature.IDENTIFIERS in features:
+    has_pairs, has_identifiers, has_base_forms = _steps(features)
+    if not text.isascii():
+        text = unified(text)
+        if has_pairs:
+            text = _UNSPACED_RUN.sub(_paired, text)
+    if has_identifiers:
         text = _IDENTIFIER.sub(_with_parts, text)
     text = text.casefold()
-    return _in_base_forms(text) if Feature.IRREGULAR_FORMS in features else text
+    return _in_base_forms(text) if has_base_forms else text
+
+
+@lru_cache
+def _steps(features: Features) -> tuple[bool, bool, bool]:
+    of = Feature.PAIRS, Feature.IDENTIFIERS, Feature.IRREGULAR_FORMS
+    return tuple(it in features for it in of)  # type: ignore[return-value]
 
 
 def borrows(content: str, features: Features = ALL) -> bool:
@@ -129,7 +141,7 @@ def borrows(content: str, features: Features = ALL) -> bool:
 
 def borrowed(neighbours: Iterable[str]) -> str:
     """The text to index beside a memory: the ends of its neighbours' contents."""
-    return "\n".join(map(_end, neighbours))
+    return "\n".join(map(end_of, neighbours))
 
 
 def unified(text: str) -> str:
@@ -177,12 +189,14 @@ def parts(identifier: str) -> list[str]:
 
 def joined_forms(identifier: str) -> list[str]:
     """The identifier without connectors, and so each compound name in it."""
-    identifier = _VERSION.sub("", identifier)
-    names = [name for name in _PATH_SIGN.split(identifier) if _CONNECTOR.search(name)]
-    return [_CONNECTOR.sub("", form) for form in dict.fromkeys([identifier, *names])]
+    if "v" in identifier or "V" in identifier:
+        identifier = _VERSION.sub("", identifier)
+    names = [name for name in _PATH_SIGN.split(identifier) if "_" in name or "-" in name]
+    return [form.translate(_UNCONNECTED) for form in dict.fromkeys([identifier, *names])]
 
 
-def _end(content: str) -> str:
+def end_of(content: str) -> str:
+    """The end of a content that the next memories of its session borrow."""
     reached = content[-REACH:]
     skipped = 1 if len(content) > REACH else 0  # the first may be cut off
     if reached.isascii():
@@ -202,10 +216,13 @@ _UNSPACED = (
 _WORD = r"0-9A-Za-z\x80-\U0010ffff"
 
 _TOKEN = re.compile(f"[{_WORD}]+")
+_PIECE = re.compile(f"[{_WORD}]+|[^{_WORD}]+")
+_SEPARATED = {point: " " for point in range(128) if not _TOKEN.match(chr(point))}
 _ACCENTED = re.compile("[\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]")  # Latin, or a mark
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
 _COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
 _CONNECTOR = re.compile(r"[-_./:@\\]")
+_UNCONNECTED = str.maketrans("", "", "-_./:@\\")
 _PATH_SIGN = re.compile(r"[./:@\\]")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _VERSION = re.compile(rf"(?<![{_WORD}])[vV](?=[0-9]+\.[0-9])")
@@ -257,7 +274,11 @@ _SIGNS = _Signs({point: chr(point) for point in range(128)})
 
 
 def _in_base_forms(text: str) -> str:
-    is_accented = not text.isascii() and _ACCENTED.search(text)
+    if text.isascii():
+        if BASE_FORMS.keys().isdisjoint(text.translate(_SEPARATED).split()):
+            return text
+        return "".join([BASE_FORMS.get(piece, piece) for piece in _PIECE.findall(text)])
+    is_accented = _ACCENTED.search(text)
     if not is_accented and BASE_FORMS.keys().isdisjoint(_TOKEN.findall(text)):
         return text
     return _TOKEN.sub(lambda token: base_form(token.group()), text)
@@ -270,13 +291,13 @@ def _paired(run: re.Match[str]) -> str:
 
 
 def _with_parts(match: re.Match[str]) -> str:
-    identifier = match.group()
+    identifier = match[0]
     return (_expanded if len(identifier) <= MAX_CACHED else _expand)(identifier)
 
 
 def _expand(identifier: str) -> str:
-    is_split = _HUMP.search(identifier) or _VERSION.search(identifier)
-    split = " ".join(parts(identifier)) if is_split else ""
+    is_split = not identifier.islower() and _HUMP.search(identifier)
+    split = " ".join(parts(identifier)) if is_split or _VERSION.search(identifier) else ""
     joined = " ".join(joined_forms(identifier)) if _CONNECTOR.search(identifier) else ""
     return f"{identifier} {split} {joined} "
 

@@ -40,7 +40,7 @@ def sentences(prompt: str, features: Features = ALL) -> list[str]:
     if Feature.SENTENCES not in features:
         return [prompt]
     ends = {end.end() for end in _END.finditer(prompt)}
-    if Feature.QUESTIONS in features:
+    if Feature.QUESTIONS in features and ("W" in prompt or "H" in prompt):  # as few have
         ends |= {question.start() for question in _QUESTION.finditer(prompt)}
     return [prompt[start:end] for start, end in pairwise([0, *sorted(ends), len(prompt)])]
 

@@ -1,5 +1,6 @@
 """A database file is examined: read without a change, and checked by SQLite itself."""
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -17,7 +18,8 @@ from .errors import is_damage
 
 MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
 NO_FAULTS = ("ok", "*** in database main ***")
-OF_A_VALUE = "CHECK constraint failed in "  # of which `maintenance.values` tells more
+OF_A_VALUE = re.compile(r"CHECK constraint failed in |(non-)?\w+ value in ")
+"""Of a damaged row, of which `maintenance.damaged_rows` tells more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,4 +97,4 @@ def run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
 
 def _reported(database: sqlite3.Connection, check: str) -> list[str]:
     lines = [line for (report,) in database.execute(check) for line in report.splitlines()]
-    return [line for line in lines if line not in NO_FAULTS and not line.startswith(OF_A_VALUE)]
+    return [line for line in lines if line not in NO_FAULTS and not OF_A_VALUE.match(line)]

@@ -20,6 +20,7 @@ from ...operations.files.atomic import remove_leftovers, sync
 SUFFIX = "before-upgrade"
 RESTORED = "before-restore"
 MENDED = "before-fix"
+QUARANTINE = "quarantine"  # rows that `doctor --fix` has taken out
 TIMEOUT = timedelta(seconds=1)  # with another command that removes further names
 REMEDY = (
     "Each has a write-ahead log of its own, so that programs would overwrite each other's commits. "
@@ -52,7 +53,7 @@ def copies_of(path: Path) -> list[Path]:
     """The copies that lie beside the file, by name."""
     names = tuple(f"{path.name}.{suffix}" for suffix in (SUFFIX, RESTORED, MENDED))
     numbered = tuple(f"{name}-" for name in names)
-    every = (*names, draft_of(path).name)
+    every = (*names, f"{path.name}.{QUARANTINE}", draft_of(path).name)
     beside = sorted(path.parent.iterdir())
     return [it for it in beside if it.name in every or it.name.startswith(numbered)]
 

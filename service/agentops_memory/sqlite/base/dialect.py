@@ -13,7 +13,7 @@ from ...memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ...memory.model.space import Project
 from ...memory.sql.rows import tag_tuple
 from ...memory.sql.table import Connection, Dialect, Table
-from ...recall.text.columns import context, tags_column
+from ...recall.text.columns import End, context, tags_column
 from ...recall.text.features import ALL, Feature, Features
 from ...recall.text.json_words import words_of
 from ...recall.text.normalization import borrows, fingerprint, indexed
@@ -29,9 +29,11 @@ def _inserted(connection: Connection, statement: str, parameters: Mapping[str, o
 
 
 def _inserted_all(
-    connection: Connection, statement: str, rows: Sequence[Mapping[str, object]]
+    connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> Sequence[int]:
-    connection.executemany(statement, rows)
+    values = ", ".join("?" * len(columns))
+    insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
+    cast(sqlite3.Connection, connection).executemany(insert, rows)
     ((last,),) = connection.execute("SELECT last_insert_rowid()", {})
     return range(last - len(rows) + 1, last + 1)  # nobody else inserts meanwhile
 
@@ -89,7 +91,7 @@ def registered(database: sqlite3.Connection, features: Features = ALL) -> None:
         "indexed_value": (1, lambda value: indexed(words_of(decoded(value)), features)),
         "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), features)),
         "borrows": (1, lambda content: borrows(decoded(content), features)),
-        "borrowed": (2, lambda *texts: context(map(decoded, filter(None, texts)), features)),
+        "borrowed": (2, lambda *texts: context((End(decoded(it)) for it in texts if it), features)),
         "fingerprint_of": (4, _fingerprint),
         "acted_on": (2, _acted_on),
     }

@@ -1,8 +1,8 @@
 """What SQLite and its file refuse, in the domain's words: the one translation.
 
-A text that is no UTF-8 is no refusal: it is read with U+FFFD in the place of what cannot be
-decoded. That costs a call for each text, so a connection begins strict, and gives it up with the
-first text that it cannot decode.
+A row with a text that is no UTF-8 is damaged: whoever reads its columns gets Unreadable. To find
+out which row it is costs a call for each text and each row, so a connection does it from the first
+text on that it cannot decode.
 """
 
 import logging
@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ...errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, Unavailable
+from ...errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, Unavailable, Unreadable
 from ...secrets.sanitizing import reason
 
 log = logging.getLogger(__name__)
@@ -81,15 +81,45 @@ class RunAgain(Exception):
 
 
 class NeedsTransactionOfItsOwn(RunAgain):
-    """Work must not share a commit: it makes a table, which no savepoint can undo, or is long."""
+    """Work must not share a commit: it makes a table, or is long."""
 
 
 class Undecodable(RunAgain):
-    """A text was no UTF-8. From now on the connection replaces what it cannot decode."""
+    """A text was no UTF-8. From now on the connection finds out in which row."""
+
+
+class NotText(bytes):
+    """A text that is no UTF-8."""
+
+
+class _Undecoded(tuple[Any, ...]):
+    """A row with such a text; its other columns can be read one by one."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        raise Unreadable
+
+    def __getitem__(self, at: Any) -> Any:
+        value = super().__getitem__(at)
+        if isinstance(value, NotText) or isinstance(at, slice):
+            raise Unreadable
+        return value
 
 
 def decoded(text: bytes | str) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def read_text(text: bytes) -> str | NotText:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return NotText(text)
+
+
+def _read_row(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return _Undecoded(row) if any(isinstance(it, NotText) for it in row) else row
 
 
 def decoding(database: sqlite3.Connection, work: Callable[[], T]) -> T:
@@ -99,5 +129,5 @@ def decoding(database: sqlite3.Connection, work: Callable[[], T]) -> T:
     except sqlite3.OperationalError as error:
         if hasattr(error, "sqlite_errorcode"):  # which Python's own, of decoding, has not
             raise
-        database.text_factory = decoded
+        database.text_factory, database.row_factory = read_text, _read_row
         raise Undecodable from error

@@ -23,7 +23,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from ...engine.callbacks import Progress, noop
 from ...engine.engine import Sealer
 from ...engine.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
-from ...engine.shared.known_values import KnownValues, Value
+from ...engine.shared.damage import KnownDamage, RowDamage
 from ...errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
 from ...memory.model.access import Caller
 from ...memory.model.memory import MemoryId
@@ -53,8 +53,8 @@ from ..fts.cached_index import index_in_memory, load_wanted
 from ..fts.documents import Pending
 from ..fts.index import STEMMED
 from ..fts.partitions import Purge
+from ..maintenance.damaged_rows import damaged
 from ..maintenance.scrub import scrubbed
-from ..maintenance.values import damaged
 from ..schema.migrate import OnUpgrade, has_newest_format
 from ..schema.schema import tables
 from .held import held_reads
@@ -76,7 +76,7 @@ class Damage:
         self.path = path
         self.report = on_damage  # where something else could stand in
         self.is_known = False
-        self.known = KnownValues(str(path))
+        self.known = KnownDamage(str(path))
 
     def report_refusal(self, caller: Caller) -> None:
         self.note(caller, is_intact=False)
@@ -106,7 +106,7 @@ def is_intact(path: Path, is_stopped: Callable[[], bool]) -> bool:
             return False
 
 
-def damaged_at(path: Path, is_stopped: Callable[[], bool]) -> list[Value]:
+def damaged_at(path: Path, is_stopped: Callable[[], bool]) -> list[RowDamage]:
     with _interruptible(path, is_stopped) as database:
         return damaged(database)
 
@@ -155,7 +155,7 @@ class SqliteMaintenance:
                     damage.note(caller, is_intact=found)
                 if not (thorough and damage.is_known):
                     damage.known.note(caller, await _look(partial(damaged_at, damage.path)))
-        return Condition(is_intact=not damage.is_known, damaged_values=damage.known.names)
+        return Condition(is_intact=not damage.is_known, damaged_rows=damage.known.names)
 
     async def repair(self, caller: Caller) -> Repaired:
         numbers = await self._partitions(caller)
@@ -512,7 +512,7 @@ class SqliteEngine:
             is_newest = await self._writer.write(again, BUSY_TIMEOUT)
         if self.damage.is_known:
             raise Damaged(f"{DAMAGED} {REMEDY}")
-        return Condition(has_newest_format=is_newest, damaged_values=self.damage.known.names)
+        return Condition(has_newest_format=is_newest, damaged_rows=self.damage.known.names)
 
     async def scrub_file(self, caller: Caller) -> bool:
         """Leave nothing of what was deleted in the file and its log; false while that is held back.

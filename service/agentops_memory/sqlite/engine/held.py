@@ -13,6 +13,7 @@ from ...memory.sql.kinds import GLOBAL_AREA, place_of
 from ...memory.sql.liveness import Moment
 from ...memory.sql.memories import MemoryLists
 from ...memory.sql.sessions import SessionTable
+from ...memory.sql.table import Known
 from ...recall.held_reads import HeldReads, Place, Stored
 from ...recall.inverted_index.cache import DatabaseIndex, Token
 from ...recall.text.instants import EPOCH
@@ -33,7 +34,7 @@ class SqliteStored(SqliteTable):
         self._data_version = -1
         self._token: Token | None = None
         moment = Moment(connection, EPOCH)  # at which nothing here is looked at
-        self._sessions = SessionTable(connection, SQLITE, EVERYTHING, moment)
+        self._sessions = SessionTable(connection, SQLITE, EVERYTHING, moment, Known())
         self._memories = MemoryLists(connection, SQLITE, EVERYTHING, moment)
 
     def token(self) -> Token | None:

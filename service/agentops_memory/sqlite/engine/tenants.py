@@ -200,7 +200,7 @@ class TenantsEngine:
     async def probe(self) -> Condition:
         found = await self._default.probe()
         damaged = [told for it in self._engines_open() for told in it.damage.known.names]
-        return replace(found, damaged_values=damaged)
+        return replace(found, damaged_rows=damaged)
 
     def path_of(self, caller: Caller) -> Path:
         return tenant_file(self._path, caller.tenant)

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ...engine.shared.tables import Tables
 from ...memory.model.access import Caller
 from ...memory.sql.memories import MemoryLists
+from ...memory.sql.table import Known
 from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.search.visibility import Visibility
 from ..base.dialect import SQLITE
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 class SqliteTransaction(Tables):
-    """The tables of a connection on which a transaction has begun, or a savepoint in one.
+    """The tables of a connection on which a transaction has begun.
 
     Each is made when it is asked for: a request needs few of them.
     """
@@ -59,8 +60,12 @@ class SqliteTransaction(Tables):
         return "_search" in vars(self) and self._search.met_damage
 
     @cached_property
+    def _known(self) -> Known:
+        return Known() if self._batch is None else self._batch.known
+
+    @cached_property
     def index(self) -> Index:
-        return Index(self._connection, self._partitions, self._batch)
+        return Index(self._connection, self._batch)
 
     @property
     def search(self) -> SqliteSearch:

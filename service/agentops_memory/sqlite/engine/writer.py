@@ -1,9 +1,9 @@
 """The one writer: changes wait in a bounded queue, and those that wait together share one commit.
 
-Each change of a batch has a savepoint of its own, and none is answered before the commit. One
-that raises is rolled back alone. New memories enter the full-text index together, before the
-commit. When the transaction itself is lost, with the error of one, of the index or with the
-commit, nothing of the batch happened, and the others are run again, each alone.
+None is answered before the commit. A change that raises before it wrote anything fails alone, as
+most refusals do. When one raises later, or the index or the commit fails, the batch is rolled back
+and each of its changes is run again alone: savepoints would cost every change what few need. New
+memories enter the full-text index together, before the commit.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -21,10 +21,19 @@ from typing import Any, TypeVar, cast
 from ...engine.shared.outcomes import Failed, Outcome, Succeeded, outcome_of, settle
 from ...errors import Busy, Refusal, Unavailable
 from ...recall.inverted_index.cache import DatabaseIndex
-from ..base.connection import Check, Connection, carried, change, leave_token, noted_by, token_of
+from ..base.connection import (
+    Check,
+    Connection,
+    carriable,
+    change,
+    forget_known,
+    known_to,
+    leave_token,
+    noted_by,
+    token_of,
+)
 from ..base.errors import RunAgain
 from ..fts.documents import BULK, Pending
-from ..fts.partitions import Partitions
 
 T = TypeVar("T")
 
@@ -192,7 +201,7 @@ def alone(
 ) -> Outcome:
     def run() -> object:
         with handed_over(database, index) as note, change(database, deadline, check):
-            batch = Pending(database, Partitions(database, is_alone=True))
+            batch = Pending(database, is_alone=True, known=known_to(database))
             answer = work(database, batch)
             batch.flush()
             note(batch)
@@ -217,16 +226,15 @@ def together(
     try:
         with handed_over(database, index) as note, change(database, deadline, check):
             end = time.monotonic() + LONGEST.total_seconds()
-            batch = Pending(database, Partitions(database, is_alone=False), BULK)
+            batch = Pending(database, is_alone=False, most=BULK, known=known_to(database))
             for work in works:
-                outcomes.append(_in_savepoint(work, database, batch))
+                outcomes.append(None)
+                outcomes[-1] = _in_batch(work, database, batch)
                 if time.monotonic() > end:
                     break
             batch.flush()
             note(batch)
-    except _TransactionEnded as ended:
-        return [*([None] * len(outcomes)), ended.outcome]
-    except (sqlite3.Error, RunAgain):  # of BEGIN, the index or COMMIT: alone, each meets it or not
+    except (sqlite3.Error, RunAgain, _BatchLost):
         return [None] * len(outcomes or works)
     return outcomes
 
@@ -246,45 +254,29 @@ def handed_over(
                 leave_token(database, token)
                 tell(found, batch.changes())
 
-        yield note
+        try:
+            yield note
+        except BaseException:
+            forget_known(database)
+            raise
 
 
-class _TransactionEnded(Exception):
-    """A work ended more than itself: what was done before it is undone too."""
-
-    def __init__(self, outcome: Failed) -> None:
-        super().__init__()
-        self.outcome = outcome
+class _BatchLost(Exception):
+    """A change raised after it had written: what was done before it is undone with it."""
 
 
-def _in_savepoint(
-    work: Change[object], database: sqlite3.Connection, batch: Pending
-) -> Outcome | None:
-    before = batch.mark()
-
-    def run() -> object:
-        with carried():
-            database.execute("SAVEPOINT work")
-            answer = work(database, batch)
-            database.execute("RELEASE work")
-            return answer
-
-    outcome = outcome_of(run)
-    if isinstance(outcome, Succeeded):
-        return outcome
-    if not _is_undone(database):
-        raise _TransactionEnded(outcome)
-    batch.go_back(before)
-    return None if _is_to_run_again(outcome) else outcome
-
-
-def _is_undone(database: sqlite3.Connection) -> bool:
-    """Whether what began with the savepoint is rolled back, and nothing else."""
-    with suppress(sqlite3.Error):
-        database.execute("ROLLBACK TO work")
-        database.execute("RELEASE work")
-        return database.in_transaction
-    return False
+def _in_batch(work: Change[object], database: sqlite3.Connection, batch: Pending) -> Outcome | None:
+    before = database.total_changes
+    outcome: Outcome | None
+    try:
+        outcome = Succeeded(work(database, batch))
+    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+        if database.total_changes != before:
+            raise _BatchLost from None
+        outcome = None if isinstance(error, RunAgain) else Failed(carriable(error))
+    if not database.in_transaction:  # ended by an error that the work may have caught
+        raise _BatchLost
+    return outcome
 
 
 def _is_to_run_again(outcome: Outcome) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from operator import itemgetter
 
 from ...engine.shared.stems import Stems
 from ...errors import Damaged
@@ -89,7 +90,7 @@ def load_wanted(database: sqlite3.Connection, index: DatabaseIndex) -> None:
             return
         try:
             in_snapshot(database, LONGEST, partial(_load, database, index, number))
-        except (Damaged, ValueError, sqlite3.Error) as error:
+        except (Damaged, ValueError, OverflowError, sqlite3.Error) as error:
             log.debug("A project is not held in memory: %s", error)
             index.queue.refuse(number)
         except BaseException:
@@ -101,15 +102,23 @@ def _load(database: sqlite3.Connection, index: DatabaseIndex, number: int) -> No
     token, stored, wanted = token_of(database), _Stored(database), index.plan(number)
     areas = stored.areas(wanted.number) if wanted.areas is None else wanted.areas
     globals_ = {GLOBAL_AREA} if wanted.globals_too else set()
-    rows = {area: stored.rows(area) for area in sorted({*areas, *globals_})}
+    drafts = _drafts(database, index, stored, sorted({*areas, *globals_}))
+    is_same = index.install(token, wanted, drafts, stored.totals(wanted.number))
     if stored.computed:
         index.computed.append((token, stored.computed))
-    drafts = [Draft(area, of_area, index.vocabulary) for area, of_area in rows.items()]
-    for draft in drafts:  # here: nobody waits for the lock of the index meanwhile
+    if not is_same:
+        raise Damaged("The index does not hold what the memories say.")
+
+
+def _drafts(
+    database: sqlite3.Connection, index: DatabaseIndex, stored: "_Stored", areas: Iterable[int]
+) -> Iterator[Draft]:
+    for area in areas:
+        draft = Draft(area, stored.rows(area), index.vocabulary)
+        # Looked up here: nobody waits for the lock of the index meanwhile.
         new = [it for it in draft.postings if it not in index.vocabulary.numbers]
         draft.terms = terms_of(known_stems(database), new)
-    if not index.install(token, wanted, drafts, stored.totals(wanted.number)):
-        raise Damaged("The index does not hold what the memories say.")
+        yield draft
 
 
 class _Stored(SqliteTable):
@@ -124,8 +133,8 @@ class _Stored(SqliteTable):
     def areas(self, partition: int) -> set[int]:
         return set(self._scalars("SELECT area FROM spaces WHERE partition = :it", it=partition))
 
-    def rows(self, area: int) -> list[Row]:
-        """The memories of an area; Damaged where it cannot be told when one expires."""
+    def rows(self, area: int) -> Iterator[Row]:
+        """The memories of an area by id; Damaged where it cannot be told when one expires."""
         found = self._execute(
             f"""SELECT m.id, m.space_id, m.session_id, m.created_at, l.expires_at, l.pinned_at,
                        t.stems
@@ -136,19 +145,18 @@ class _Stored(SqliteTable):
                  WHERE s.area = :area AND {indexed("m")}""",
             area=area,
         ).fetchall()
+        found.sort(key=itemgetter(0))
         superseded: dict[MemoryId, list[int]] = {}
         for older, end in self._superseded(area):
             superseded.setdefault(older, []).append(NEVER if end is None else end)
         missing = [row[0] for row in found if row[-1] is None]
         entries = self._entries(missing) if missing else {}
         self.computed |= entries
-        rows: list[Row] = []
         for id_, space, session, created_at, expires_at, pinned_at, stems in found:
             end_of(id_, expires_at)
             entry = entries[id_] if stems is None else Entry.loaded(stems)
             by = tuple(superseded.get(id_, ()))
-            rows.append(Row(id_, space, session, created_at, expires_at, pinned_at, entry, by))
-        return rows
+            yield Row(id_, space, session, created_at, expires_at, pinned_at, entry, by)
 
     def _superseded(self, area: int) -> list[tuple[MemoryId, int | None]]:
         """Memories of an area that others supersede, and when each of those expires."""

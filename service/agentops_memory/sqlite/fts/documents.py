@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from ...engine.shared.stems import Stems
@@ -10,18 +10,27 @@ from ...errors import Unavailable
 from ...memory.model.erasure import MAX_STEP
 from ...memory.model.kinds import FIRST
 from ...memory.model.memory import Memory, MemoryId
-from ...memory.sql.kinds import GLOBAL_AREA
+from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
 from ...memory.sql.liveness import indexed
 from ...memory.sql.rows import micros, optional_micros
+from ...memory.sql.table import Known
 from ...recall.inverted_index.area import Row as IndexedMemory
 from ...recall.inverted_index.cache import Changes, NewMemory
 from ...recall.inverted_index.entry import Entry
 from ...recall.search.document import Borrowing, Document
 from ...recall.search.rows import row_number
-from ...recall.text.columns import Columns, columns
+from ...recall.text.columns import (
+    Columns,
+    End,
+    columns,
+    content_with_end,
+    context,
+    tags_column,
+)
 from ...recall.text.features import Feature, Features
 from ...recall.text.json_words import words_of
-from ...recall.text.normalization import NEIGHBOURS
+from ...recall.text.normalization import NEIGHBOURS, borrows
+from ...recall.text.normalization import indexed as prepared_text
 from ..base.connection import NO_GROUP, known_stems, noted_by
 from ..base.dialect import SqliteTable
 from ..base.errors import decoded
@@ -121,45 +130,77 @@ BULK = 1000  # memories that enter the index together
 
 Waiting = dict[MemoryId, Document]
 New = dict[MemoryId, NewMemory]
-Mark = tuple[Waiting, New]
 
 
 class Pending(SqliteTable):
     """What waits in one transaction, of all changes that share it, and what is known meanwhile."""
 
     def __init__(
-        self, connection: sqlite3.Connection, partitions: Partitions, most: int = 1
+        self,
+        connection: sqlite3.Connection,
+        *,
+        is_alone: bool,
+        most: int = 1,
+        known: Known | None = None,
     ) -> None:
+        """`known` is that of a connection that notes its changes: else it holds until a flush."""
         super().__init__(connection)
-        self.partitions = partitions
+        self.known = known or Known()
+        self._notes_changes = known is not None
+        self.partitions = partitions = Partitions(
+            connection, is_alone=is_alone, by_area=self.known.partitions
+        )
         self.most = most  # that wait for each other
         self.documents = Documents(connection, partitions)
         self._waiting: Waiting = {}
         self._new: New = {}  # memories of the transaction
         self._new_size = 0  # characters of them
         self._size = 0
-        self._contents: dict[tuple[int, str | None], list[str]] = {}  # the newest of a session
-        self._features: Features | None = None  # not known yet
 
     def add(self, memory: Memory, space: int, area: int) -> None:
         """Prepare a memory that is new, the newest of all."""
         if memory.is_deleted:
             return
-        text, before, features = memory.text, self._before(memory, space), self.require_own_rules()
+        text, features = memory.text, self.require_own_rules()
+        before = self._before(memory.id, memory, space, area)
         content = words_of(text.content) if memory.space.traits.is_json else text.content
         prepared = columns(text.title, content, text.tags, before, features)
         self._waiting[memory.id] = Document(area, *prepared)
-        self._note_new(memory, space, area, prepared)
+        self._note_new(memory.id, memory, space, area, prepared)
         self._size += len(text.content)
-        if (known := self._contents.get((space, memory.session))) is not None:
-            known[:] = [*known[1 - NEIGHBOURS :], text.content]
+        self._follow(memory, space, area, End(text.content))
         if len(self._waiting) >= self.most or self._size >= MAX_STEP:
             self.flush()
+
+    def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
+        """The same of many, each with its id, its space and its area, in the order of ids."""
+        features = self.require_own_rules()
+        for id_, memory, space, area in memories:
+            if memory.is_deleted or area == UNINDEXED_AREA:
+                continue
+            text = memory.text
+            content, end = content_with_end(text.content, features)
+            before = self._before(id_, memory, space, area)
+            borrowed = context(before, features) if borrows(text.content, features) else ""
+            title = prepared_text(text.title, features)
+            prepared = Columns(title, content, borrowed, tags_column(text.tags, features))
+            self._waiting[id_] = Document(area, *prepared)
+            self._note_new(id_, memory, space, area, prepared)
+            self._follow(memory, space, area, end)
+            self._size += len(text.content)
+
+    def _follow(self, memory: Memory, space: int, area: int, end: End) -> None:
+        """The next memories of its session may borrow its end."""
+        if memory.session is not None and area in self.known.ends:
+            ends = self.known.ends[area].get((space, memory.session))
+            if ends is not None:
+                ends[:] = [*ends[1 - NEIGHBOURS :], end]
 
     def flush(self) -> bool:
         """Put in what waits, if anything does; what follows may change what is known."""
         waiting, self._waiting, self._size = self._waiting, {}, 0
-        self._contents.clear()
+        if not self._notes_changes:
+            self.known.ends.clear()
         if waiting:
             self.documents.insert(waiting)
         return bool(waiting)
@@ -168,7 +209,9 @@ class Pending(SqliteTable):
         """What the transaction changed, once nothing waits."""
         return noted_by(self._connection).changes(self._new.values())
 
-    def _note_new(self, memory: Memory, space: int, area: int, said: Columns) -> None:
+    def _note_new(
+        self, id_: MemoryId, memory: Memory, space: int, area: int, said: Columns
+    ) -> None:
         self._new_size += sum(map(len, said))
         if self._new_size > MOST_NEW:  # whose projects are read again
             noted = noted_by(self._connection)
@@ -176,53 +219,38 @@ class Pending(SqliteTable):
                 noted.note(partition, of_area, row.id)
             self._new.clear()
             return
-        noted_by(self._connection).is_new(memory.id)
         number = NO_GROUP if area == GLOBAL_AREA else self.partitions.of_area(area)[0]
         ends = optional_micros(memory.lifecycle.expires_at)
         pinned_at = optional_micros(memory.lifecycle.pinned_at)
-        row = IndexedMemory(
-            memory.id, space, memory.session, micros(memory.created_at), ends, pinned_at
-        )
-        self._new[memory.id] = NewMemory((number, area), row, said)
-
-    def mark(self) -> Mark:
-        """What waits and is new by now, to go back to."""
-        return dict(self._waiting), dict(self._new)
-
-    def go_back(self, mark: Mark) -> None:
-        """Forget what a change did that is undone; what it put in of others waits again."""
-        waiting, self._new = mark
-        self._waiting = waiting
-        self._size = sum(len(it.content) for it in waiting.values())
-        self._contents.clear()
-        self._features = None
-        self.partitions.forget()
+        row = IndexedMemory(id_, space, memory.session, micros(memory.created_at), ends, pinned_at)
+        self._new[id_] = NewMemory((number, area), row, said)
 
     def require_own_rules(self) -> Features:
         """The features by which words are prepared; Unavailable if the index was made by others.
 
         Words by other rules than the index's would be put in, and never be taken out again.
         """
-        if self._features is None:
+        if self.known.features is None:
             row = self._execute("SELECT rules = own_rules(), own_features() FROM index_rules")
             is_same, features = row.fetchone() or (False, "[]")
             if not is_same:
                 raise Unavailable(
                     "The index was made by other rules meanwhile; restart the service."
                 )
-            self._features = _features(features)
-        return self._features
+            self.known.features = _features(features)
+        return self.known.features
 
-    def _before(self, memory: Memory, space: int) -> Iterator[str]:
-        """The contents of the memories before it in the session; read when they are asked for."""
+    def _before(self, before: MemoryId, memory: Memory, space: int, area: int) -> Iterator[End]:
+        """The ends of the memories before it in the session; read when they are asked for."""
         if memory.session is None:
             return
+        known = self.known.ends.setdefault(area, {})
         place = space, memory.session
-        if place not in self._contents:
-            self._contents[place] = self._newest(memory, space)
-        yield from self._contents[place]
+        if place not in known:
+            known[place] = self._newest(before, memory.session, space)
+        yield from known[place]
 
-    def _newest(self, memory: Memory, space: int) -> list[str]:
+    def _newest(self, before: MemoryId, session: str, space: int) -> list[End]:
         rows = self._execute(
             f"""SELECT CAST(n.content AS BLOB)
                   FROM memories n INDEXED BY memories_in_session
@@ -230,11 +258,11 @@ class Pending(SqliteTable):
                        AND {indexed("n")}
               ORDER BY n.id DESC
                  LIMIT {NEIGHBOURS}""",
-            session=memory.session,
+            session=session,
             space=space,
-            id=memory.id,
+            id=before,
         )
-        return [decoded(content) for (content,) in rows][::-1]
+        return [End(decoded(content)) for (content,) in rows][::-1]
 
 
 @lru_cache(16)

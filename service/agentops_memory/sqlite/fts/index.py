@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ...memory.model.kinds import TRAITS, IndexGroup, group_of
@@ -15,7 +15,7 @@ from ...recall.inverted_index.entry import Entry
 from ...recall.search.rows import AREA
 from ..base.connection import known_stems, noted_by, token_of
 from ..base.dialect import SqliteTable
-from .documents import AREAS, BULK, Pending, entries_of
+from .documents import AREAS, Pending, entries_of
 from .partitions import Partitions, table
 
 LOOKED = 2_000  # memories whose stems are looked for together
@@ -26,12 +26,10 @@ MOVED = 200  # memories that are moved, or taken out, together
 class Index(SqliteTable):
     """The index of one transaction, as the record tables know it, and its maintenance."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, partitions: Partitions, pending: Pending | None = None
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, pending: Pending | None = None) -> None:
         super().__init__(connection)
-        self._partitions = partitions
-        self._pending = pending or Pending(connection, partitions)
+        self._pending = pending or Pending(connection, is_alone=True)
+        self._partitions = self._pending.partitions
         self._documents = self._pending.documents
 
     def place(self, space: Space) -> tuple[int, int | None]:
@@ -55,12 +53,8 @@ class Index(SqliteTable):
         if area != UNINDEXED_AREA:
             self._pending.add(memory, space, area)
 
-    @contextmanager
-    def in_bulk(self) -> Iterator[None]:
-        most, self._pending.most = self._pending.most, BULK
-        yield
-        self._pending.most = most
-        self.flush()
+    def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
+        self._pending.add_all(memories)
 
     def flush(self) -> None:
         """Index the new memories that are not indexed yet."""
@@ -132,10 +126,12 @@ class Index(SqliteTable):
         )
         entries = entries_of(known_stems(self._connection), self._documents.of(stored))
         try:
-            found = {id_: Entry.loaded(it.decode()).counts for id_, it in stored.items()}
+            found = {id_: Entry.loaded(it.decode()) for id_, it in stored.items()}
         except ValueError:
             return False
-        return found == {id_: it.counts for id_, it in entries.items()}
+        return [(id_, it.length, it.counts) for id_, it in sorted(found.items())] == [
+            (id_, it.length, it.counts) for id_, it in sorted(entries.items())
+        ]
 
     def rebuild(self, partition: int) -> None:
         self._pending.require_own_rules()
@@ -308,5 +304,5 @@ def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
     """Make the index again if it was made by other rules, within a transaction that is alone."""
     if is_by_rules(database, rules):
         return
-    Index(database, Partitions(database, is_alone=True)).recreate_all()
+    Index(database).recreate_all()
     database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))

@@ -47,10 +47,16 @@ MERGES = {"usermerge": 2, "crisismerge": 6}
 class Partitions(SqliteTable, Groups):
     """The partitions of one transaction; only one that is alone can make one."""
 
-    def __init__(self, connection: sqlite3.Connection, *, is_alone: bool) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        is_alone: bool,
+        by_area: dict[int, list[int]] | None = None,
+    ) -> None:
         super().__init__(connection)
         self.is_alone = is_alone
-        self._by_area: dict[int, list[int]] = {}
+        self._by_area = {} if by_area is None else by_area
 
     def all(self) -> list[int]:
         """The numbers of those that were made; the first always is."""

@@ -2,10 +2,12 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ...engine.shared.stems import rules
+from ...errors import Unreadable
 from ...memory.model.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
 from ...memory.model.memory import UNSAVED
 from ...memory.sql.kinds import in_a_session, in_no_session
@@ -22,8 +24,7 @@ from ..schema import upgrade
 from ..schema.migrate import has_newest_format, is_used, newest_format, version_of
 from ..schema.schema import Difference, difference, partition_of, shown, tables
 from . import repair
-from .value_repair import may_be_known
-from .values import damaged
+from .damaged_rows import damaged
 
 SHOWN = 3  # faults that a sentence names
 DAMAGED = (
@@ -297,7 +298,9 @@ def _newest(database: sqlite3.Connection) -> datetime | None:
                                  LIMIT 1), 0),
                       coalesce((SELECT at FROM revisions ORDER BY id DESC LIMIT 1), 0))"""
     )
-    return instant(newest) if newest else None
+    with suppress(Unreadable):  # `values` says which row it is
+        return instant(newest) if newest else None
+    return None
 
 
 PAGE = 100  # entries that are opened at once
@@ -321,13 +324,9 @@ def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
     )
 
 
-MENDS = (
-    "`agentops-memory doctor --fix` puts what is nearest in its place and keeps a copy of the "
-    "file; `agentops-memory restore` brings back what a backup has."
-)
-LEAVES = (
-    "Nothing else says what was there, so it cannot be fixed, and what it restricts stays refused; "
-    "`agentops-memory restore` brings back what a backup has."
+MOVES = (
+    "`agentops-memory doctor --fix` moves them, and what belongs to them, to a quarantine file and "
+    "keeps a copy of the database; `agentops-memory restore` brings back what a backup has."
 )
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
 RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
@@ -432,14 +431,13 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
 def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     found = damaged(database)
     if not found:
-        yield ok("values", "Each is what its column holds.")
+        yield ok("values", "Each row can be what it was stored as.")
         return
-    is_fixable = any(map(may_be_known, found))
     yield failed(
         "values",
-        f"Of what is stored, this is damaged: {some_of(found)}.",
-        MENDS if is_fixable else LEAVES,
-        fix=subject.fix(repair.mend_values, subject.now) if is_fixable else None,
+        f"Rows are damaged, and are not served: {some_of(found)}.",
+        MOVES,
+        fix=subject.fix(repair.quarantine, subject.now),
     )
 
 
@@ -481,7 +479,7 @@ def _safely(
 ) -> Iterator[Finding]:
     try:
         yield from check(database, subject)
-    except (sqlite3.Error, OSError, *GARBAGE) as error:
+    except (sqlite3.Error, OSError, Unreadable, *GARBAGE) as error:
         yield _unreadable(code, error)
 
 

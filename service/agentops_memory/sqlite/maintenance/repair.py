@@ -1,4 +1,4 @@
-"""Repair: what can be made again from the rows, which are never touched; nothing is kept half done.
+"""Repair: what can be made again from the rows, of which damaged ones are moved out; never half.
 
 Whatever is made is committed only if SQLite finds the file no worse than before.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 from ...errors import Unavailable
 from ...memory.model.findings import some_of
 from ...memory.model.kinds import NUMBERS
-from ...memory.model.memory import MemoryId
 from ...memory.model.space import GLOBAL_SCOPE
 from ...recall.text.features import Features
 from ...secrets.sanitizing import reason
@@ -22,11 +21,10 @@ from ..base.checks import drop_statements, faults_of, run
 from ..base.connection import CHANGING, change, connect
 from ..base.copies import MENDED, kept_copy
 from ..fts.index import Index
-from ..fts.partitions import Partitions
 from ..schema.contents import contents
 from ..schema.migrate import vacuum_remains
 from ..schema.schema import ordinary_indexes
-from .value_repair import RepairedValue, repair_values
+from .damaged_rows import Quarantine, damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,19 +104,20 @@ _STRAYS = (
 TABLES = {it.table for it in _STRAYS}
 
 
+STILL_DAMAGED = "The file would still be damaged, so it was left as it is."
 LOOSE = "is never used"
 TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 
 
 def rebuild(path: Path, features: Features, number: int) -> str:
     with _repairing(path, features) as database:
-        Index(database, Partitions(database, is_alone=True)).rebuild(number)
+        Index(database).rebuild(number)
     return f"Partition {number} was filled afresh."
 
 
 def make_partition(path: Path, features: Features, number: int) -> str:
     with _repairing(path, features) as database:
-        Index(database, Partitions(database, is_alone=True)).recreate(number)
+        Index(database).recreate(number)
     return f"Partition {number} was made anew."
 
 
@@ -136,25 +135,21 @@ def reindex(path: Path, features: Features) -> str:
     return "Every ordinary index was made anew."
 
 
-def mend_values(path: Path, features: Features, now: datetime) -> str:
-    """Put what there can be in the place of values that are none; of the file a copy is kept.
-
-    Unavailable, with what was done, if nothing says what some of them were.
-    """
+def quarantine(path: Path, features: Features, now: datetime) -> str:
+    """Take damaged rows out of the file, into another one; of the file as it was a copy is kept."""
     with _repairing(path, features) as database:
-        done, left = repair_values(database, now)
-        # Of the file as it was, for nothing is committed yet.
-        copy = kept_copy(path, contents, MENDED) if done else None
-        index = Index(database, Partitions(database, is_alone=True))
-        if any(it.value.table == "spaces" for it in done):
-            index.settle()
-        index.refill(_memories(done))
-    mended = f"Mended: {some_of(done)}. A copy of the file as it was is {copy}." if done else ""
-    if left:
-        raise Unavailable(
-            f"{mended} Not fixed, since nothing else says what was there: {some_of(left)}.".lstrip()
-        )
-    return mended
+        copy = kept_copy(path, contents, MENDED)
+        taken = Quarantine(database, now)
+        taken.take_all()
+        Index(database).settle()
+        if damaged(database, most=1):
+            raise Unavailable(STILL_DAMAGED)
+        file = taken.write(path)
+    return (
+        f"{len(taken.rows):,} rows were moved to {file}: those that are damaged, and what belongs "
+        f"to them. Damaged were: {some_of(taken.damaged)}. The index was made anew. A copy of the "
+        f"file as it was is {copy}."
+    )
 
 
 def put_right(path: Path, features: Features) -> str:
@@ -195,7 +190,7 @@ def is_exact(path: Path, features: Features, number: int) -> bool:
     with closing(_connected(path, features)) as database:
         database.execute("BEGIN IMMEDIATE")
         try:
-            return Index(database, Partitions(database, is_alone=False)).is_exact(number)
+            return Index(database).is_exact(number)
         finally:
             database.execute("ROLLBACK")
 
@@ -213,11 +208,6 @@ def _repairing(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
         vacuum_remains(database, path)
 
 
-def _memories(done: Iterable[RepairedValue]) -> list[MemoryId]:
-    ids = (int(it.value.row) for it in done if it.value.table == "memories")
-    return [MemoryId(id_) for id_ in dict.fromkeys(ids)]
-
-
 @contextmanager
 def _explained() -> Iterator[None]:
     try:
@@ -230,7 +220,7 @@ def _has_loose_pages(database: sqlite3.Connection) -> bool:
     """Whether it has pages that nothing uses, which is no damage; refused if it is damaged."""
     faults = faults_of(database)
     if not are_harmless(faults):
-        raise Unavailable("The file would still be damaged, so it was left as it is.")
+        raise Unavailable(STILL_DAMAGED)
     return bool(faults)
 
 

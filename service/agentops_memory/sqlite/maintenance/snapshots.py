@@ -16,7 +16,7 @@ from ..base.copies import require_one_name
 from ..base.errors import primary_code
 from ..schema.contents import Contents, contents
 from ..schema.upgrade import is_original
-from .values import damaged
+from .damaged_rows import damaged
 
 TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
 OFTEN = 10_000  # virtual machine steps between two calls of `alive`

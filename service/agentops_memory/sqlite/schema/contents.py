@@ -14,10 +14,11 @@ from ...memory.model.findings import GARBAGE
 from ...memory.sql.kinds import in_a_session, in_no_session
 from ...memory.sql.liveness import deleted, undeleted
 from ...memory.sql.receipts import receipts
-from ...memory.sql.rows import instant
+from ...memory.sql.rows import LAST, instant
 from ...recall.text.instants import rendered
 from ...record import Record
 from ..base.connection import CHANGING, connect
+from ..base.copies import QUARANTINE
 from .migrate import version_of
 
 UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
@@ -63,13 +64,21 @@ def contents_at(path: Path) -> Contents | None:
         return None
 
 
-def erasures_at(path: Path) -> dict[ErasureId, Erasure]:
-    """The receipts in the database at the path, the oldest first; none if it cannot be read."""
+def erasures_at(path: Path) -> tuple[dict[ErasureId, Erasure], bool]:
+    """The receipts in the database at the path, the oldest first, and whether these are all."""
     try:
         with closing(connect(path, mode=CHANGING)) as database:
-            return {erasure.id: erasure for erasure in receipts(database)}
+            found, damaged = receipts(database)
+            return found, not damaged and not _are_moved(path)
     except UNREADABLE:
-        return {}
+        return {}, False
+
+
+def _are_moved(path: Path) -> bool:
+    """Whether damaged receipts were moved out of the database."""
+    file = path.with_name(f"{path.name}.{QUARANTINE}")
+    tables = ('"table": "erasures"', '"table": "erased"')
+    return file.exists() and any(it in file.read_text(errors="replace") for it in tables)
 
 
 def _changed_at(database: sqlite3.Connection, tables: set[str]) -> datetime | None:
@@ -81,7 +90,9 @@ def _changed_at(database: sqlite3.Connection, tables: set[str]) -> datetime | No
                     UNION ALL SELECT max(updated_at) FROM memories
                     UNION ALL SELECT max(deleted_at) FROM memories
                     UNION ALL SELECT max(started_at) FROM sessions
-                    UNION ALL SELECT max(ended_at) FROM sessions)"""
+                    UNION ALL SELECT max(ended_at) FROM sessions)
+            WHERE at <= :last""",  # one of a damaged row may be later
+        {"last": LAST},
     )
     return None if latest is None else instant(latest)
 

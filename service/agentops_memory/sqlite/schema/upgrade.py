@@ -1,5 +1,6 @@
 """A database file of the original becomes ours, in place, and a copy of it stays beside it."""
 
+import json
 import logging
 import shutil
 import sqlite3
@@ -10,7 +11,7 @@ from pathlib import Path
 from ...errors import StartRefused
 from ...memory.model.kinds import MOST_PROJECTS, NUMBERS, IndexGroup
 from ...memory.model.space import UNKNOWN_PROJECT, project_name
-from ...memory.sql.rows import instant, micros, tag_array, tag_tuple
+from ...memory.sql.rows import instant, micros, tag_array
 from ...recall.text.ids import uid_of
 from ...recall.text.instants import parsed
 from ...recall.text.normalization import clean, content_hash
@@ -145,13 +146,22 @@ def _register(database: sqlite3.Connection, now: datetime) -> None:
     functions: dict[str, tuple[int, Callable[..., str | int | None]]] = {
         "as_text": (1, lambda value: None if value is None else _text(value)),
         "as_project": (1, lambda value: project_name(_text(value)) or UNKNOWN_PROJECT),
-        "as_tags": (1, lambda value: tag_array(tag_tuple(_text(value)))),
+        "as_tags": (1, lambda value: tag_array(_tags(_text(value)))),
         "as_hash": (1, content_hash),
         "as_micros": (ANY_NUMBER, lambda *values: _micros(map(_text, values), now)),
         "uid_at": (1, lambda value: uid_of(instant(value))),
     }
     for name, (arguments, function) in functions.items():
         database.create_function(name, arguments, function)
+
+
+def _tags(array: str) -> list[str]:
+    """The texts of an array that the original has written; none if it is no array."""
+    try:
+        found = json.loads(array)
+    except (ValueError, RecursionError):
+        return []
+    return [clean(tag) for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
 
 
 def _text(value: bytes | None) -> str:

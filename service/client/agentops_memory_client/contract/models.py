@@ -220,7 +220,6 @@ class Imported:
 
     imported_sessions: int
     imported_observations: int
-    goes_on: bool | None = None  # it is accepted, and the rest follows by itself
     refused_supersessions: int | None = None  # observations stored without their `supersedes`
     redacted: int = 0  # secrets that were kept out of what was sent
 

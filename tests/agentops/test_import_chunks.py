@@ -1,0 +1,568 @@
+"""A long import is stored chunk by chunk: others save in between, and a repeat completes it."""
+
+import asyncio
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+from functools import wraps
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentops_memory.agentops.transfer import Document
+from agentops_memory.agentops.transfers import transfer
+from agentops_memory.agentops.transfers.storing import Tally
+from agentops_memory.agentops.transfers.transfer import (
+    CHUNK,
+    SLICE,
+    SLICE_CONTENDED,
+    Transfer,
+    chunks_of,
+    import_some,
+    import_whole,
+)
+from agentops_memory.cli.errors import TERMINATED
+from agentops_memory.engine.engine import Engine
+from agentops_memory.errors import Denied, Full, OverQuota, Unavailable
+from agentops_memory.http.requests import IN_MEMORY, SWITCH_INTERVAL
+from agentops_memory.memory import limits
+from agentops_memory.memory.memories import Memories
+from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
+from agentops_memory.memory.model.memory import Draft, Imported, Memory, SessionId, Text
+from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.redactor import Redactor
+from agentops_memory.memory.sessions import Sessions
+from agentops_memory.secrets.redaction import DEFAULT_RULES
+from agentops_memory.sqlite import SqliteEngine
+
+from ..support import raw
+from ..support.engine import opened
+from ..support.engines import rows, storage_at
+from ..support.files import assert_sound
+from ..support.forks import PROGRAM
+from ..support.process import program, run, served, until
+from ..support.service import Clock, observation, serving
+
+LARGE = CHUNK + 450  # rows: two chunks
+LONGER_THAN_A_PIPE = 200_000
+DEMO, OTHER = Project("demo"), Project("other")
+TOLD = {"id": "told", "project": "demo"}
+SECRET = "AKIA" + "IOSFODNN7" + "EXAMPLE"
+
+
+def awaited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The test as a plain function."""
+
+    @wraps(test)
+    def run_it(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run_it
+
+
+def document(size: int, **fields: Any) -> Document:
+    """So many observations, every third in another project."""
+    observations = [
+        observation(
+            f"Row {number} of many.",
+            project="other" if number % 3 == 0 else "demo",
+            session_id=f"s{number % 3 == 0}-{number % 7}",
+            created_at=f"2029-01-01T00:00:{number % 60:02}Z",
+            **fields,
+        )
+        for number in range(size)
+    ]
+    return of(observations=observations, sessions=[TOLD])
+
+
+def of(**parts: object) -> Document:
+    made = Document(io.BytesIO(json.dumps(parts).encode()), Clock()())
+    made.check()
+    return made
+
+
+async def exported(engine: Engine) -> list[object]:
+    """All that is stored, as far as two imports of one document agree on it."""
+    service = Transfer(engine=engine)
+    sessions = [row async for page in service.sessions(OPERATOR, None) for row in page]
+    memories = [row async for page in service.memories(OPERATOR, None) for row in page]
+    return [*sessions, *(replace(memory, uid="") for memory in memories)]
+
+
+async def contents(engine: Engine) -> set[str]:
+    found = await exported(engine)
+    return {row.text.content for row in found if isinstance(row, Memory)}
+
+
+async def in_one_transaction(engine: Engine, given: Document) -> Imported:
+    chunks = [row for chunk in chunks_of(Redactor(DEFAULT_RULES), given) for row in chunk]
+    tally = await engine.write(OPERATOR, import_whole, chunks)
+    opened = sum(count for outcome, count in tally.sessions.items() if outcome.is_stored)
+    return Imported(sessions=opened, memories=tally.stored, refused=tally.refused)
+
+
+class Dying:
+    """An engine that makes so many writes, and none from then on."""
+
+    def __init__(self, engine: SqliteEngine, writes: int, error: type[Exception] = Unavailable):
+        self._engine, self._left, self._error = engine, writes, error
+
+    async def read(self, *args: Any) -> Any:
+        return await self._engine.read(*args)
+
+    async def write(self, *args: Any, **kwargs: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error("The power is gone.")
+        return await self._engine.write(*args, **kwargs)
+
+
+@awaited
+async def test_a_long_import_stores_what_one_transaction_would(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as one, opened(tmp_path / "b.db") as other:
+        as_ever = await in_one_transaction(one, document(LARGE))
+        counts = await Transfer(engine=other).import_all(OPERATOR, document(LARGE))
+        again = await Transfer(engine=other).import_all(OPERATOR, document(LARGE))
+
+        assert counts == as_ever
+        assert (counts.sessions, counts.memories) == (1, LARGE)
+        assert (again.sessions, again.memories) == (0, 0)
+        assert await exported(other) == await exported(one)
+    assert_sound(tmp_path / "b.db", live=LARGE)
+
+
+few = st.integers(0, 2).map(str)
+UIDS = "01900000-0000-7000-8000-00000000000{}"
+observations = st.fixed_dictionaries(
+    {"content": few, "title": st.just("t"), "session_id": few, "project": st.sampled_from("pq")},
+    optional={
+        "topic_key": few,
+        "scope": st.sampled_from(["project", "global"]),
+        "uid": few.map(UIDS.format),
+        "created_at": few.map("2029-01-01T00:00:0{}Z".format),
+        "updated_at": few.map("2029-02-01T00:00:0{}Z".format),
+    },
+)
+sessions = st.fixed_dictionaries({"id": few, "project": st.sampled_from("pq"), "summary": few})
+
+
+@settings(
+    max_examples=6, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+@given(parts=st.lists(st.tuples(st.lists(sessions), st.lists(observations)), max_size=3))
+def test_any_documents_are_stored_as_by_one_transaction_each(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, parts: Any
+) -> None:
+    monkeypatch.setattr(transfer, "CHUNK", 2)
+    documents = [
+        of(sessions=told, observations=[row | {"type": "t"} for row in saved])
+        for told, saved in parts
+    ]
+
+    async def compare() -> None:
+        folder = tmp_path_factory.mktemp("files")
+        async with opened(folder / "a.db") as one, opened(folder / "b.db") as other:
+            for each in documents:
+                as_ever = await in_one_transaction(one, each)
+                assert await Transfer(engine=other).import_all(OPERATOR, each) == as_ever
+                assert await exported(other) == await exported(one)
+
+    asyncio.run(compare())
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@awaited
+async def test_whoever_dies_at_any_step_has_stored_whole_chunks_and_a_repeat_stores_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    monkeypatch.setattr(transfer, "CHUNK", 200)
+    async with opened(tmp_path / "whole.db") as engine:
+        await in_one_transaction(engine, document(500))
+        whole = await exported(engine)
+    async with opened(tmp_path / "memory.db") as engine:
+        dying = Transfer(engine=cast("Engine", Dying(engine, step)))
+        if step < 3:
+            stored = f"The first {200 * step} rows of the document were stored before; repeat"
+            with pytest.raises(Unavailable, match=rf"^The power is gone\. {stored}"):
+                await dying.import_all(OPERATOR, document(500))
+        else:
+            await dying.import_all(OPERATOR, document(500))
+        assert len(await contents(engine)) == min(200 * step - 1, 500)
+
+    async with opened(tmp_path / "memory.db") as engine:  # the next start
+        rest = await Transfer(engine=engine).import_all(OPERATOR, document(500))
+        assert rest.memories == 500 - min(200 * step - 1, 500)
+        assert await exported(engine) == whole
+    assert_sound(tmp_path / "memory.db", live=500)
+
+
+LINKS = """SELECT n.uid, o.uid
+             FROM supersessions
+             JOIN memories n ON n.id = newer_id
+             JOIN memories o ON o.id = older_id
+         ORDER BY 1"""
+
+
+def chained(size: int) -> Document:
+    """Each second supersedes the one after it, and the others the one before."""
+    return of(observations=[
+        observation(
+            f"Row {n}.", uid=str(UUID(int=n + 1)), created_at="2029-01-01T00:00:00Z",
+            supersedes=[str(UUID(int=n + 2))] if n % 4 == 3 else [str(UUID(int=n))] if n % 4 == 2
+            else [],
+        )
+        for n in range(size)
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@awaited
+async def test_a_repeat_completes_what_rows_supersede_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    monkeypatch.setattr(transfer, "CHUNK", 4)
+    path, size = tmp_path / "memory.db", 12
+    async with opened(tmp_path / "whole.db") as engine:
+        await in_one_transaction(engine, chained(size))
+    async with opened(path) as engine:
+        dying = Transfer(engine=cast("Engine", Dying(engine, step)))
+        with pytest.raises(Unavailable):
+            await dying.import_all(OPERATOR, chained(size))
+        await Transfer(engine=engine).import_all(OPERATOR, chained(size))
+    due = rows(tmp_path / "whole.db", LINKS)
+
+    assert len(due) == 5
+    assert rows(path, LINKS) == due
+
+
+@awaited
+async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+    async with opened(tmp_path / "memory.db") as engine:
+        service = Transfer(engine=engine)
+        task = asyncio.create_task(
+            service.import_all(OPERATOR, document(5 * LARGE), lambda _: begun.set())
+        )
+        await begun.wait()
+        saved = await Memories(engine=engine, dedupe_window=timedelta()).save(OPERATOR, draft())
+
+        assert not task.done()
+        assert saved.memory.text.content == "mine"
+        assert (await task).memories == 5 * LARGE
+
+
+@awaited
+async def test_others_wait_for_few_rows_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as engine:
+        (some,) = chunks_of(Redactor(DEFAULT_RULES), document(500))
+        tallies = await asyncio.gather(
+            engine.write(OPERATOR, import_some, some, Tally()),
+            engine.write(OPERATOR, import_some, some, Tally()),
+        )
+
+    # Nobody waits for the second.
+    assert [it.rows for it in tallies] == [SLICE_CONTENDED, 501]
+
+
+def draft() -> Draft:
+    text = Text(type="t", title="mine", content="mine", tags=())
+    return Draft(session=SessionId("mine"), space=Space(project=DEMO), key=None, text=text)
+
+
+# Refused before anything is stored
+
+
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize("size", [SLICE, 2 * LARGE])
+@awaited
+async def test_an_import_beyond_the_quota_leaves_nothing(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "memory.db"
+    async with opened(path) as engine:
+        await engine.write(OPERATOR, import_whole, [])
+    quota = path.stat().st_size + 16 * 1024
+    async with opened(path, quota=quota) as engine:
+        with pytest.raises(OverQuota):
+            await Transfer(engine=engine).import_all(OPERATOR, document(size))
+
+        assert await exported(engine) == []
+
+
+@awaited
+async def test_a_short_import_stores_no_session_without_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "QUOTA_MARGIN", 0)
+    async with opened(tmp_path / "memory.db", quota=1) as engine:
+        with pytest.raises(OverQuota):
+            await Transfer(engine=engine).import_all(OPERATOR, of(sessions=[TOLD]))
+
+        assert await exported(engine) == []
+
+
+@awaited
+async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
+    tmp_path: Path,
+) -> None:
+    path, mine = tmp_path / "memory.db", Caller(projects=Patterns(("demo",)))
+    fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
+    some = [observation(f"Row {n}.", **fields) for n in range(LARGE)]
+    theirs = observation("Last.", **fields | {"project": "other"})
+    in_session = observation("Last.", **fields | {"session_id": "theirs"})
+    async with opened(path) as engine:
+        await Sessions(engine=engine).open(OPERATOR, SessionId("theirs"), OTHER)
+        for last in (theirs, in_session):
+            with pytest.raises(Denied):
+                await Transfer(engine=engine).import_all(mine, of(observations=[*some, last]))
+
+        assert await contents(engine) == set()
+        imported = await Transfer(engine=engine).import_all(mine, of(observations=some))
+        assert imported.memories == LARGE
+
+
+@awaited
+async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) -> None:
+    fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
+    some = [observation(f"Row {n}. " + "x" * 4000, **fields) for n in range(LARGE)]
+    async with opened(tmp_path / "memory.db") as engine:
+        service = Transfer(engine=engine)
+        mine = Caller(projects=Patterns(("demo",)))
+
+        assert (await service.import_all(mine, of(observations=some))).memories == LARGE
+
+
+@awaited
+async def test_each_secret_is_counted_once_for_a_key_with_patterns(tmp_path: Path) -> None:
+    fields = {"project": "demo", "title": SECRET, "created_at": "2029-01-01T00:00:00Z"}
+    some = [observation(f"Row {n}.", **fields) for n in range(LARGE)]
+    async with opened(tmp_path / "memory.db") as engine:
+        mine = Caller(projects=Patterns(("demo",)))
+        counts = await Transfer(engine=engine).import_all(mine, of(observations=some))
+
+    assert (counts.memories, counts.redacted) == (LARGE, LARGE)
+
+
+def test_rows_of_long_contents_are_stored_few_at_a_time() -> None:
+    some = [observation("x" * 50_000, title=f"Row {n}") for n in range(50)]
+    chunks = chunks_of(Redactor(DEFAULT_RULES), of(observations=some))
+
+    assert [len(chunk) for chunk in chunks] == [21, 21, 8]  # a mebibyte each
+
+
+def test_each_fault_is_named_with_its_row_and_nothing_is_stored(tmp_path: Path) -> None:
+    some: list[object] = [observation(f"Row {n}.") for n in range(2 * CHUNK)]
+    some[3] = {"title": 1}
+    some[CHUNK] = observation("x", project=" ")
+    some[-1] = observation("x", uid="none")
+    with serving(tmp_path / "memory.db") as service:
+        for path in ("/import", "/import?dry_run=true"):
+            answer = service.http.post(path, json={"sessions": [{}], "observations": some})
+            assert answer.status_code == 400
+            faults = answer.json()["error"].removeprefix("validation failed: ").split("; ")
+            assert {it.partition(".")[0] for it in faults} == {
+                "sessions[0]", "observations[3]", f"observations[{CHUNK}]",
+                f"observations[{2 * CHUNK - 1}]",
+            }  # fmt: skip
+        assert service.http.get("/stats").json()["total_observations"] == 0
+
+
+def test_the_faults_of_twenty_rows_are_named() -> None:
+    with pytest.raises(Exception, match="validation failed") as refused:
+        of(observations=[{}] * 50)
+
+    assert "observations[19]" in str(refused.value)
+    assert "observations[20]" not in str(refused.value)
+
+
+@awaited
+async def test_a_request_that_is_cancelled_has_stored_whole_chunks(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as engine:
+        begun = asyncio.Event()
+        service = Transfer(engine=engine)
+        task = asyncio.create_task(
+            service.import_all(OPERATOR, document(5 * LARGE), lambda _: begun.set())
+        )
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await service.import_all(OPERATOR, document(5 * LARGE))
+
+        assert len(await contents(engine)) == 5 * LARGE
+
+
+@awaited
+async def test_a_full_disk_says_what_was_stored(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as engine:
+        service = Transfer(engine=cast("Engine", Dying(engine, 1, Full)))
+        with pytest.raises(Full, match=r"The first 1,000 rows of the document were stored before"):
+            await service.import_all(OPERATOR, document(LARGE))
+
+
+@awaited
+async def test_a_dry_run_of_a_long_document_changes_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as engine:
+        service = Transfer(engine=engine)
+        plan = await service.plan_import(OPERATOR, document(LARGE))
+        assert (plan.stored, plan.sessions.total()) == (LARGE, 1)
+        assert await exported(engine) == []
+
+        await service.import_all(OPERATOR, document(LARGE))
+        before = await exported(engine)
+        again = await service.plan_import(OPERATOR, document(LARGE))
+        assert again.stored == 0
+        assert await exported(engine) == before
+    assert_sound(tmp_path / "memory.db", live=LARGE)
+
+
+# Processes
+
+
+def test_threads_take_turns_sooner_while_a_long_body_is_read(tmp_path: Path) -> None:
+    before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
+    head = raw.request("POST", "/import", content_length=str(len(long) + 2))
+    short = SWITCH_INTERVAL.total_seconds()
+    with serving(tmp_path / "memory.db") as service, ExitStack() as open_:
+        one, other = (open_.enter_context(raw.wire(service.url)) for _ in range(2))
+        assert service.http.post("/import", content=b"{}").is_success
+        assert sys.getswitchinterval() == before
+
+        one.send(head, long)
+        until(lambda: sys.getswitchinterval() == pytest.approx(short))
+        other.send(head, long, b"{}")
+        assert other.answer().status == 200
+        assert sys.getswitchinterval() == pytest.approx(short)
+        one.send(b"{}")
+        assert one.answer().status == 200
+        until(lambda: sys.getswitchinterval() == pytest.approx(before))
+
+
+def test_threads_take_turns_as_before_once_a_long_body_breaks_off(tmp_path: Path) -> None:
+    before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
+    head = raw.request("POST", "/import", content_length=str(2 * len(long)))
+    with serving(tmp_path / "memory.db") as service:
+        with raw.wire(service.url) as leaving:
+            leaving.send(head, long)
+            until(lambda: sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL.total_seconds()))
+
+        until(lambda: sys.getswitchinterval() == pytest.approx(before))
+
+
+def large_file(folder: Path, size: int) -> Path:
+    file = folder / "large.json"
+    file.write_text(json.dumps({"observations": [
+        observation(f"Row {n}.", created_at="2029-01-01T00:00:00Z") for n in range(size)
+    ]}))  # fmt: skip
+    return file
+
+
+def test_sigterm_ends_an_import_with_one_line_and_leaves_no_file(tmp_path: Path) -> None:
+    path, pipe = tmp_path / "memory.db", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    variables, before = storage_at(path), {*tmp_path.iterdir()}
+    with program("import", str(pipe), variables=variables) as process, pipe.open("w") as writer:
+        writer.write("{" + " " * LONGER_THAN_A_PIPE)
+        writer.flush()
+        until(lambda: any(it.stat().st_size for it in tmp_path.glob(".import-*")))
+        process.send(signal.SIGTERM)
+        code = process.wait()
+
+    assert code == TERMINATED
+    assert process.errors.strip() == "agentops-memory: Stopped."
+    assert {*tmp_path.iterdir()} == before
+
+
+# A thread that takes the signals, so that none of them wakes a read of the main thread.
+UNWOKEN = f"""
+import signal, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+{PROGRAM}
+"""
+
+
+def test_sigterm_ends_an_import_whose_pipe_is_silent_though_nothing_wakes_it(
+    tmp_path: Path,
+) -> None:
+    path, pipe = tmp_path / "memory.db", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    variables, before = storage_at(path), {*tmp_path.iterdir()}
+    with (
+        program("import", str(pipe), variables=variables, code=UNWOKEN) as process,
+        pipe.open("w") as writer,
+    ):
+        writer.write("{" + " " * LONGER_THAN_A_PIPE)
+        writer.flush()
+        until(lambda: any(it.stat().st_size for it in tmp_path.glob(".import-*")))
+        process.send(signal.SIGTERM)
+
+        assert process.wait() == TERMINATED
+    assert {*tmp_path.iterdir()} == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("least", [0, CHUNK, 3 * CHUNK])
+def test_a_command_that_ends_in_an_import_is_completed_by_the_next(
+    tmp_path: Path, number: signal.Signals, least: int
+) -> None:
+    size, path = 6000, tmp_path / "memory.db"
+    file, variables = large_file(tmp_path, size), {"MEMORY_DB_PATH": str(path)}
+    assert run("import", str(empty_file(tmp_path)), variables=variables).returncode == 0
+    with program("import", str(file), variables=variables) as process:
+        until(lambda: stored(path) >= least)
+        process.send(number)
+        code = process.wait()
+
+    assert stored(path) >= least
+    assert_sound(path, live=stored(path))
+    if number is signal.SIGTERM:
+        assert code == TERMINATED
+        assert process.errors.strip() == "agentops-memory: Stopped."
+    assert run("import", str(file), variables=variables).returncode == 0
+    assert stored(path) == size
+    assert_sound(path, live=size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("least", [1, CHUNK, 3 * CHUNK, 5 * CHUNK])
+def test_a_service_that_is_killed_in_an_import_loses_nothing_and_a_repeat_completes_it(
+    tmp_path: Path, least: int
+) -> None:
+    size, path = 6000, tmp_path / "memory.db"
+    body = large_file(tmp_path, size).read_bytes()
+    with served(path) as (process, http), ThreadPoolExecutor(1) as apart:
+        importing = apart.submit(http.post, "/import", content=body)
+        until(lambda: http.get("/stats").json()["total_observations"] >= least)
+        process.send(signal.SIGKILL)
+        with pytest.raises(httpx.TransportError):
+            importing.result()
+    with served(path) as (_, http):
+        before = http.get("/stats").json()["total_observations"]
+        imported = http.post("/import", content=body).json()["imported_observations"]
+        assert before >= least
+        assert before + imported == http.get("/stats").json()["total_observations"] == size
+    assert_sound(path, live=size)
+
+
+def stored(path: Path) -> int:
+    ((count,),) = rows(path, "SELECT count(*) FROM memories")
+    return int(count)
+
+
+def empty_file(folder: Path) -> Path:
+    file = folder / "empty.json"
+    file.write_text("{}")
+    return file

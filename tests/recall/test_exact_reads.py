@@ -1,0 +1,105 @@
+"""Whole answers of random histories: memory, the long way and the stored index give the same.
+
+Nothing is swept meanwhile: that takes what has expired out of what is weighed.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from agentops_memory.recall.text.features import Feature
+from agentops_memory.telemetry import Telemetry
+
+from ..support.callers import made_key
+from ..support.fast_reads import LONG_WAY, Counted, counted, without_date
+from ..support.histories import KEYS, History, Question
+from ..support.otlp import http_collector
+from ..support.service import Clock, Service, serving
+
+__all__ = ["counted"]
+
+SLOW = pytest.mark.slow
+WITHOUT = [
+    *["", "typos", "prior"],
+    *(pytest.param(it.value, marks=SLOW) for it in Feature if it.value not in ("typos", "prior")),
+]
+
+
+def asked(service: Service, history: History, question: Question, **more: str) -> bytes:
+    key, path = question
+    return without_date(service.http.get(path, headers={**history.headers(key), **more}))
+
+
+@pytest.mark.parametrize(
+    ("seed", "phases", "steps"),
+    [(1, 2, 12), pytest.param(2, 10, 60, marks=SLOW), pytest.param(3, 10, 60, marks=SLOW)],
+)
+def test_whole_answers_of_a_history_are_those_of_the_long_way_and_of_the_stored_index(
+    tmp_path: Path, counted: Counted, seed: int, phases: int, steps: int
+) -> None:
+    path, clock, compared = tmp_path / "memory.db", Clock(), 0
+    keys = {name: made_key(path, *of) for name, of in KEYS.items()}
+    history = History((), keys, seed)
+    for _ in range(phases):
+        with serving(path, clock=clock, MEMORY_SWEEP_EVERY="0") as service:
+            history.services = [service]
+            compared += played(history, service, steps)
+            questions = [history.question() for _ in range(steps)]
+            answers = [asked(service, history, it) for it in questions]
+        with serving(path, clock=clock, MEMORY_INDEX_CACHE="0", MEMORY_SWEEP_EVERY="0") as service:
+            assert_same(questions, answers, service, history)
+        with http_collector() as collector:
+            telemetry = Telemetry.started(collector.endpoint, "http/protobuf")
+            try:
+                with serving(
+                    path, clock=clock, MEMORY_SWEEP_EVERY="0", telemetry=telemetry
+                ) as service:
+                    for _ in range(2):  # before memory holds anything, and afterwards
+                        assert_same(questions, answers, service, history)
+            finally:
+                telemetry.stop()
+    assert compared >= phases * steps * 3
+    assert counted.answered > compared // 6
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("without", WITHOUT)
+def test_whole_answers_are_those_of_the_stored_index_whatever_recall_does_without(
+    tmp_path: Path, without: str
+) -> None:
+    path, clock, steps = tmp_path / "memory.db", Clock(), 10
+    keys = {name: made_key(path, *of) for name, of in KEYS.items()}
+    history = History((), keys, seed=len(without))
+    with serving(
+        path, clock=clock, MEMORY_RECALL_WITHOUT=without, MEMORY_SWEEP_EVERY="0"
+    ) as service:
+        history.services = [service]
+        played(history, service, steps)
+        questions = [history.question() for _ in range(4 * steps)]
+        answers = [asked(service, history, it) for it in questions]
+    variables = {"MEMORY_RECALL_WITHOUT": without, "MEMORY_INDEX_CACHE": "0"}
+    with serving(path, clock=clock, telemetry=None, MEMORY_SWEEP_EVERY="0", **variables) as service:
+        assert_same(questions, answers, service, history)
+
+
+def played(history: History, service: Service, steps: int) -> int:
+    """How many questions were answered alike by memory and the long way, between changes."""
+    compared = 0
+    for step in range(steps):
+        for _ in range(history.chance.choice([0, 1, 3])):
+            history.change()
+        if step % 8 == 7:
+            history.change_rarely()
+        for _ in range(3):
+            question = history.question()
+            one = asked(service, history, question)
+            assert one == asked(service, history, question, **LONG_WAY), question
+            compared += 1
+    return compared
+
+
+def assert_same(
+    questions: list[Question], answers: list[bytes], service: Service, history: History
+) -> None:
+    for question, answer in zip(questions, answers, strict=True):
+        assert asked(service, history, question) == answer, question

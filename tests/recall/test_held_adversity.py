@@ -1,0 +1,235 @@
+"""Whatever is asked, and whatever befalls the file of projects in memory: a clear answer."""
+
+import random
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from ..support.fast_reads import LONG_WAY, Counted, both, counted, held, without_date
+from ..support.harming import harmed, page_of
+from ..support.process import served
+from ..support.raw import wire
+from ..support.service import Service, observation, serving
+
+__all__ = ["counted"]
+
+SEARCH, CONTEXT = "/search?project=heron&q=", "/context?project=heron&query="
+MEBIBYTE = 1 << 20
+
+PROMPTS = {
+    "emoji": "rollback 👩‍👩‍👧‍👦🏳️‍🌈",
+    "right to left": "שלום rollback مرحبا\u202e\u2066",
+    "combining": "r" + "\u0301" * 300 + " rollback\u0489",
+    "chinese": "東京都のrollback手順",
+    "without letters": "!!! ??? … — \u200b\u2028",
+    "operators": 'rollback OR NOT "x* NEAR(a, b) ^c {title}: AND',
+    "one long word": "a" * 2_000,
+    "many words": "rollback " * 900,
+    "private": "\ue000\uf8ff\U0010ffff rollback",
+}
+ENCODED = {
+    "NUL": "rollback%00%00worker",
+    "lone surrogates": "rollback%ED%A0%80%ED%B0%80",
+    "no UTF-8": "%FF%FE%C0%80rollback",
+    "cut off": "rollback%",
+    "no digits": "rollback%zz%G1",
+    "plus": "roll%2Bback++worker+",
+}
+
+
+@pytest.fixture
+def service(tmp_path: Path, counted: Counted) -> Iterator[Service]:
+    """A service with two projects in memory."""
+    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="0") as service:
+        for number, text in enumerate(("rollback worker", "rollback 東京都", "retry 👩‍👩‍👧")):
+            service.save(text, project="heron", title=f"t{number}")
+        service.save("rollback elsewhere", project="stork", session_id="s2")
+        for path in (SEARCH, CONTEXT):
+            held(service, counted, f"{path}rollback")
+        yield service
+
+
+def test_a_prompt_of_any_script_is_answered_as_the_long_way_does(
+    service: Service, counted: Counted
+) -> None:
+    before = counted.answered
+    for prompt in [*map(quote, PROMPTS.values()), *ENCODED.values()]:
+        for path in (SEARCH, CONTEXT):
+            one, other = both(service, f"{path}{prompt}")
+            assert one == other, prompt
+            assert one[:3] in (b"200", b"400", b"422"), one[:300]
+    assert counted.answered > before + 10
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_any_bytes_are_answered_as_the_long_way_does(service: Service, count: int) -> None:
+    chance = random.Random(count)  # noqa: S311 - the same each time
+    for _ in range(count):
+        sent = "".join(f"%{it:02X}" for it in chance.randbytes(chance.choice([1, 3, 20, 300])))
+        prompt = chance.choice([sent, f"rollback+{sent}", f"{sent}&limit={sent}", f"x&{sent}=1"])
+        one, other = both(service, chance.choice([SEARCH, CONTEXT]) + prompt)
+        assert one == other, prompt
+        assert one[:1] in b"24", one[:300]
+
+
+def test_a_prompt_of_a_mebibyte_is_refused_and_the_service_goes_on(service: Service) -> None:
+    for size in (5_000, 60_000, MEBIBYTE):
+        request = f"GET {CONTEXT}{'rollback+' * (size // 9)} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with wire(service.url) as connection:
+            connection.send(request.encode())
+            assert connection.answer().status in (200, 400, 414, 431), size
+    assert both(service, f"{SEARCH}rollback")[0].startswith(b"200")
+
+
+@pytest.mark.parametrize("project", ["none", "%00", "%ED%A0%80", "x" * 5_000, "HERON%20"])
+def test_a_project_that_does_not_exist_is_answered_as_the_long_way_does(
+    service: Service, project: str
+) -> None:
+    for kind, name in (("/search", "q"), ("/context", "query")):
+        one, other = both(service, f"{kind}?project={project}&{name}=rollback")
+        assert one == other
+        assert one[:1] in b"24"
+        assert (b"rollback" in one) == project.startswith("HERON")
+
+
+def answers(service: Service, *words: str) -> list[httpx.Response]:
+    """Of memory and of the long way, to each word."""
+    return [
+        service.http.get(f"{path}{word}", headers=headers)
+        for word in words
+        for path in (SEARCH, CONTEXT)
+        for headers in ({}, LONG_WAY)
+    ]
+
+
+def assert_nothing_wrong(asked: list[httpx.Response], *said: str) -> None:
+    """Each is refused with a sentence, or tells what was said and nothing else."""
+    for answer in asked:
+        assert answer.status_code in (200, 503), answer.text
+        told = answer.json()
+        if answer.status_code == 503:
+            assert told["error"].endswith(".")
+            continue
+        found = told if isinstance(told, list) else told["recent_observations"]
+        assert {it["content"] for it in found} <= set(said)
+
+
+OWN = ("rollback worker", "rollback 東京都", "retry 👩‍👩‍👧")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "memories_fts_0_idx", "memories_fts_0_data", "memories",
+        *(
+            pytest.param(it, marks=pytest.mark.slow)
+            for it in ("memory_stems", "spaces", "lifecycles", "sessions", "database_state")
+        ),
+    ],
+)  # fmt: skip
+def test_a_damaged_page_is_no_error_and_nothing_wrong_is_told(service: Service, table: str) -> None:
+    harmed(service.path, page_of(service.path, table))
+    for _ in range(3):
+        assert_nothing_wrong(answers(service, "rollback", "retry", "rolback", "東京都"), *OWN)
+
+
+def test_a_database_in_the_place_of_another_is_never_mixed_with_it(
+    service: Service, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.db"
+    with serving(other) as stranger:
+        stranger.save("rollback of a stranger", project="heron")
+    other.replace(service.path)
+    assert_nothing_wrong(answers(service, "rollback", "retry", "stranger"), *OWN)
+    refused = service.http.post("/observations", json=observation("rollback", project="heron"))
+    assert refused.status_code == 503
+    assert_nothing_wrong(answers(service, "rollback", "queue"), *OWN)
+
+
+def test_what_another_log_holds_is_never_mixed_with_what_is_in_memory(service: Service) -> None:
+    path = service.path
+    for kind in ("-wal", "-shm"):
+        path.with_name(path.name + kind).rename(path.with_name(path.name + kind + ".old"))
+    with within(_WRITES, str(path)):
+        asked = answers(service, "rollback", "retry")
+    assert {it.status_code for it in asked} == {503}
+    assert_nothing_wrong(asked)
+
+
+def test_a_transaction_of_another_process_holds_up_no_read(
+    service: Service, counted: Counted
+) -> None:
+    with within(_BEGINS, str(service.path)):
+        before = counted.answered
+        asked = answers(service, "rollback", "worker", "new words")
+        assert counted.answered >= before + 4
+    assert {it.status_code for it in asked} == {200}
+    assert_nothing_wrong(asked, *OWN)
+
+
+@pytest.mark.slow
+def test_a_database_that_another_process_locks_is_refused_and_read_again_afterwards(
+    service: Service,
+) -> None:
+    with within(_LOCKS, f"{service.path}-shm"):
+        assert_nothing_wrong([service.http.get(f"{SEARCH}rollback")], *OWN)
+    asked = answers(service, "rollback")
+    assert {it.status_code for it in asked} == {200}
+    assert_nothing_wrong(asked, *OWN)
+
+
+def test_a_full_disk_leaves_what_is_in_memory_as_it_was(tmp_path: Path) -> None:
+    large = "rollback " + "what fills a disk " * 2_000
+    with served(tmp_path / "memory.db") as (program, http):
+        for number in range(5):
+            body = observation(f"rollback {number}", project="heron", title=f"t{number}")
+            http.post("/observations", json=body).raise_for_status()
+        paths = [f"{SEARCH}rollback", f"{CONTEXT}rollback", f"{CONTEXT}nothing"]
+        for _ in range(40):  # until memory has it
+            before = [without_date(http.get(it)) for it in paths]
+        _, most = resource.prlimit(program.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (MEBIBYTE // 2, most))
+        statuses = {
+            http.post("/observations", json=observation(f"{it} {large}", project="x")).status_code
+            for it in range(20)
+        }
+        assert 503 in statuses <= {201, 503}
+        body = observation(f"rollback {large}", project="heron")
+        assert http.post("/observations", json=body).status_code == 503
+        for headers in ({}, LONG_WAY):
+            after = [without_date(http.get(it, headers=headers)) for it in paths]
+            assert after == before
+
+
+@contextmanager
+def within(code: str, path: str) -> Iterator[None]:
+    """Inside, another process has done this to a file, and waits."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code + "\nprint('done', flush=True)\ninput()", path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "done\n"
+        yield
+        process.stdin.write("\n")
+
+
+_OPEN = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+"""
+_BEGINS = f"{_OPEN}database.execute('BEGIN EXCLUSIVE')"
+_WRITES = f"{_OPEN}database.execute('PRAGMA user_version = 0')"
+_LOCKS = """
+import fcntl, sys
+file = open(sys.argv[1], 'r+b')
+fcntl.lockf(file, fcntl.LOCK_EX, 5, 123)  # the locks of readers: sqlite.org/walformat.html
+"""

@@ -1,0 +1,91 @@
+"""Texts that are searched for secrets together: each that is found alone is found in company."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from agentops_memory.memory.model.memory import Memory, SessionId, Text
+from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.redactor import APART, TOGETHER, Redactor
+from agentops_memory.secrets.redaction import DEFAULT_RULES, Rules
+
+from . import test_redaction as redaction
+from . import test_redaction_assignments as assignments
+from . import test_redaction_rules as rules
+
+NOW = datetime(2029, 1, 1, tzinfo=UTC)
+KEY = "AKIA" + "IOSFODNN7" + "EXAMPLE"
+# What a pattern might take for its own beginning or end.
+NEIGHBOURS = (
+    "", "a", "word", "password", "password:", "password=", "token =", "username: bob", "export",
+    "Authorization: Bearer", "curl -u", "mysql -u root \\", "Local<Private>", "<private>",
+    "</private>", "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "-----", "'", '"',
+    "`", "\\", "://", "https://bob:", "@host", "=", ":", "#", "--", "\u4e2d", "[REDACTED:", "x]",
+)  # fmt: skip
+
+
+def said() -> list[str]:
+    """All texts in the tests of redaction in which something is found."""
+    texts = {text for module in (redaction, rules, assignments) for text in _texts(vars(module))}
+    return sorted(it for it in texts if DEFAULT_RULES.redacted(it).count)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """The texts in a value, and those that its tests are given."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            yield from _texts(each)
+    else:
+        for mark in getattr(value, "pytestmark", ()):
+            yield from _texts(mark.args)
+
+
+def memory(content: str, **fields: str) -> Memory:
+    return Memory(
+        uid="", session=SessionId("s"), space=Space(project=Project("p")), key=fields.get("key"),
+        text=Text(type="t", title=fields.get("title", "t"), content=content),
+        last_seen_at=NOW, created_at=NOW, updated_at=NOW,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_what_is_found_alone_is_found_beside_any_other(after: bool) -> None:
+    texts = said()
+    assert len(texts) > 100
+
+    for text in texts:
+        for neighbour in NEIGHBOURS:
+            both = APART.join([text, neighbour] if after else [neighbour, text])
+            assert DEFAULT_RULES.redacted(both).count, (text, neighbour)
+
+
+def test_a_registered_value_is_found_beside_others() -> None:
+    redactor = Redactor(Rules(values=(("id", "correct horse"),)))
+
+    (one, other) = redactor.memories([memory("correct horse"), memory("plain", title="horse")])
+
+    assert (one.text.content, other.text.title) == ("[REDACTED:id]", "horse")
+
+
+def test_memories_come_out_as_they_would_alone_and_each_secret_counts_once() -> None:
+    some = [memory(f"Row {number}.") for number in range(3 * TOGETHER + 1)]
+    some[TOGETHER + 3] = memory(f"It is {KEY}.", title=KEY)
+    some[-1] = replace(memory("Last."), key=KEY)
+    together, alone = Redactor(DEFAULT_RULES), Redactor(DEFAULT_RULES)
+
+    assert list(together.memories(some)) == [alone.memory(it) for it in some]
+    assert together.count == alone.count == 3
+
+
+def test_what_is_found_in_company_alone_stays(  # a label, and what could be its value
+) -> None:
+    some = [memory("password="), memory("plain")]
+
+    assert list(Redactor(DEFAULT_RULES).memories(some)) == some

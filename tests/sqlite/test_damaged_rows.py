@@ -1,0 +1,166 @@
+"""One value of a row is damaged, of any column of any table: nothing else is read in its place."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import groupby, zip_longest
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agentops_memory.memory.model.findings import Finding, Status
+from agentops_memory.operations.doctor.doctor import DoctorContext, findings_of, fixed
+
+from ..operations.test_doctor import patient
+from ..support.damaged_values import (
+    Damage,
+    Known,
+    asked,
+    changed,
+    damage,
+    damages,
+    failures,
+    fill,
+)
+from ..support.process import until
+from ..support.service import START, Service, serving
+
+AT_ONCE = 7  # damages of different tables: each start asks every route
+GOING = {"met_tags", "pending_archives", "transcripts"}  # by themselves
+OWN = ("/health", "/metrics", "/.well-known")  # what is not told of rows
+IDS = {"id", "uid", "runId", "proposalId", "commitmentId", "name", "memoryRef"}
+MOVING = {"next_page", "next_cursor", "cursor", "next", "nextCursor", "duplicateOf"}  # to another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A sound database, how what it holds is addressed, and what is answered of it."""
+
+    path: Path
+    known: Known
+    statuses: dict[str, int]
+    texts: frozenset[tuple[str, str, str]]  # each as a member of which thing
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    path = tmp_path_factory.mktemp("made") / "memory.db"
+    known = fill(path)
+    copy = _copied(path, path.with_name("asked.db"))
+    with serving(copy) as service:
+        answers = [*asked(service, known)]
+    return Made(
+        path=path,
+        known=known,
+        statuses={str(it.url.raw_path): it.status_code for it in answers},
+        texts=frozenset(
+            known
+            for it in answers
+            for of, name, text in _texts_of(it)
+            for known in ((of, name, text), ("", "", text))
+        ),
+    )
+
+
+@pytest.fixture
+def path(made: Made, tmp_path: Path) -> Path:
+    return _copied(made.path, tmp_path / "memory.db")
+
+
+def _cases() -> Iterator[Any]:
+    """All that there is, some at a time: first one of each table, each time another column's."""
+    of_tables = [[*of] for _, of in groupby(damages(), attrgetter("table"))]
+    for number, of in enumerate(of_tables):
+        first = 5 * number % len(of)
+        of[:] = of[first:] + of[:first]
+    for number, turn in enumerate(zip_longest(*of_tables)):
+        each = [*filter(None, turn)]
+        for start in range(0, len(each), AT_ONCE):
+            some = each[start : start + AT_ONCE]
+            marks = () if number == 0 else (pytest.mark.slow,)
+            yield pytest.param(some, id=" and ".join(map(str, some)), marks=marks)
+
+
+@pytest.mark.parametrize("damaged", [*_cases()])
+def test_a_damaged_row_is_not_served_is_named_and_can_be_moved_away(
+    damaged: Sequence[Damage], path: Path, made: Made
+) -> None:
+    named = [f"{it.table} {damage(path, it.table, it.column, it.value)}: " for it in damaged]
+    (found,) = _of_values(path)
+    assert [it for it in named if it not in found.sentence] == []
+    asked_copy = _copied(path, path.with_name("asked.db"))
+
+    with serving(asked_copy, MEMORY_SWEEP_EVERY="5ms") as service:
+        answers = [*asked(service, made.known)]
+        assert failures(iter(answers)) == []
+        assert [it for answer in answers for it in _others(answer, made)] == []
+        if not GOING.issuperset(it.table for it in damaged):
+            assert until(lambda: _first(service).startswith(tuple(named)))
+
+    (done,) = fixed([found])
+
+    assert done.status is Status.OK, done.sentence
+    moved = {json.loads(line)["table"] for line in _quarantined(path)}
+    assert moved >= {it.table for it in damaged if it.column not in {"area", "partition"}}
+    assert _of_values(path)[0].status is Status.OK
+    with serving(path) as service:
+        assert [it for it in asked(service, made.known) if it.status_code >= 500] == []
+        assert failures(changed(service, made.known)) == []
+
+
+def _others(answer: httpx.Response, made: Made) -> Iterator[tuple[str, str, str]]:
+    """What it says that no sound answer does of the same thing; all, if that was refused before."""
+    if answer.is_success and not answer.url.path.startswith(OWN):
+        was_refused = made.statuses[str(answer.url.raw_path)] >= 400
+        # A memory whose number is damaged is at its old one no more.
+        known = made.texts | {(str(it), "reason", "unknown") for it in made.known.memories}
+        yield from (it for it in _texts_of(answer) if was_refused or it not in known)
+
+
+def _texts_of(answer: httpx.Response) -> Iterator[tuple[str, str, str]]:
+    if "json" in answer.headers.get("content-type", ""):
+        yield from _leaves(answer.json())
+
+
+def _leaves(value: Any, of: str = "", name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Each text, with the id of what it is said of, if it has one, and the name of its member."""
+    if isinstance(value, dict):
+        ids = (str(value[it]) for it in value if it in IDS)
+        own = next(ids, of)
+        for member, inner in value.items():
+            if member not in MOVING:
+                yield from _leaves(inner, own, member)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, of, name)
+    elif isinstance(value, str):
+        yield of, name if of else "", value
+
+
+def _copied(path: Path, copy: Path) -> Path:
+    shutil.copy(path, copy)
+    shutil.copy(f"{path}.seal", f"{copy}.seal")
+    return copy
+
+
+def patient_of(path: Path, *, thorough: bool = False) -> DoctorContext:
+    return replace(patient(path, thorough=thorough), now=START + timedelta(hours=1))
+
+
+def _of_values(path: Path) -> list[Finding]:
+    return [it for it in findings_of(patient_of(path)) if it.code == "values"]
+
+
+def _quarantined(path: Path) -> list[str]:
+    return path.with_name(f"{path.name}.quarantine").read_text().splitlines()
+
+
+def _first(service: Service) -> str:
+    """The row that readiness names."""
+    checks = service.http.get("/health/ready").json()["checks"]
+    return str(checks["database"].get("detail", "")).rpartition("damaged, first ")[2]
