@@ -32,27 +32,12 @@ from ..memory.sql.rows import micros, reads
 from ..memory.sql.table import Sql, Table
 from ..memory.writes import changed_at, created, revised
 from ..recall.text.ids import Uids
-from . import archives, entries
+from . import archives, binding, drafts, entries
 from .agents import capacity_of
 from .api import NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any
 from .archives import add_receipt, expire, note, remove
-from .binding import (
-    bound,
-    episodic_of,
-    is_allowed,
-    most_episodic,
-    require_allowed,
-    require_unfinished,
-    require_working_room,
-)
-from .drafts import (
-    TASK_LIFETIME,
-    AgentBatchItem,
-    AgentChangeBody,
-    AgentEntryBody,
-    clean_change,
-    end_of,
-)
+from .binding import bound, is_allowed, require_allowed, require_unfinished, require_working_room
+from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, end_of
 from .entries import AgentEntry, AgentFilter, KeyLost, Place, SealTable
 
 AT_LEAST = 100  # entries that a deletion reads at once
@@ -148,7 +133,7 @@ def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None
     said: dict[str, Any] = {"tags": list(entry.tags), "curated_by": entry.curated_by}
     if not entry.is_lost:
         said["value"] = entry.value
-    change = clean_change(redactor, AgentChangeBody.model_construct(set(said), **said))
+    change = drafts.clean_change(redactor, AgentChangeBody.model_construct(set(said), **said))
     owner = Eyes(agent=entry.agent_id, is_admin=True)
     _amend(tx, entry, owner, change, entry.version, None)
 
@@ -268,10 +253,10 @@ def make_room(tx: Transaction, place: Place, scope: Labels, size: int, room: Roo
         require_working_room(tx, place.owner, scope, room.capacities, size)
         return 0
     agent, evicted = place.owner, 0
-    most = most_episodic(tx, scope)
+    most = binding.most_episodic(tx, scope)
     if most is not None and scope.intent is not None:
         intent = IntentId(scope.intent)
-        held = episodic_of(tx, intent, agent)
+        held = binding.episodic_of(tx, intent, agent)
         evicted = _evict(tx, agent, ("max_episodic_memory_per_agent", held, most), room, 0, intent)
     held = entries.number_of(tx, Tier.EPISODIC, agent)
     most = capacity_of(tx, agent, room.capacities)

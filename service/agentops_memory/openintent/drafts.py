@@ -13,22 +13,8 @@ from ..http.ids import ENTRY, public_id
 from ..memory.model.agent_memory import Eyes, Priority, Sensitivity, Tier
 from ..memory.model.agents import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.redactor import MAX_KEY, Redactor
-from .api import (
-    MAX_NAME,
-    Agent,
-    Curator,
-    Expiry,
-    Json,
-    Key,
-    Label,
-    NamespaceName,
-    Tags,
-    instant_if_any,
-    rendered,
-    require_future,
-    screened,
-    value_of,
-)
+from . import api
+from .api import MAX_NAME, Agent, Curator, Expiry, Json, Key, Label, Tags, screened, value_of
 from .entries import AgentEntry, Place, clean_tags
 
 B = TypeVar("B", bound="AgentEntryBody")
@@ -77,7 +63,7 @@ def ttl_of(seconds: int) -> str:
 
 def end_of(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
     """The end that was set, else what the ttl comes to; BadField for one that has passed."""
-    require_future(expires_at, now)
+    api.require_future(expires_at, now)
     if expires_at is not None or ttl is None or ttl == TASK_LIFETIME:
         return expires_at
     return now + lifetime(ttl)
@@ -140,7 +126,7 @@ class AgentEntryBody(BaseModel):
 
     model_config = GIVEN
     agent_id: Agent | None = None
-    namespace: NamespaceName
+    namespace: api.NamespaceName
     key: Key
     value: Value
     memory_type: TierName
@@ -201,7 +187,7 @@ class AgentChangeBody(BaseModel):
         same = {
             "id": public_id(ENTRY, of.id), "agent_id": of.agent_id, "namespace": of.namespace,
             "key": of.key, "memory_type": of.memory_type.value, "scope": present(scope),
-            "created_by": of.created_by, "created_at": rendered(of.created_at),
+            "created_by": of.created_by, "created_at": api.rendered(of.created_at),
         }  # fmt: skip
         wrong = [name for name, it in same.items() if name in claims and claims[name] != it]
         if wrong:
@@ -227,7 +213,7 @@ class AgentChangeBody(BaseModel):
                 after[name] = getattr(self, name)
         ttl = after.get("ttl", before.ttl)
         if "expires_at" in named:
-            end = instant_if_any(self.expires_at)
+            end = api.instant_if_any(self.expires_at)
             if end != before.expires_at or ttl != before.ttl:
                 after |= {"expires_at": end_of(ttl, end, now), "is_own_expiry": end is not None}
         elif "ttl" in named and not before.is_own_expiry:

@@ -30,29 +30,12 @@ from ..memory.redactor import RulesOf, default_rules
 from ..memory.sql.rows import instant, micros, reads
 from ..memory.sql.sight import ACTIVE, DETAILS_OF_INTENT, GRANTED
 from ..memory.sql.table import Sql
-from .api import (
-    BODIES,
-    CHOSEN,
-    PREFIX,
-    AlreadyThere,
-    Detailed,
-    JsonObject,
-    Label,
-    Printable,
-    Time,
-    answer,
-    chosen_id,
-    details_of,
-    op,
-    redactor_for,
-    screened,
-    whose,
-    writer,
-)
+from . import api
+from .api import BODIES, CHOSEN, JsonObject, Label, Printable, Time, answer, op, whose, writer
 
 T = TypeVar("T")
 
-INTENTS = f"{PREFIX}/intents"
+INTENTS = f"{api.PREFIX}/intents"
 INTENT = f"{INTENTS}/{{intent_id}}"
 NO_INTENT = "No such intent."
 MAX_TITLE, MAX_DESCRIPTION = 500, 10_000  # characters
@@ -108,7 +91,7 @@ class IntentBody(BaseModel):
     governance_policy: Object | None = None
 
 
-class Intent(Detailed):
+class Intent(api.Detailed):
     """A goal that agents work on."""
 
     id: IntentId
@@ -148,7 +131,7 @@ def operations(intents: "Intents") -> Sequence[Operation]:
 
 
 def intent_id(request: Request) -> IntentId:
-    return IntentId(chosen_id(request, "intent_id", NO_INTENT))
+    return IntentId(api.chosen_id(request, "intent_id", NO_INTENT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,14 +150,14 @@ class Intents:
 
         Denied without the right to; AlreadyThere for an id that is taken.
         """
-        details = details_of(body, but={"id"})
+        details = api.details_of(body, but={"id"})
         caller.require(Role.WRITER)
         if not (caller.coordinates or eyes.is_admin):
             raise Denied(
                 "Your key may not make intents; `keys create --coordinator` makes one that may."
             )
-        redactor = redactor_for(self.rules, caller, eyes.agent, body.id)
-        clean = screened(redactor, details)
+        redactor = api.redactor_for(self.rules, caller, eyes.agent, body.id)
+        clean = api.screened(redactor, details)
         work = once(_create, told=lambda tx, made: told(tx, eyes, made.id, made))
         made = await self.engine.write(caller, work, eyes, clean, body.id)
         return Written(value=made, redacted=redactor.count)
@@ -187,7 +170,7 @@ class Intents:
 def _create(tx: Transaction, eyes: Eyes, details: str, id_: str | None) -> Intent:
     require_room(tx)
     if id_ is not None and _get(tx, IntentId(id_)) is not None:
-        raise AlreadyThere
+        raise api.AlreadyThere
     made = _intent((0, id_ or new_id(tx, "intent"), eyes.agent, str(details), micros(tx.now)))
     tx[Sql].insert(
         "intents", id=made.id, created_by=made.created_by, details=made.details,

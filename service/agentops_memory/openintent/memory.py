@@ -28,52 +28,12 @@ from ..memory.redactor import MAX_KEY, Redactor, RulesOf, default_rules
 from ..memory.sql import sight
 from ..telemetry import annotate, count
 from ..telemetry.measures import AGENT_EVICTIONS
-from . import agents, changes, entries
+from . import agents, api, changes, drafts, entries
 from .accesses import Accesses
 from .agents import AgentSummary
-from .api import (
-    BODIES,
-    LIMIT,
-    MATCH,
-    MAX_NAME,
-    MUST_MATCH,
-    NO_ENTRY,
-    PAGE,
-    PREFIX,
-    TAG,
-    TOTAL,
-    Asking,
-    Left,
-    Listing,
-    agent_in_path,
-    answer,
-    has_key,
-    limited,
-    listed,
-    names_in_path,
-    op,
-    own,
-    page,
-    portion,
-    redactor_for,
-    require_names,
-    require_own,
-    streamed,
-    version,
-    version_if_any,
-    whose,
-    writer,
-)
+from .api import BODIES, PAGE, TAG, Left, agent_in_path, op, own, page, redactor_for, whose, writer
 from .changes import Outcome, Room
-from .drafts import (
-    AgentBatchBody,
-    AgentBatchItem,
-    AgentChangeBody,
-    AgentEntryBody,
-    AgentPutBody,
-    clean_change,
-    clean_entry,
-)
+from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody, clean_entry
 from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, KeyLost, Place, entry_id
 
 P = ParamSpec("P")
@@ -84,9 +44,9 @@ BRIEF = 4096  # characters of a value that is screened on the loop
 MOST_DELETED = 1_000  # entries of one deletion
 
 BATCH = f"{MEMORY}/batch"
-OWN = f"{PREFIX}/agents/{{agent}}/memory"
+OWN = f"{api.PREFIX}/agents/{{agent}}/memory"
 OWN_NAMESPACE, OWN_KEY = f"{OWN}/{{namespace:path}}", f"{OWN}/{{namespace:path}}/{{key:path}}"
-TOTAL_TOLD = {TOTAL: "How many there are in all."}
+TOTAL_TOLD = {api.TOTAL: "How many there are in all."}
 
 
 class EntryConvertor(StringConvertor):
@@ -143,24 +103,24 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         return _answer(await service.get(caller, eyes, entry_id(request)))
 
     async def put(request: Request) -> Response:
-        namespace, key = names_in_path(request, 2)
-        require_names(namespace=namespace, key=key)
+        namespace, key = api.names_in_path(request, 2)
+        api.require_names(namespace=namespace, key=key)
         body = await BODIES.read(request, AgentPutBody, nulls=True)
         caller, eyes = await writer(request)
-        require_own(agent_in_path(request), eyes)
+        api.require_own(agent_in_path(request), eyes)
         done = await service.put(caller, eyes, body.at(eyes.agent, namespace, key))
         _evicted(caller, done.evicted)
         return _answer(done.value, 201 if done.is_new else 200, redacted=done.redacted)
 
     async def get_keyed(request: Request) -> Response:
-        if not has_key(request):
+        if not api.has_key(request):
             return await list_namespace(request)
         caller, eyes = own(request)
-        namespace, key = names_in_path(request, 2)
+        namespace, key = api.names_in_path(request, 2)
         return _answer(await service.at(caller, eyes, namespace, key))
 
     async def update(request: Request) -> Response:
-        at = version(request)
+        at = api.version(request)
         body = await BODIES.read(request, AgentChangeBody, nulls=True)
         body.require_version(at)
         caller, eyes = await writer(request)
@@ -168,7 +128,7 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         return _answer(after.value, redacted=after.redacted)
 
     async def delete(request: Request) -> Response:
-        at = version_if_any(request)
+        at = api.version_if_any(request)
         caller, eyes = await writer(request)
         id_ = entry_id(request)
         shown = public_id(ENTRY, id_)
@@ -181,23 +141,23 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         filter_ = AgentFilter.of(request)
         found = await service.page(lambda: whose(request), filter_, limit, offset)
         after = written({"total": found.total, "limit": limit, "offset": offset})
-        return await streamed(found, b'{"entries":[', b"]," + after[1:])
+        return await api.streamed(found, b'{"entries":[', b"]," + after[1:])
 
     async def list_own(request: Request) -> Response:
         return await list_of_agent(request)
 
     async def list_namespace(request: Request) -> Response:
-        (namespace,) = names_in_path(request, 1)
+        (namespace,) = api.names_in_path(request, 1)
         return await list_of_agent(request, namespace=namespace, is_prefix=False)
 
     async def list_of_agent(request: Request, **said: Any) -> Response:
         limit, offset = page(request)
         filter_ = replace(AgentFilter.of(request, agent_in_path(request)), **said)
         found = await service.page(lambda: whose(request), filter_, limit, offset)
-        return await streamed(found, headers={TOTAL: str(found.total)})
+        return await api.streamed(found, headers={api.TOTAL: str(found.total)})
 
     async def write_batch(request: Request) -> Response:
-        body = await BATCHES.read(request, AgentBatchBody)
+        body = await BATCHES.read(request, drafts.AgentBatchBody)
         caller, eyes = await writer(request, BATCHES)
         done = await service.write_batch(caller, eyes, body.entries)
         annotate({"memory.result_count": len(done.value)})
@@ -207,7 +167,7 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         return Response(b'{"entries":[%b]}' % shown, headers=headers, media_type=JSON)
 
     async def delete_batch(request: Request) -> Response:
-        filter_, most = AgentFilter.of(request), limited(request, MOST_DELETED)
+        filter_, most = AgentFilter.of(request), api.limited(request, MOST_DELETED)
         caller, eyes = await writer(request)
         deleted, has_more = await service.delete_batch(caller, eyes, filter_, most)
         annotate({"memory.result_count": deleted})
@@ -215,7 +175,7 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
 
     async def summary(request: Request) -> Response:
         caller, eyes = whose(request)
-        return answer(await service.summary(caller, eyes, agent_in_path(request)))
+        return api.answer(await service.summary(caller, eyes, agent_in_path(request)))
 
     tagged = {**WRITTEN, **TAG}
     return (
@@ -226,17 +186,18 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
            query, AgentEntryList, query=(*FILTER, *PAGE)),
         op("POST", BATCH, "write_batch",
            "Make entries, and change those with a version; all of them or none.",
-           write_batch, WrittenBatch, body=AgentBatchBody, headers=WRITTEN, refusals=(404, 409)),
+           write_batch, WrittenBatch, body=drafts.AgentBatchBody, headers=WRITTEN,
+           refusals=(404, 409)),
         op("DELETE", BATCH, "delete_batch",
            "Delete what matches and may be changed, at most 1,000 at once.",
-           delete_batch, DeletedAgentEntries, query=(*FILTER, LIMIT)),
+           delete_batch, DeletedAgentEntries, query=(*FILTER, api.LIMIT)),
         op("GET", ONE, "get_entry", "One entry.", get, AgentEntry, headers=TAG, refusals=(404,)),
         op("PATCH", ONE, "update_entry",
            "Change parts of an entry that is at the version of If-Match.",
-           update, AgentEntry, body=AgentChangeBody, sends=(MUST_MATCH,), headers=tagged,
+           update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,), headers=tagged,
            refusals=(404, 409, 428)),
         op("DELETE", ONE, "delete_entry", "Delete an entry for good.",
-           delete, DeletedAgentEntry, sends=(MATCH,), refusals=(404, 409)),
+           delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
         op("GET", OWN, "list_entries",
            "Entries of an agent that the asking one may read, newest first.",
            list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE), headers=TOTAL_TOLD),
@@ -256,7 +217,7 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
 
 def _answer(of: AgentEntry, status: int = 200, *, redacted: int = 0) -> Response:
     annotate(of.told)
-    return answer(of, status, redacted=redacted, tag=of.version)
+    return api.answer(of, status, redacted=redacted, tag=of.version)
 
 
 def _evicted(caller: Caller, number: int) -> None:
@@ -298,14 +259,14 @@ class AgentEntries:
         """The agent's own episodic entry at a key."""
         caller.require(Role.READER)
         redactor = Redactor(self.rules(caller))
-        named = redactor.text(namespace, MAX_NAME), redactor.text(key, MAX_KEY)
+        named = redactor.text(namespace, api.MAX_NAME), redactor.text(key, MAX_KEY)
         found, now = await self.engine.read(caller, _at, Place(Tier.EPISODIC, eyes.agent, *named))
         self.accesses.note(caller, eyes, now, found)
         return found
 
     async def page(
-        self, asking: Asking, filter_: AgentFilter, limit: int, offset: int
-    ) -> Listing[AgentEntry]:
+        self, asking: api.Asking, filter_: AgentFilter, limit: int, offset: int
+    ) -> api.Listing[AgentEntry]:
         """Entries that the agent may read, newest first; who asks is asked before each portion."""
         caller, eyes = asking()
         caller.require(Role.READER)
@@ -319,7 +280,7 @@ class AgentEntries:
             self.accesses.note(caller, eyes, now, *some)
             return some, left
 
-        return listed(first, ids, more, total)
+        return api.listed(first, ids, more, total)
 
     async def amend(
         self, caller: Caller, eyes: Eyes, entry: AgentEntryId, body: AgentChangeBody, version: int
@@ -327,7 +288,7 @@ class AgentEntries:
         """Change an entry that is at this version; each change that is accepted makes another."""
         caller.require(Role.WRITER)
         redactor = redactor_for(self.rules, caller, eyes.agent)
-        clean = await _screened(len(body.value or ""), clean_change, redactor, body)
+        clean = await _screened(len(body.value or ""), drafts.clean_change, redactor, body)
         work, room = _once(changes.amend, eyes), Room(capacities=self.capacities)
         done = await self.accesses.write(
             self.engine, caller, work, entry, eyes, clean, version, room
@@ -451,7 +412,7 @@ def _begin(
 
 def _go_on(tx: Transaction, eyes: Eyes, left: Left) -> tuple[Sequence[AgentEntry], Left, datetime]:
     """The next of a list, as many as one read holds; what is gone meanwhile is left out."""
-    ids, left = portion(left)
+    ids, left = api.portion(left)
     return entries.some(tx, ids, eyes), left, tx.now
 
 
@@ -462,7 +423,7 @@ def _get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, 
 def _at(tx: Transaction, place: Place) -> tuple[AgentEntry, datetime]:
     found = entries.entry_at(tx, place)
     if found is None or not found.is_there(tx.now):
-        raise NotFound(NO_ENTRY)
+        raise NotFound(api.NO_ENTRY)
     return _readable(found), tx.now
 
 

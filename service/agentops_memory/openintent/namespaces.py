@@ -28,27 +28,8 @@ from ..memory.sql.sight import access_in, permissions, seen, sum_of
 from ..memory.sql.table import Sql
 from ..recall.recall import NO_NAMESPACE
 from ..telemetry import annotate
-from .api import (
-    BODIES,
-    MATCH,
-    MAX_NAME,
-    PAGE,
-    TAG,
-    Agent,
-    Shown,
-    Stale,
-    Time,
-    answer,
-    kilobytes,
-    names_in_path,
-    op,
-    page,
-    redactor_for,
-    require_names,
-    version_if_any,
-    whose,
-    writer,
-)
+from . import api
+from .api import MAX_NAME, PAGE, TAG, Agent, Shown, Stale, Time, names_in_path, op, page, whose
 from .entries import MEMORY
 
 NAMESPACES = f"{MEMORY}/namespaces"
@@ -168,10 +149,10 @@ def operations(namespaces: "Namespaces") -> Sequence[Operation]:
 
     async def update(request: Request) -> Response:
         (name,) = names_in_path(request, 1)
-        require_names(namespace=name)
-        version = version_if_any(request)
-        body = await BODIES.read(request, NamespaceChangeBody)
-        caller, eyes = await writer(request)
+        api.require_names(namespace=name)
+        version = api.version_if_any(request)
+        body = await api.BODIES.read(request, NamespaceChangeBody)
+        caller, eyes = await api.writer(request)
         done = await namespaces.permit(caller, eyes, name, body.permissions, version)
         return _answer(done.value, done.redacted)
 
@@ -181,7 +162,7 @@ def operations(namespaces: "Namespaces") -> Sequence[Operation]:
            "Semantic namespaces that the agent may read, by name.",
            list_, NamespaceList, query=PAGE),
         op("PATCH", one, "update_namespace", "Say who may do what in a semantic namespace.",
-           update, Namespace, body=NamespaceChangeBody, sends=(MATCH,),
+           update, Namespace, body=NamespaceChangeBody, sends=(api.MATCH,),
            headers={**WRITTEN, **TAG}, refusals=(404, 409)),
         op("GET", one, "get_namespace", "A semantic namespace, with who may do what in it.",
            get, Namespace, headers=TAG, refusals=(404,)),
@@ -190,7 +171,7 @@ def operations(namespaces: "Namespaces") -> Sequence[Operation]:
 
 def _answer(of: Namespace, redacted: int = 0) -> Response:
     annotate({"memory.namespace": of.namespace})
-    return answer(of, redacted=redacted, tag=of.version)
+    return api.answer(of, redacted=redacted, tag=of.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +209,7 @@ class Namespaces:
         """
         caller.require(Role.WRITER)
         named = [it.agent for it in body.allow or ()]
-        redactor = redactor_for(self.rules, caller, eyes.agent, *named)
+        redactor = api.redactor_for(self.rules, caller, eyes.agent, *named)
         clean = redactor.text(name, MAX_NAME)
         if after := await self.engine.read(caller, _planned, eyes, clean, body, version):
             await asyncio.to_thread(
@@ -321,7 +302,7 @@ def _read(tx: Transaction, which: str, eyes: Eyes, **values: object) -> list[Nam
         return Namespace.model_construct(
             namespace=name, permissions=permissions(tx, name), access=Access(access),
             version=count(version or 0), entry_count=entries,
-            total_size_kb=kilobytes(count(size)),
+            total_size_kb=api.kilobytes(count(size)),
             created_at=instant(min(at for at in (said_at, first) if at is not None)),
             updated_at=instant(max(at for at in (changed_at, last) if at is not None)),
         )  # fmt: skip

@@ -36,44 +36,11 @@ from ..memory.sql.rows import (
 from ..memory.sql.sight import DETAILS_OF_COORDINATOR, IS_OVER, guardrails_of
 from ..memory.sql.table import Sql
 from ..telemetry import annotate
-from .api import (
-    BODIES,
-    PREFIX,
-    Agent,
-    Detailed,
-    Expiry,
-    JsonObject,
-    Shown,
-    Time,
-    answer,
-    chosen_id,
-    details_of,
-    instant_if_any,
-    op,
-    redactor_for,
-    require_future,
-    screened,
-    whose,
-    writer,
-)
-from .intents import (
-    INTENT,
-    Chosen,
-    Description,
-    Object,
-    Small,
-    Word,
-    Words,
-    intent_id,
-    new_id,
-    require_sight,
-    seen,
-    standing,
-    told,
-    without_nul,
-)
+from . import api, intents
+from .api import BODIES, Agent, Shown, Time, answer, instant_if_any, op, redactor_for, whose, writer
+from .intents import INTENT, Chosen, Object, Small, Word, Words, intent_id, new_id, seen, told
 
-COORDINATORS = f"{PREFIX}/coordinators"
+COORDINATORS = f"{api.PREFIX}/coordinators"
 ACL = f"{INTENT}/acl"
 MOST_COORDINATORS, MOST_GRANTS = 100, 1_000  # of an intent
 NO_COORDINATOR = "No such coordinator."
@@ -96,7 +63,7 @@ class GuardrailsBody(BaseModel):
 
 
 def _readable(given: GuardrailsBody) -> GuardrailsBody:
-    without_nul(given.model_extra)
+    intents.without_nul(given.model_extra)
     return given
 
 
@@ -113,10 +80,10 @@ class CoordinatorBody(BaseModel):
     guardrails: Annotated[GuardrailsBody, AfterValidator(_readable)] | None = None
     heartbeat_interval_seconds: Small | None = None
     metadata: Object | None = None
-    expires_at: Expiry | None = None
+    expires_at: api.Expiry | None = None
 
 
-class Coordinator(Detailed):
+class Coordinator(api.Detailed):
     """That an agent coordinates an intent; it does not lapse by silence."""
 
     id: CoordinatorId
@@ -126,9 +93,9 @@ class Coordinator(Detailed):
     supervisor_id: str | None = None
     coordinator_type: Literal["llm", "human", "composite", "system"] = "llm"
     scope: Literal["intent", "portfolio"] = "intent"
-    guardrails: JsonObject | None = None
+    guardrails: api.JsonObject | None = None
     heartbeat_interval_seconds: int = 60
-    metadata: JsonObject = {}
+    metadata: api.JsonObject = {}
     status: Literal["active", "completed"] = "active"  # when it is shown
     granted_at: Time
     expires_at: Time | None
@@ -151,8 +118,8 @@ class GrantBody(BaseModel):
     principal_id: Agent
     principal_type: Literal["agent"] = "agent"
     permission: Literal["read", "write", "admin"] = "read"
-    reason: Description | None = None
-    expires_at: Expiry | None = None
+    reason: intents.Description | None = None
+    expires_at: api.Expiry | None = None
 
 
 class Grant(Shown):
@@ -223,7 +190,7 @@ def operations(
 
     async def revoke(request: Request) -> Response:
         caller, eyes = await writer(request)
-        grant = GrantId(chosen_id(request, "grant_id", NO_GRANT))
+        grant = GrantId(api.chosen_id(request, "grant_id", NO_GRANT))
         await participants.revoke(caller, eyes, intent_id(request), grant)
         return answer(RevokedGrant(entry_id=grant))
 
@@ -250,7 +217,7 @@ def operations(
 
 
 def _coordinator_id(request: Request) -> CoordinatorId:
-    return CoordinatorId(chosen_id(request, "coordinator_id", NO_COORDINATOR))
+    return CoordinatorId(api.chosen_id(request, "coordinator_id", NO_COORDINATOR))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,10 +236,10 @@ class Participants:
         self, caller: Caller, eyes: Eyes, body: CoordinatorBody
     ) -> Written[Coordinator]:
         """Let an agent coordinate an intent, which who made it may, and administrators."""
-        details = details_of(body, but={"intent_id", "agent_id", "expires_at"})
+        details = api.details_of(body, but={"intent_id", "agent_id", "expires_at"})
         caller.require(Role.WRITER)
         redactor = redactor_for(self.rules, caller, eyes.agent, body.agent_id)
-        clean, intent = str(screened(redactor, details)), IntentId(body.intent_id)
+        clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
         if await self.engine.read(caller, _may_make, eyes, intent, body):
             await self._record(
                 caller, "coordinator.made", eyes, intent=intent, coordinator=body.agent_id
@@ -343,7 +310,7 @@ class Participants:
 
 
 def _require_govern(tx: Transaction, eyes: Eyes, intent: IntentId) -> None:
-    if not require_sight(tx, eyes, intent).governs:
+    if not intents.require_sight(tx, eyes, intent).governs:
         raise Denied(NOT_YOURS)
 
 
@@ -354,7 +321,7 @@ def _may_make(
     if not is_due(tx):
         return False
     _require_govern(tx, eyes, intent)
-    require_future(instant_if_any(body.expires_at), tx.now)
+    api.require_future(instant_if_any(body.expires_at), tx.now)
     require_room(tx)
     if isinstance(body, CoordinatorBody):
         if len(coordinators_of(tx, intent)) >= MOST_COORDINATORS:
@@ -378,7 +345,7 @@ def _coordinate(tx: Transaction, eyes: Eyes, body: CoordinatorBody, details: str
 
 def _seen_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
     found = _get(tx, coordinator)
-    if found is None or not standing(tx, eyes, found.intent_id).sees:
+    if found is None or not intents.standing(tx, eyes, found.intent_id).sees:
         raise NotFound(NO_COORDINATOR)
     return found
 

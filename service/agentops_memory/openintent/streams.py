@@ -25,30 +25,8 @@ from ..memory.model.stores import Written
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.sql import sight
 from ..recall.text.json_words import object_of
-from . import archives
-from .api import (
-    BODIES,
-    LIMIT,
-    PREFIX,
-    Asking,
-    Left,
-    Listing,
-    answer,
-    compact,
-    instant_in,
-    limited,
-    listed,
-    number,
-    op,
-    own,
-    page,
-    portion,
-    redactor_for,
-    screened,
-    streamed,
-    whose,
-    writer,
-)
+from . import api, archives
+from .api import BODIES, LIMIT, PREFIX, Left, answer, listed, number, op, own, page, whose, writer
 from .events import AgentEvent, EventFilter, add_event, events_with, sequences
 from .intents import INTENT, Object, intent_id, require_sight, seen
 
@@ -80,7 +58,7 @@ class EventBody(BaseModel):
 def operations(events: "Events") -> Sequence[Operation]:
     async def log(request: Request) -> Response:
         body = await BODIES.read(request, EventBody)
-        payload = compact(body.payload, "payload")
+        payload = api.compact(body.payload, "payload")
         caller, eyes = await writer(request)
         made = await events.log(caller, eyes, intent_id(request), body.event_type, payload)
         return answer(made.value, 201, redacted=made.redacted)
@@ -95,12 +73,14 @@ def operations(events: "Events") -> Sequence[Operation]:
 
     async def _list(request: Request, **of: Any) -> Response:
         query, faults = query_of(request), list[tuple[str, str]]()
-        since = instant_in(query, "since", faults)
+        since = api.instant_in(query, "since", faults)
         if faults:
             raise BadFields(faults)
         type_, after = parameter(query, "event_type"), number(request, "after", 0)
         filter_ = EventFilter(type=type_, since=since, after=after, **of)
-        return await streamed(await events.page(lambda: whose(request), filter_, limited(request)))
+        return await api.streamed(
+            await events.page(lambda: whose(request), filter_, api.limited(request))
+        )
 
     return (
         op("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
@@ -120,7 +100,9 @@ class Events:
     engine: Engine
     rules: RulesOf = default_rules
 
-    async def page(self, asking: Asking, filter_: EventFilter, limit: int) -> Listing[AgentEvent]:
+    async def page(
+        self, asking: api.Asking, filter_: EventFilter, limit: int
+    ) -> api.Listing[AgentEvent]:
         """Events, newest first, or oldest first after a sequence.
 
         Of an agent its own alone, else Denied; of an intent for whom sees it, else NotFound.
@@ -147,8 +129,8 @@ class Events:
         caller.require(Role.WRITER)
         if type_ not in LOGGED:
             raise Invalid("event_type must be one that clients log: no memory.*, no task.*.")
-        redactor = redactor_for(self.rules, caller, eyes.agent)
-        clean = screened(redactor, payload)
+        redactor = api.redactor_for(self.rules, caller, eyes.agent)
+        clean = api.screened(redactor, payload)
         work = once(_log, check=lambda tx, eyes, intent, *_: require_sight(tx, eyes, intent))
         event = await self.engine.write(caller, work, eyes, intent, type_, clean)
         return Written(value=event, redacted=redactor.count)
@@ -178,7 +160,7 @@ def _require_sight(tx: Transaction, eyes: Eyes, filter_: EventFilter) -> Standin
 def _some(
     tx: Transaction, eyes: Eyes, standing: Standing | None, left: Left
 ) -> tuple[Sequence[AgentEvent], Left]:
-    ids, left = portion(left)
+    ids, left = api.portion(left)
     events = (archives.shown(tx, event) for event in events_with(tx, ids))
     if standing is None:  # of its own stream
         return list(events), left

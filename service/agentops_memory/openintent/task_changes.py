@@ -32,58 +32,12 @@ from ..recall.text.json_words import object_of
 from ..telemetry import annotate
 from ..telemetry import count as counted
 from ..telemetry.measures import AGENT_ARCHIVED
-from . import archives
-from .api import (
-    BODIES,
-    MUST_MATCH,
-    PAGE,
-    TAG,
-    AlreadyThere,
-    Asking,
-    BadField,
-    Json,
-    Left,
-    Listing,
-    answer,
-    chosen_id,
-    details_of,
-    listed,
-    op,
-    page,
-    portion,
-    redactor_for,
-    screened,
-    streamed,
-    version,
-    whose,
-    writer,
-)
+from . import api, archives, tasks
+from .api import BODIES, PAGE, TAG, Left, answer, op, page, redactor_for, screened, whose, writer
 from .events import add_event
-from .intents import (
-    INTENT,
-    intent_id,
-    new_id,
-    require_sight,
-    seen,
-    standing,
-)
+from .intents import INTENT, intent_id, new_id, require_sight, seen, standing
 from .participants import guardrails
-from .tasks import (
-    NO_TASK,
-    OF_ROW,
-    TASK,
-    TASKS,
-    OutdatedTask,
-    Task,
-    TaskBody,
-    TaskChangeBody,
-    TaskFinished,
-    bound_to,
-    row_of,
-    seen_task,
-    task_of,
-    task_with,
-)
+from .tasks import NO_TASK, OF_ROW, TASK, TASKS, Task, TaskBody, TaskChangeBody, row_of, task_with
 
 
 def operations(tasks: "Tasks") -> Sequence[Operation]:
@@ -98,7 +52,7 @@ def operations(tasks: "Tasks") -> Sequence[Operation]:
         return answer(found, tag=found.version)
 
     async def update(request: Request) -> Response:
-        at = version(request)
+        at = api.version(request)
         body = await BODIES.read(request, TaskChangeBody, nulls=True)
         caller, eyes = await writer(request)
         after = await tasks.amend(caller, eyes, _task_id(request), body, at)
@@ -110,12 +64,12 @@ def operations(tasks: "Tasks") -> Sequence[Operation]:
     async def list_(request: Request) -> Response:
         limit, offset = page(request)
         intent, status = intent_id(request), _status(request)
-        return await streamed(
+        return await api.streamed(
             await tasks.page(lambda: whose(request), intent, limit, offset, status)
         )
 
     of_task = Parameter(
-        name=MUST_MATCH.name,
+        name=api.MUST_MATCH.name,
         required=True,
         help='The version that the task must have, such as "3".',
     )
@@ -136,7 +90,7 @@ def operations(tasks: "Tasks") -> Sequence[Operation]:
 
 
 def _task_id(request: Request) -> TaskId:
-    return TaskId(chosen_id(request, "task_id", NO_TASK))
+    return TaskId(api.chosen_id(request, "task_id", NO_TASK))
 
 
 def _status(request: Request) -> TaskStatus | None:
@@ -169,7 +123,7 @@ class Tasks:
 
     async def create(self, caller: Caller, eyes: Eyes, body: TaskBody) -> Written[Task]:
         """Make a task, which who directs the intent may; AlreadyThere for an id that is taken."""
-        details = details_of(body, but=OF_ROW)
+        details = api.details_of(body, but=OF_ROW)
         caller.require(Role.WRITER)
         redactor = redactor_for(self.rules, caller, eyes.agent, body.assigned_agent, body.id)
         clean = str(screened(redactor, details))
@@ -187,12 +141,12 @@ class Tasks:
 
     async def page(
         self,
-        asking: Asking,
+        asking: api.Asking,
         intent: IntentId,
         limit: int,
         offset: int,
         status: TaskStatus | None = None,
-    ) -> Listing[Task]:
+    ) -> api.Listing[Task]:
         """Those of an intent, the first first; who asks is asked before each portion."""
         caller, eyes = asking()
         caller.require(Role.READER)
@@ -202,7 +156,7 @@ class Tasks:
             caller, eyes = asking()
             return await self.engine.read(caller, _go_on, eyes, intent, left)
 
-        return listed(first, ids, more)
+        return api.listed(first, ids, more)
 
     async def amend(
         self, caller: Caller, eyes: Eyes, task: TaskId, body: TaskChangeBody, version: int
@@ -243,7 +197,7 @@ class Tasks:
 
 
 def known(tx: Transaction, eyes: Eyes, task: TaskId) -> Task:
-    found = seen_task(tx, eyes, task)
+    found = tasks.seen_task(tx, eyes, task)
     if found is None:
         raise NotFound(NO_TASK)
     return found
@@ -260,9 +214,9 @@ def _require_draft(tx: Transaction, eyes: Eyes, body: TaskBody) -> None:
     if body.parent_task_id is not None:
         parent = task_with(tx, TaskId(body.parent_task_id))
         if parent is None or parent.intent_id != body.intent_id:
-            raise BadField("parent_task_id", "must be a task of the same intent")
+            raise api.BadField("parent_task_id", "must be a task of the same intent")
     if body.id is not None and task_with(tx, TaskId(body.id)) is not None:
-        raise AlreadyThere
+        raise api.AlreadyThere
     require_room(tx)
 
 
@@ -292,9 +246,9 @@ def _changeable(
         if not body.is_report:
             raise Denied("The agent of a task reports status, output, error and blocked_reason.")
     if version != before.version:
-        raise OutdatedTask(before)
+        raise tasks.OutdatedTask(before)
     if before.status.is_final and not _is_retry(before, body):
-        raise TaskFinished
+        raise tasks.TaskFinished
     ends = body.status is not None and TaskStatus(body.status).is_final
     (require_margin if ends else require_room)(tx)  # what ends takes no more memory
     return before
@@ -343,7 +297,7 @@ def _end(tx: Transaction, eyes: Eyes, task: Task) -> int:
         return 0
     must = any(it.must_archive for it in guardrails(tx, task.intent_id))
     archiving = must or task.memory_policy is None or task.memory_policy.archive_on_completion
-    return archives.end(tx, bound_to(task), eyes, archives=archiving)
+    return archives.end(tx, tasks.bound_to(task), eyes, archives=archiving)
 
 
 def _assign(tx: Transaction, eyes: Eyes, task: Task, before: AgentId | None) -> None:
@@ -385,7 +339,7 @@ def _merged(details: str, change: str) -> str:
     if change == "{}":
         return details
     try:
-        return str(Json.of({**object_of(details), **object_of(change)}))
+        return str(api.Json.of({**object_of(details), **object_of(change)}))
     except Invalid as error:
         raise Invalid(str(error).replace("value", "The task", 1)) from error
 
@@ -419,7 +373,7 @@ def _go_on(
     tx: Transaction, eyes: Eyes, intent: IntentId, left: Left
 ) -> tuple[Sequence[Task], Left]:
     seen(tx, eyes, intent)
-    some, left = portion(left)
+    some, left = api.portion(left)
     rows = tx[Sql].run(
         f"""SELECT t.{tx[Sql].dialect.row}, {TASK}
               FROM {tx[Sql].dialect.texts("given")}
@@ -427,7 +381,7 @@ def _go_on(
           ORDER BY given.key""",
         texts=json.dumps(some),
     )
-    return list(tx[Sql].intact(rows, task_of)), left
+    return list(tx[Sql].intact(rows, tasks.task_of)), left
 
 
 def _makes_for_others(tx: Transaction, eyes: Eyes, body: TaskBody) -> IntentId | None:

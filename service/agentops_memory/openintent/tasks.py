@@ -16,28 +16,9 @@ from ..memory.model.intents import MOST_ENTRIES, MOST_SIZE, IntentId, TaskId, Ta
 from ..memory.sql.rows import count, instant, micros, optional_instant, optional_micros, reads
 from ..memory.sql.sight import DETAILS_OF_TASK, FINISHED, Policy, policy_of
 from ..memory.sql.table import Sql
-from .api import (
-    PREFIX,
-    Agent,
-    Detailed,
-    Json,
-    JsonObject,
-    Stale,
-    Time,
-    compact,
-)
-from .intents import (
-    MAX_ITEMS,
-    Chosen,
-    Description,
-    Nested,
-    Object,
-    Small,
-    Title,
-    Word,
-    Words,
-    standing,
-)
+from . import intents
+from .api import PREFIX, Agent, Detailed, Json, JsonObject, Stale, Time, compact
+from .intents import Chosen, Description, Nested, Object, Small, Title, Word, Words, standing
 
 TASKS = f"{PREFIX}/tasks"
 NO_TASK = "No such task."
@@ -106,7 +87,9 @@ class TaskBody(BaseModel):
     capabilities_required: Words | None = None
     depends_on: Words | None = None
     blocks: Words | None = None
-    requires_tools: Annotated[list[ToolRequirement], Field(max_length=MAX_ITEMS)] | None = None
+    requires_tools: Annotated[list[ToolRequirement], Field(max_length=intents.MAX_ITEMS)] | None = (
+        None
+    )
     retry_policy: Word | None = None
     timeout_seconds: Small | None = None
     max_attempts: Small | None = None
