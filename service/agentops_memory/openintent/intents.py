@@ -95,13 +95,13 @@ class Intent(api.Detailed):
     """A goal that agents work on."""
 
     id: IntentId
-    title: str = ""
-    description: str = ""
-    state: JsonObject = {}
-    constraints: JsonObject = {}
-    parent_intent_id: str | None = None
-    depends_on: list[str] = []
-    governance_policy: JsonObject | None = None
+    title: str
+    description: str
+    state: JsonObject
+    constraints: JsonObject
+    parent_intent_id: str | None
+    depends_on: list[str]
+    governance_policy: JsonObject | None
     status: Literal["active"] = "active"
     version: int = 1
     created_by: AgentId

@@ -59,7 +59,7 @@ register_url_convertor("entry", EntryConvertor())
 ONE = f"{MEMORY}/{{entry_id:entry}}"
 
 
-class AgentEntryList(BaseModel):
+class AgentEntryList(api.Shown):
     """A page of entries, and how many there are in all."""
 
     entries: list[AgentEntry]
@@ -68,7 +68,7 @@ class AgentEntryList(BaseModel):
     offset: int
 
 
-class WrittenBatch(BaseModel):
+class WrittenBatch(api.Shown):
     """The entries of a batch, in its order."""
 
     entries: list[AgentEntry]

@@ -126,7 +126,7 @@ class Namespace(Shown):
     updated_at: Time
 
 
-class NamespaceList(BaseModel):
+class NamespaceList(Shown):
     """The namespaces that the agent may read."""
 
     namespaces: list[ListedNamespace]

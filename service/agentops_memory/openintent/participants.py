@@ -89,13 +89,13 @@ class Coordinator(api.Detailed):
     id: CoordinatorId
     intent_id: IntentId
     agent_id: AgentId
-    role: str = "coordinator"
-    supervisor_id: str | None = None
-    coordinator_type: Literal["llm", "human", "composite", "system"] = "llm"
-    scope: Literal["intent", "portfolio"] = "intent"
-    guardrails: api.JsonObject | None = None
-    heartbeat_interval_seconds: int = 60
-    metadata: api.JsonObject = {}
+    role: str
+    supervisor_id: str | None
+    coordinator_type: Literal["llm", "human", "composite", "system"]
+    scope: Literal["intent", "portfolio"]
+    guardrails: api.JsonObject | None
+    heartbeat_interval_seconds: int
+    metadata: api.JsonObject
     status: Literal["active", "completed"] = "active"  # when it is shown
     granted_at: Time
     expires_at: Time | None

@@ -26,7 +26,7 @@ from ..recall.text.query import Query, understood
 from ..telemetry import Cut, annotate
 from ..telemetry import events as span_events
 from .accesses import Accesses
-from .api import limited, op, whose
+from .api import Shown, limited, op, whose
 from .entries import CONDITIONS, MEMORY, AgentEntry, AgentFilter, some
 from .namespaces import readable
 
@@ -51,7 +51,7 @@ class SearchedPlaces(BaseModel):
     namespaces: list[str]
 
 
-class FoundAgentEntries(BaseModel):
+class FoundAgentEntries(Shown):
     """Entries by their words, best first."""
 
     entries: list[FoundAgentEntry]

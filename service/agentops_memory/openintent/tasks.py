@@ -135,24 +135,24 @@ class Task(Detailed):
 
     id: TaskId
     intent_id: IntentId
-    name: str = ""
-    plan_id: str | None = None
-    description: str | None = None
-    priority: str = "normal"
-    input: JsonObject = {}
-    output: JsonObject | None = None
-    artifacts: list[str] = []
-    capabilities_required: list[str] = []
-    depends_on: list[str] = []
-    blocks: list[str] = []
-    requires_tools: list[ToolRequirement] = []
-    retry_policy: str | None = None
-    timeout_seconds: int | None = None
-    permissions: str = "inherit"
-    metadata: JsonObject = {}
-    error: str | None = None
-    blocked_reason: str | None = None
-    max_attempts: int = 3
+    name: str
+    plan_id: str | None
+    description: str | None
+    priority: str
+    input: JsonObject
+    output: JsonObject | None
+    artifacts: list[str]
+    capabilities_required: list[str]
+    depends_on: list[str]
+    blocks: list[str]
+    requires_tools: list[ToolRequirement]
+    retry_policy: str | None
+    timeout_seconds: int | None
+    permissions: str
+    metadata: JsonObject
+    error: str | None
+    blocked_reason: str | None
+    max_attempts: int
     version: int = 1
     status: TaskStatus = TaskStatus.PENDING
     state: TaskStatus = TaskStatus.PENDING  # the status, by another name
