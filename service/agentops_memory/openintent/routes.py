@@ -12,6 +12,7 @@ from starlette.responses import Response
 from ..http.bodies import answered
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol
 from ..memory.model.access import Caller
+from ..record import Record
 from ..telemetry import annotate
 from . import intents, memory, namespaces, participants, search, streams, task_changes
 from .api import AGENT, MAX_VALUE, PREFIX, REFUSALS, TOTAL, refused, require_agent
@@ -60,7 +61,7 @@ class ErrorCode(BaseModel):
     code: str
 
 
-class AgentMemoryProblem(BaseModel):
+class AgentMemoryProblem(Record):
     """A refusal; of a conflict also the state that refuses, of a capacity its figures."""
 
     message: str
