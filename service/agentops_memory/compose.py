@@ -39,14 +39,14 @@ from .memory.redactor import Redaction, Registry, RulesOf
 from .memory.reviews import Reviews
 from .memory.sessions import Sessions
 from .openintent import routes as openintent
-from .openintent.intent_routes import IntentHandlers
+from .openintent.intents import Intents
+from .openintent.memory import AgentEntries
+from .openintent.namespaces import Namespaces
+from .openintent.participants import Participants
 from .openintent.routes import OpenIntent
-from .openintent.rules.entries import AgentEntries
-from .openintent.rules.events import Events
-from .openintent.rules.intents import Intents, Participants
-from .openintent.rules.namespaces import Namespaces
-from .openintent.rules.search import AgentSearch
-from .openintent.rules.tasks import Tasks
+from .openintent.search import AgentSearch
+from .openintent.streams import Events
+from .openintent.task_changes import Tasks
 from .openwop import routes as openwop
 from .openwop.adapter import RefEntries
 from .openwop.commitments import Commitments, Firing
@@ -95,7 +95,6 @@ class Services:
     memory_stores: Sequence[Operation]
     anthropic_stores: Sequence[Operation]
     openintent: OpenIntent
-    intents: IntentHandlers
     openwop: OpenWopServices
 
 
@@ -152,7 +151,6 @@ class Wiring:
             accessed=entries.accesses.given,
         )
         stores = partial(self._stores, engine, on_erased)
-        events = Events(engine=engine, rules=rules)
         return Services(
             agentops=AgentOps(
                 memories=Memories(
@@ -176,20 +174,17 @@ class Wiring:
             openintent=OpenIntent(
                 entries=entries,
                 namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
-                agent_search=AgentSearch(
+                search=AgentSearch(
                     engine=engine,
                     features=settings.recall,
                     timeout=settings.recall_limit,
                     accesses=entries.accesses,
                     rules=rules,
                 ),
-                events=events,
-            ),
-            intents=IntentHandlers(
+                events=Events(engine=engine, rules=rules),
                 intents=Intents(engine=engine, rules=rules),
                 participants=Participants(engine=engine, audit=audit, rules=rules),
                 tasks=Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased),
-                events=events,
                 clock=self.clock,
             ),
             openwop=OpenWopServices(
@@ -438,7 +433,7 @@ class _Wiring(Wiring):
         )
         operations = (
             services.memory_stores,
-            openintent.operations(services.openintent, services.intents),
+            openintent.operations(services.openintent),
             services.anthropic_stores,
             of_openwop(services.openwop, discovery),
             mcp.operations(agents),

@@ -156,6 +156,16 @@ class DamagedRow(Unreadable):
         self.table, self.row, self.column = table, str(row), column
 
 
+class AtItem(Refusal):
+    """An item of a batch is refused, and so is all of it, by the code of its refusal."""
+
+    code = "invalid_input"  # of those that tell no items apart
+
+    def __init__(self, number: int, refusal: Refusal) -> None:
+        super().__init__(f"entries[{number}]: {refusal}")
+        self.number, self.refusal = number, refusal
+
+
 WITHOUT_WORDS = TimedOut, Damaged
 """For these the newest memories stand in for those that words would have found."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,30 +13,25 @@ import pytest
 from agentops_memory.errors import Denied, Invalid, NotFound
 from agentops_memory.jobs.retention import RetentionSweep
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.agent_events import AgentEvent, EventFilter
 from agentops_memory.memory.model.agent_memory import (
     Access,
-    AgentChange,
-    AgentDraft,
-    AgentEntry,
     AgentEntryId,
-    AgentFilter,
-    AgentSpace,
     Eyes,
-    Handling,
     Permissions,
-    Place,
     Priority,
     Tier,
 )
 from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.retention import Capacities, Kind
 from agentops_memory.memory.model.stores import Written
-from agentops_memory.openintent.rules.binding import OverCapacity, lifetime
-from agentops_memory.openintent.rules.entries import AgentEntries
-from agentops_memory.openintent.rules.events import Events
-from agentops_memory.openintent.rules.namespaces import Namespaces, PermissionsChange
-from agentops_memory.openintent.rules.rules import Outdated, Taken
+from agentops_memory.openintent.api import OverCapacity
+from agentops_memory.openintent.changes import Outdated, Taken
+from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody, lifetime
+from agentops_memory.openintent.entries import AgentEntry, AgentFilter, Place
+from agentops_memory.openintent.events import AgentEvent, EventFilter
+from agentops_memory.openintent.memory import AgentEntries
+from agentops_memory.openintent.namespaces import Namespaces, PermissionsBody
+from agentops_memory.openintent.streams import Events
 
 from ..support.engine import opened
 from ..support.samples import sampled
@@ -89,15 +84,15 @@ class Model:
     def access(self, namespace: str, agent: AgentId) -> Access:
         return self.permissions.get(namespace, Permissions()).of(Eyes(agent=agent))
 
-    def sees(self, agent: AgentId, space: AgentSpace) -> bool:
-        if space.agent is None:
+    def sees(self, agent: AgentId, space: Place) -> bool:
+        if space.owner is None:
             return self.access(space.namespace, agent) >= Access.READ
-        return space.agent == agent
+        return space.owner == agent
 
-    def may_write(self, agent: AgentId, space: AgentSpace) -> bool:
-        if space.agent is None:
+    def may_write(self, agent: AgentId, space: Place) -> bool:
+        if space.owner is None:
             return self.access(space.namespace, agent) >= Access.WRITE
-        return space.agent == agent
+        return space.owner == agent
 
     def at(self, place: Place) -> AgentEntry | None:
         return next((it.entry for it in self.known.values() if it.entry.place == place), None)
@@ -106,8 +101,7 @@ class Model:
         return [
             it
             for it in self.known.values()
-            if (it.entry.place.space.tier, it.entry.place.space.agent) == (tier, agent)
-            and it.entry.is_there(now)
+            if (it.entry.memory_type, it.entry.owner) == (tier, agent) and it.entry.is_there(now)
         ]
 
     def remove(self, entry: AgentEntry, type_: str, actor: AgentId | None = None) -> None:
@@ -115,7 +109,7 @@ class Model:
         self.note(entry, type_, actor)
 
     def note(self, entry: AgentEntry, type_: str, actor: AgentId | None) -> None:
-        stream = entry.place.space.agent or actor or entry.created_by
+        stream = entry.owner or actor or entry.created_by
         self.events.setdefault(stream, []).append((type_, entry.id))
 
 
@@ -142,11 +136,9 @@ class Play:
     async def create(self) -> None:
         agent, tier = self.chance.choice(AGENTS), self.chance.choice([*Tier, Tier.EPISODIC])
         whose = self.chance.choice([agent, agent, agent, AGENTS[0]]) if tier.has_owner else None
-        space = AgentSpace(tier=tier, agent=whose, namespace=self.chance.choice(NAMESPACES))
-        place = Place(space=space, key=self.chance.choice(KEYS))
-        draft = AgentDraft(
-            place=place, value=f'{{"n":{self.chance.random()}}}', handling=self._handled()
-        )
+        place = Place(tier, whose, self.chance.choice(NAMESPACES), self.chance.choice(KEYS))
+        handled = self._handled()
+        draft = entry(place, {"n": self.chance.random()}, **handled)
         refusal, victim, gone = self._refused(agent, place)
         if refusal is not None:
             with pytest.raises(refusal):
@@ -160,7 +152,8 @@ class Play:
         if victim is not None:
             self.model.remove(victim, "memory.evicted")
             self.evicted += 1
-        assert (made.version, made.value, made.handling) == (1, draft.value, draft.handling)
+        assert (made.version, made.value) == (1, draft.value)
+        assert_handled(made, handled)
         self.model.made += 1
         self.model.known[made.id] = Known(made, self.now, self.model.made)
         self.model.note(made, "memory.created", agent)
@@ -169,26 +162,26 @@ class Play:
         self, agent: AgentId, place: Place
     ) -> tuple[type[Exception] | None, AgentEntry | None, AgentEntry | None]:
         """What a create is refused with, or what is evicted and what has expired at its place."""
-        model, space = self.model, place.space
+        model, space = self.model, place
         if not model.may_write(agent, space):
             return Denied, None, None
         held = model.at(place)
         if held is not None and held.is_there(self.now):
             return Taken, None, None
-        if space.agent is None:
+        if space.owner is None:
             return None, None, held
-        others = model.of(space.tier, space.agent, self.now)
+        others = model.of(space.tier, space.owner, self.now)
         if space.tier is Tier.WORKING:
             return (OverCapacity if len(others) >= CAPACITIES.working else None), None, held
         if len(others) < CAPACITIES.episodic:
             return None, None, held
-        free = [it for it in others if not it.entry.handling.is_pinned]
+        free = [it for it in others if not it.entry.pinned]
         if not free:
             return OverCapacity, None, None
         first = min(
             free,
             key=lambda it: (
-                it.entry.handling.priority, it.accessed_at, it.entry.updated_at, it.order,
+                it.entry.priority, it.accessed_at, it.entry.updated_at, it.order,
             ),
         )  # fmt: skip
         return None, first.entry, held
@@ -210,13 +203,7 @@ class Play:
             return
         version = self.chance.choice([entry.version, entry.version, entry.version + 1])
         handled = self._handled()
-        patch = AgentChange(
-            value='{"n":"new"}',
-            tags=handled.tags,
-            is_pinned=handled.is_pinned,
-            priority=handled.priority,
-            expires_at=handled.expires_at,
-        )
+        patch = AgentChangeBody.model_validate({"value": {"n": "new"}, **handled})
         refusal = self._unchangeable(agent, entry) or (
             Outdated if version != entry.version else None
         )
@@ -226,9 +213,10 @@ class Play:
             return
         written = await self.entries.amend(OPERATOR, Eyes(agent=agent), entry.id, patch, version)
         after = written.value
-        assert after == replace(
-            entry, value='{"n":"new"}', handling=handled, version=version + 1, updated_at=self.now
-        )
+        said = {"value": '{"n":"new"}', "version": version + 1, "updated_at": self.now}
+        kept = {it: getattr(after, it) for it in (*handled, "is_own_expiry")}
+        assert after == entry.model_copy(update=said | kept)
+        assert_handled(after, handled)
         known = self.model.known[entry.id]
         known.entry, known.accessed_at = after, self.now
         self.model.note(after, "memory.updated", agent)
@@ -250,7 +238,9 @@ class Play:
         allow = {agent: self.chance.choice(levels) for agent in self.chance.sample(AGENTS, 2)}
         permissions = Permissions(default=self.chance.choice(levels), allow=allow)
         namespace = self.chance.choice(NAMESPACES)
-        change = PermissionsChange(default=permissions.default, allow=allow)
+        listed = [{"agent": it, "access": level.name.lower()} for it, level in allow.items()]
+        default = permissions.default.name.lower()
+        change = PermissionsBody.model_validate({"default": default, "allow": listed})
         namespaces = Namespaces(engine=self.entries.engine, audit=lambda *_, **__: None)
         await namespaces.permit(OPERATOR, ADMINISTRATOR, namespace, change)
         self.model.permissions[namespace] = permissions
@@ -264,12 +254,10 @@ class Play:
     def _expire(self, agent: AgentId) -> None:
         """What has expired of an agent goes before anything is evicted."""
         every = [it.entry for it in self.model.known.values() if not it.entry.is_there(self.now)]
-        self._remove_expired([it for it in every if it.place.space.agent == agent])
+        self._remove_expired([it for it in every if it.owner == agent])
 
     def _remove_expired(self, going: list[AgentEntry]) -> None:
-        for entry in sorted(
-            going, key=lambda it: (it.handling.expires_at, self.model.known[it.id].order)
-        ):
+        for entry in sorted(going, key=lambda it: (it.expires_at, self.model.known[it.id].order)):
             self.model.remove(entry, "memory.expired")
 
     async def compare(self) -> None:
@@ -304,45 +292,57 @@ class Play:
     def _unchangeable(self, agent: AgentId, entry: AgentEntry) -> type[Exception] | None:
         if not self._is_seen(agent, entry):
             return NotFound
-        return None if self.model.may_write(agent, entry.place.space) else Denied
+        return None if self.model.may_write(agent, entry.place) else Denied
 
     def _is_seen(self, agent: AgentId, entry: AgentEntry) -> bool:
-        return self.model.sees(agent, entry.place.space) and entry.is_there(self.now)
+        return self.model.sees(agent, entry.place) and entry.is_there(self.now)
 
     def _accessed(self, agent: AgentId, entry: AgentEntry) -> None:
-        space = entry.place.space
-        if space.tier is Tier.EPISODIC and space.agent == agent:
+        space = entry.place
+        if space.tier is Tier.EPISODIC and space.owner == agent:
             self.model.known[entry.id].accessed_at = self.now
 
     def _any(self) -> AgentEntry | None:
         known = [it.entry for it in self.model.known.values()]
         return self.chance.choice(known) if known else None
 
-    def _handled(self) -> Handling:
+    def _handled(self) -> dict[str, Any]:
         ends = self.chance.choice([None, None, None, self.now + timedelta(seconds=30)])
-        return Handling(
-            tags=tuple(self.chance.sample(TAGS, self.chance.choice([0, 1, 2]))),
-            is_pinned=self.chance.random() < 0.3,
-            priority=self.chance.choice(list(Priority)),
-            expires_at=ends,
-            is_own_expiry=ends is not None,
-        )
+        return {
+            "tags": self.chance.sample(TAGS, self.chance.choice([0, 1, 2])),
+            "pinned": self.chance.random() < 0.3,
+            "priority": self.chance.choice(list(Priority)).name.lower(),
+            "expires_at": ends and ends.isoformat(),
+        }
+
+
+def entry(place: Place, value: dict[str, Any], **said: Any) -> AgentEntryBody:
+    """A new entry at a place."""
+    named = {"namespace": place.namespace, "key": place.key, "memory_type": place.tier.value}
+    return AgentEntryBody.model_validate({"agent_id": place.owner, "value": value, **named, **said})
+
+
+def assert_handled(made: AgentEntry, said: dict[str, Any]) -> None:
+    ends = made.expires_at and made.expires_at.isoformat()
+    shown = [*made.tags], made.pinned, made.priority.name.lower(), ends
+    assert shown == tuple(said.values())
+    assert made.is_own_expiry is (ends is not None)
 
 
 def _fits(filter_: AgentFilter, entry: AgentEntry) -> bool:
-    space, tags = entry.place.space, set(entry.handling.tags)
+    space, tags = entry.place, set(entry.tags)
     namespace = filter_.namespace
     is_named = namespace in (None, space.namespace) or (
         filter_.is_prefix and space.namespace.startswith(namespace or "")
     )
     return (
         is_named
-        and filter_.agent in (None, space.agent or entry.created_by)
-        and filter_.key in (None, entry.place.key)
+        and filter_.agent in (None, space.owner or entry.created_by)
+        and filter_.key in (None, entry.key)
         and filter_.tier in (None, space.tier)
         and tags.issuperset(filter_.every_tag)
         and (not filter_.any_tag or bool(tags.intersection(filter_.any_tag)))
-        and filter_.is_pinned in (None, entry.handling.is_pinned)
+        and filter_.is_pinned in (None, entry.pinned)
     )
 
 
@@ -364,19 +364,18 @@ def test_racing_creates_at_one_place_make_one_entry(tmp_path: Path) -> None:
     async def whole() -> None:
         async with opened(tmp_path / "memory.db", clock=Clock()) as engine:
             entries, eyes = AgentEntries(engine=engine), Eyes(agent=AGENTS[0])
-            space = AgentSpace(tier=Tier.WORKING, agent=AGENTS[0], namespace="notes")
-            place = Place(space=space, key="a")
-            drafts = [AgentDraft(place=place, value=f'{{"n":{it}}}') for it in range(16)]
+            place = Place(Tier.WORKING, AGENTS[0], "notes", "a")
+            drafts = [entry(place, {"n": it}) for it in range(16)]
             made = await asyncio.gather(
                 *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
             )
-            (entry,) = [it.value for it in made if isinstance(it, Written)]
+            (first,) = [it.value for it in made if isinstance(it, Written)]
             taken = [it for it in made if isinstance(it, Taken)]
             assert len(taken) == 15
-            assert all(it.current == entry for it in taken)
-            patches = [AgentChange(value=f'{{"p":{it}}}') for it in range(16)]
+            assert all(it.current == first for it in taken)
+            patches = [AgentChangeBody(value={"p": it}) for it in range(16)]
             done = await asyncio.gather(
-                *(entries.amend(OPERATOR, eyes, entry.id, it, 1) for it in patches),
+                *(entries.amend(OPERATOR, eyes, first.id, it, 1) for it in patches),
                 return_exceptions=True,
             )
             (after,) = [it.value for it in done if isinstance(it, Written)]
@@ -393,11 +392,8 @@ def test_capacity_holds_under_racing_creates(tmp_path: Path) -> None:
             entries = AgentEntries(engine=engine, capacities=CAPACITIES)
             eyes, counts = Eyes(agent=AGENTS[0]), {}
             for tier in (Tier.WORKING, Tier.EPISODIC):
-                space = AgentSpace(tier=tier, agent=AGENTS[0], namespace="notes")
-                drafts = [
-                    AgentDraft(place=Place(space=space, key=str(it)), value="{}")
-                    for it in range(16)
-                ]
+                places = [Place(tier, AGENTS[0], "notes", str(it)) for it in range(16)]
+                drafts = [entry(it, {}) for it in places]
                 made = await asyncio.gather(
                     *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
                 )

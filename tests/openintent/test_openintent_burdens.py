@@ -8,9 +8,8 @@ from uuid import uuid4
 import pytest
 
 from agentops_memory.memory.model.intents import Guardrails
-from agentops_memory.openintent.sql.entries import AgentTable
-from agentops_memory.openintent.sql.intents import IntentTable
-from agentops_memory.openintent.sql.visibility import OPENS
+from agentops_memory.memory.sql.sight import OPENS
+from agentops_memory.openintent import changes, participants
 from agentops_memory.sqlite.base.connection import connect
 
 from ..support.engines import quota
@@ -34,7 +33,7 @@ def test_a_deletion_passes_over_what_guardrails_keep_in_few_steps(
         ok(team.ada.ask("POST", BATCH, {"entries": entries}))
     team.coordinate({"id": task["intent_id"]}, denied_semantic_namespaces=["wiki"])
     asked: list[str] = []
-    for kind, name in ((AgentTable, "writable"), (IntentTable, "guardrails")):
+    for kind, name in ((changes, "writable"), (participants, "guardrails")):
         before = getattr(kind, name)
 
         def counted(
@@ -104,14 +103,14 @@ def test_coordinators_who_have_ended_are_not_read_for_their_guardrails(
     for each in made:
         ok(team.lead.ask("DELETE", f"{COORDINATORS}/{each['id']}"))
     read: list[Guardrails] = []
-    before = IntentTable.guardrails
+    before = participants.guardrails
 
     def kept(*given: Any) -> list[Guardrails]:
         found = before(*given)
         read.extend(found)
         return found
 
-    monkeypatch.setattr(IntentTable, "guardrails", kept)
+    monkeypatch.setattr(participants, "guardrails", kept)
     working(team.ada, task)
     assert read == []
     team.coordinate({"id": task["intent_id"]}, max_working_memory_per_task=9)

@@ -10,25 +10,19 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Conflict, Unauthenticated
 from agentops_memory.memory.model.access import OPERATOR, Caller
-from agentops_memory.memory.model.agent_events import EventFilter
-from agentops_memory.memory.model.agent_memory import (
-    AgentDraft,
-    AgentEntryId,
-    AgentFilter,
-    AgentSpace,
-    Eyes,
-    Place,
-    Tier,
-)
+from agentops_memory.memory.model.agent_memory import AgentEntryId, Eyes
 from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.erasure import ErasureId
-from agentops_memory.memory.model.intents import TaskDraft
 from agentops_memory.memory.model.retention import Capacities
 from agentops_memory.memory.sql.receipts import ReceiptTable
-from agentops_memory.openintent.rules.entries import AgentEntries
-from agentops_memory.openintent.rules.events import Events
-from agentops_memory.openintent.rules.intents import Intents
-from agentops_memory.openintent.rules.tasks import Tasks
+from agentops_memory.openintent.drafts import AgentEntryBody
+from agentops_memory.openintent.entries import AgentFilter
+from agentops_memory.openintent.events import EventFilter
+from agentops_memory.openintent.intents import IntentBody, Intents
+from agentops_memory.openintent.memory import AgentEntries
+from agentops_memory.openintent.streams import Events
+from agentops_memory.openintent.task_changes import Tasks
+from agentops_memory.openintent.tasks import TaskBody
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.callers import audit
@@ -49,9 +43,11 @@ def ada(service: Service) -> Agent:
     return Agent(service.http)
 
 
-def draft(key: str, agent: Eyes = ADA, value: str = "{}") -> AgentDraft:
-    space = AgentSpace(tier=Tier.EPISODIC, agent=agent.agent, namespace="notes")
-    return AgentDraft(place=Place(space=space, key=key), value=value)
+def draft(key: str, agent: Eyes = ADA, text: str = "") -> AgentEntryBody:
+    return AgentEntryBody(
+        agent_id=agent.agent, namespace="notes", key=key, value={"text": text},
+        memory_type="episodic",
+    )  # fmt: skip
 
 
 @requirement("OI-83", "OI-84")
@@ -105,7 +101,7 @@ def test_what_is_refused_takes_no_access_from_what_evicts(tmp_path: Path) -> Non
             )
             assert all(isinstance(it, Conflict) for it in done[:4])
             listing = await entries.page(lambda: (OPERATOR, ADA), AgentFilter(), 9, 0)
-            kept = [it.place.key async for portion in listing.portions for it in portion]
+            kept = [it.key async for portion in listing.portions for it in portion]
             assert kept == ["d", "c", "a"]
 
     asyncio.run(whole())
@@ -129,8 +125,7 @@ def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(tmp_path: Path) -
         async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
             entries = AgentEntries(engine=engine)
             for number in range(30):
-                value = '{"text":"' + "x" * 60_000 + '"}'
-                await entries.create(OPERATOR, ADA, draft(str(number), value=value))
+                await entries.create(OPERATOR, ADA, draft(str(number), text="x" * 60_000))
             listing = await entries.page(once(ADA), AgentFilter(), 100, 0)
             assert not listing.is_whole
             first = await anext(listing.portions)
@@ -146,11 +141,14 @@ def test_so_it_is_in_a_list_of_tasks_and_in_a_log(tmp_path: Path) -> None:
     async def whole() -> None:
         async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
             lead = replace(ADA, is_admin=True)
-            intent = (await Intents(engine=engine).create(OPERATOR, lead, "{}")).value.id
+            intent = (
+                await Intents(engine=engine).create(OPERATOR, lead, IntentBody(title="work"))
+            ).value.id
             tasks, events = Tasks(engine=engine, audit=lambda *_, **__: None), Events(engine=engine)
             long = '{"text":"' + "x" * 60_000 + '"}'
             for _ in range(30):
-                await tasks.create(OPERATOR, lead, TaskDraft(intent=intent, details=long))
+                body = TaskBody(intent_id=intent, name="long", input={"text": "x" * 60_000})
+                await tasks.create(OPERATOR, lead, body)
                 await events.log(OPERATOR, lead, intent, "comment", long)
             filter_ = EventFilter(intent=intent)
             for listing in (

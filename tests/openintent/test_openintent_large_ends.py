@@ -11,35 +11,19 @@ import pytest
 from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.errors import NotFound
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.agent_events import EventFilter
-from agentops_memory.memory.model.agent_memory import (
-    AgentDraft,
-    AgentEntry,
-    AgentFilter,
-    AgentSpace,
-    BatchItem,
-    Eyes,
-    Handling,
-    Labels,
-    Place,
-    Sensitivity,
-    Tier,
-)
+from agentops_memory.memory.model.agent_memory import Eyes
 from agentops_memory.memory.model.agents import AgentId
-from agentops_memory.memory.model.intents import (
-    Intent,
-    MemoryPolicy,
-    Task,
-    TaskChange,
-    TaskDraft,
-    TaskStatus,
-)
-from agentops_memory.openintent.rules import archive
-from agentops_memory.openintent.rules.entries import AgentEntries
-from agentops_memory.openintent.rules.events import Events
-from agentops_memory.openintent.rules.intents import Intents
-from agentops_memory.openintent.rules.tasks import Tasks
-from agentops_memory.openintent.sql.events import AgentEventTable
+from agentops_memory.memory.model.intents import TaskStatus
+from agentops_memory.openintent import archives
+from agentops_memory.openintent.drafts import AgentBatchItem
+from agentops_memory.openintent.entries import AgentEntry, AgentFilter
+from agentops_memory.openintent.events import EventFilter
+from agentops_memory.openintent.events import past_events as past
+from agentops_memory.openintent.intents import Intent, IntentBody, Intents
+from agentops_memory.openintent.memory import AgentEntries
+from agentops_memory.openintent.streams import Events
+from agentops_memory.openintent.task_changes import Tasks
+from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody
 from agentops_memory.operations.files.seals import SealFile
 from agentops_memory.sqlite import SqliteEngine
 
@@ -66,30 +50,33 @@ class End:
 
     async def begin(self) -> None:
         intents = Intents(engine=self.engine)
-        self.intent = (await intents.create(OPERATOR, LEAD, "{}")).value
-        draft = TaskDraft(intent=self.intent.id, agent=TEAM[0], policy=POLICY)
+        self.intent = (await intents.create(OPERATOR, LEAD, IntentBody(title="work"))).value
+        draft = TaskBody(
+            intent_id=self.intent.id, assigned_agent=TEAM[0], memory_policy=POLICY, name="large"
+        )
         self.task = (await self.tasks.create(OPERATOR, LEAD, draft)).value
         for agent in TEAM:
-            await self.change(agent=agent)
-            items = [BatchItem(draft=self.draft(agent, it)) for it in range(COUNTS[agent])]
+            await self.change(assigned_agent=agent)
+            items = [self.draft(agent, it) for it in range(COUNTS[agent])]
             done = await self.entries.write_batch(OPERATOR, Eyes(agent=agent), items)
             self.made += done.value
 
     async def change(self, **said: Any) -> None:
         version = self.task.version
-        change = TaskChange(**said)
+        change = TaskChangeBody(**said)
         done = await self.tasks.amend(OPERATOR, LEAD, self.task.id, change, version)
         self.task = done.value
 
-    def draft(self, agent: AgentId, number: int) -> AgentDraft:
-        space = AgentSpace(tier=Tier.WORKING, agent=agent, namespace="notes")
+    def draft(self, agent: AgentId, number: int) -> AgentBatchItem:
         word = "secret" if number % 50 == 0 else "plain"
-        return AgentDraft(
-            place=Place(space=space, key=f"{number}"),
-            value=json.dumps({"n": number, "word": word * (SIZE // len(word))}),
-            handling=Handling(sensitivity=Sensitivity.RESTRICTED if word == "secret" else None),
-            labels=Labels(task=self.task.id),
-        )
+        return AgentBatchItem.model_validate(
+            {
+                "agent_id": agent, "namespace": "notes", "key": f"{number}",
+                "value": {"n": number, "word": word * (SIZE // len(word))},
+                "memory_type": "working", "scope": {"task_id": self.task.id},
+                "sensitivity": "restricted" if word == "secret" else None,
+            }
+        )  # fmt: skip
 
     async def seen(self, agents: Sequence[AgentId] = (*TEAM, LEAD.agent)) -> dict[str, Any]:
         """What everybody is shown: lists, totals, summaries, logs and streams."""
@@ -112,17 +99,17 @@ class End:
         return [it async for portion in page.portions for it in portion]
 
     async def settle(self) -> bool:
-        return await self.engine.write(OPERATOR, archive.settle_next)
+        return await self.engine.write(OPERATOR, archives.settle_next)
 
 
 def past_events(tx: Transaction) -> list[int]:
     """The events of logs that would go if nothing were kept."""
-    return tx[AgentEventTable].past(tx.now, 10_000, of_log=True)
+    return past(tx, tx.now, 10_000, of_log=True)
 
 
 def value_of(entry: AgentEntry) -> Any:
     """What an archive keeps of its value."""
-    return None if entry.handling.is_sealed else json.loads(entry.value)
+    return None if entry.is_sealed else json.loads(entry.value)
 
 
 def ended(path: Path, status: TaskStatus, then: Any) -> None:
@@ -134,7 +121,7 @@ def ended(path: Path, status: TaskStatus, then: Any) -> None:
         ) as engine:
             end = End(engine)
             await end.begin()
-            await end.change(status=status)
+            await end.change(status=status.value)
             await then(end)
 
     asyncio.run(whole())
@@ -154,11 +141,11 @@ def test_a_large_end_is_whole_for_every_reader_however_far_it_is_settled(tmp_pat
         assert steps > 1
         archived = [it for it in before["log"] if it.type == "memory.archived"]
         kept = [
-            (it.agent, each["key"], each.get("value"))
+            (it.agent_id, each["key"], each.get("value"))
             for it in archived
             for each in it.payload["snapshot"]
         ]
-        due = [(it.place.space.agent, it.place.key, value_of(it)) for it in end.made]
+        due = [(it.owner, it.key, value_of(it)) for it in end.made]
         assert sorted(kept, key=str) == sorted(due, key=str)
         assert [before[agent][0] for agent in TEAM] == [0, 0, 0]
         for event in archived:
@@ -173,7 +160,7 @@ def test_a_large_end_is_whole_for_every_reader_however_far_it_is_settled(tmp_pat
 def test_what_is_made_while_an_end_is_settled_is_left_alone(tmp_path: Path) -> None:
     async def then(end: End) -> None:
         archived = await end.told(LEAD, EventFilter(intent=end.intent.id))
-        await end.change(status=TaskStatus.READY, agent=TEAM[2])
+        await end.change(status="ready", assigned_agent=TEAM[2])
         assert (end.task.attempt, end.task.status) == (2, TaskStatus.READY)
         eyes, again = Eyes(agent=TEAM[2]), [end.draft(TEAM[2], number) for number in (0, 1, 29)]
         made = [(await end.entries.create(OPERATOR, eyes, it)).value for it in again]
@@ -181,7 +168,7 @@ def test_what_is_made_while_an_end_is_settled_is_left_alone(tmp_path: Path) -> N
             assert [await end.entries.get(OPERATOR, eyes, it.id) for it in made] == made
             log = await end.told(LEAD, EventFilter(intent=end.intent.id))
             assert log[-len(archived) :] == archived
-        await end.change(status=TaskStatus.COMPLETED)
+        await end.change(status="completed")
         last = (await end.told(LEAD, EventFilter(intent=end.intent.id)))[0]
         assert [it["key"] for it in last.payload["snapshot"]] == ["0", "1", "29"]
 

@@ -6,32 +6,18 @@ from typing import Any
 
 from agentops_memory.errors import Denied, Invalid, NotFound
 from agentops_memory.memory.model.agent_events import EventType
-from agentops_memory.memory.model.agent_memory import (
-    AgentChange,
-    AgentDraft,
-    AgentSpace,
-    Labels,
-    Place,
-    Tier,
-)
 from agentops_memory.memory.model.agents import AgentId
-from agentops_memory.memory.model.intents import (
-    CoordinatorDraft,
-    GrantDraft,
-    IntentId,
-    MemoryPolicy,
-    Permission,
-    Task,
-    TaskChange,
-    TaskDraft,
-)
-from agentops_memory.openintent.rules.binding import BadField
-from agentops_memory.openintent.rules.intents import AlreadyThere
+from agentops_memory.memory.model.intents import IntentId
+from agentops_memory.openintent.api import AlreadyThere, BadField
+from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody
+from agentops_memory.openintent.intents import IntentBody
+from agentops_memory.openintent.participants import CoordinatorBody, GrantBody
+from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody
 
 from .team_chance import LEAD
 from .team_memory import Memory
 
-HEIR = MemoryPolicy(inherits=True)
+HEIR = MemoryPolicy(inherit_from_parent=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +34,9 @@ def attacks(play: Memory) -> Iterator[Attack]:
     agent, task = play.agent(), play.state.tasks.get(play.task())
     if task is None:
         return
-    if not play.state.governs(agent, task.intent):
-        yield from _on_intent(play, agent, task.intent)
-    if not play.state.directs(agent, task.intent):
+    if not play.state.governs(agent, task.intent_id):
+        yield from _on_intent(play, agent, task.intent_id)
+    if not play.state.directs(agent, task.intent_id):
         yield from _on_task(play, agent, task)
     yield from _on_entries(play, agent)
     yield from _on_ids(play, agent, task)
@@ -60,9 +46,9 @@ def _on_intent(play: Memory, agent: AgentId, intent: IntentId) -> Iterator[Attac
     """To become its coordinator, or a grantee; to end those who are."""
     caller, eyes = play.caller(agent), play.eyes(agent)
     refusal = Denied if play.state.sees(agent, intent) else NotFound
-    part = CoordinatorDraft(intent=intent, agent=agent, details="{}", expires_at=None)
+    part = CoordinatorBody(intent_id=intent, agent_id=agent)
     yield Attack("coordinator", refusal, play.participants.coordinate(caller, eyes, part))
-    grant = GrantDraft(agent=agent, permission=Permission.ADMIN, reason=None, expires_at=None)
+    grant = GrantBody(principal_id=agent, permission="admin")
     yield Attack("grantee", refusal, play.participants.grant(caller, eyes, intent, grant))
     yield Attack("access list", refusal, play.participants.grants(caller, eyes, intent))
     for held in play.state.grants.values():
@@ -70,7 +56,7 @@ def _on_intent(play: Memory, agent: AgentId, intent: IntentId) -> Iterator[Attac
             revoked = play.participants.revoke(caller, eyes, intent, held.id)
             yield Attack("revocation", refusal, revoked)
     for each in play.state.coordinators.values():
-        if each.intent == intent and each.agent != agent:
+        if each.intent_id == intent and each.agent_id != agent:
             ended = play.participants.end_coordinator(caller, eyes, each.id)
             yield Attack("end of a coordinator", refusal, ended)
 
@@ -78,28 +64,34 @@ def _on_intent(play: Memory, agent: AgentId, intent: IntentId) -> Iterator[Attac
 def _on_task(play: Memory, agent: AgentId, task: Task) -> Iterator[Attack]:
     """To become its assignee or its heir; to set its policy; to plant what a successor reads."""
     caller, eyes = play.caller(agent), play.eyes(agent)
-    refusal = Denied if play.state.sees(agent, task.intent) else NotFound
-    others = [it for it in play.agents if it != task.agent]
-    whom = play.chance.choice(others) if task.agent == agent else agent  # its own assignment, too
+    refusal = Denied if play.state.sees(agent, task.intent_id) else NotFound
+    others = [it for it in play.agents if it != task.assigned_agent]
+    whom = (
+        play.chance.choice(others) if task.assigned_agent == agent else agent
+    )  # its own assignment, too
     changes = {
-        "assignee": TaskChange(agent=whom, is_report=False),
-        "policy": TaskChange(policy=HEIR, is_report=False),
+        "assignee": TaskChangeBody(assigned_agent=whom),
+        "policy": TaskChangeBody(memory_policy=HEIR),
     }
     for name, change in changes.items():
         amended = play.tasks.amend(caller, eyes, task.id, change, task.version)
         yield Attack(name, refusal, amended)
     for parent in (None, task.id):
-        heir = TaskDraft(intent=task.intent, parent=parent, agent=agent, policy=HEIR)
+        heir = _heir(task.intent_id, parent, agent)
         yield Attack("heir", refusal, play.tasks.create(caller, eyes, heir))
-    own = [it for it in play.state.intents if it != task.intent and play.state.directs(agent, it)]
+    own = [
+        it for it in play.state.intents if it != task.intent_id and play.state.directs(agent, it)
+    ]
     for intent in own:
-        heir = TaskDraft(intent=intent, parent=task.id, agent=agent, policy=HEIR)
+        heir = _heir(intent, task.id, agent)
         yield Attack("heir from afar", BadField, play.tasks.create(caller, eyes, heir))
-    if refusal is Denied and task.agent != agent:
-        space = AgentSpace(tier=Tier.WORKING, agent=agent, namespace="notes")
-        planted = AgentDraft(
-            place=Place(space=space, key="planted"), value="{}", labels=Labels(task=task.id)
-        )
+    if refusal is Denied and task.assigned_agent != agent:
+        planted = AgentEntryBody.model_validate(
+            {
+                "agent_id": agent, "namespace": "notes", "key": "planted", "value": {},
+                "memory_type": "working", "scope": {"task_id": task.id},
+            }
+        )  # fmt: skip
         yield Attack("planted entry", Denied, play.entries.create(caller, eyes, planted))
 
 
@@ -107,17 +99,20 @@ def _on_entries(play: Memory, agent: AgentId) -> Iterator[Attack]:
     """To read what is hidden, an administrator too; to write what is another's."""
     caller, eyes = play.caller(agent), play.eyes(agent)
     rows = play.state.rows.values()
-    others = [it for it in rows if it.place.space.agent not in (None, agent)]
+    others = [it for it in rows if it.owner not in (None, agent)]
     for it in play.some(others):
         is_read = play.state.reads(agent, it)
         refusal = Denied if is_read else NotFound
-        change = AgentChange(value='{"n":"forged"}')
+        change = AgentChangeBody(value={"n": "forged"})
         amended = play.entries.amend(caller, eyes, it.id, change, it.version)
         yield Attack("another's entry changed", refusal, amended)
         yield Attack(
             "another's entry deleted", refusal, play.entries.delete(caller, eyes, it.id, None)
         )
-        forged = AgentDraft(place=it.place, value='{"n":"forged"}')
+        forged = AgentEntryBody(
+            agent_id=it.owner, namespace=it.namespace, key=it.key, value={"n": "forged"},
+            memory_type=it.memory_type.value,
+        )  # fmt: skip
         yield Attack("another's place", Denied, play.entries.create(caller, eyes, forged))
         if not is_read:
             name = "administrator" if play.state.is_admin(agent) else "another's entry read"
@@ -128,12 +123,19 @@ def _on_ids(play: Memory, agent: AgentId, task: Task) -> Iterator[Attack]:
     """To forge what the service tells; to make something under an id that is taken."""
     caller, eyes = play.caller(agent), play.eyes(agent)
     for type_ in (*play.some(sorted(EventType)), "memory.", "task.", "no.such"):
-        logged = play.events.log(caller, eyes, task.intent, type_, "{}")
+        logged = play.events.log(caller, eyes, task.intent_id, type_, "{}")
         yield Attack("forged event", Invalid, logged)
     lead, by = play.caller(LEAD), play.eyes(LEAD)
-    again = play.intents.create(lead, by, '{"title":"again"}', task.intent)
+    again = play.intents.create(lead, by, IntentBody(title="again", id=task.intent_id))
     yield Attack("intent under a taken id", AlreadyThere, again)
-    director = play.director(task.intent)
-    draft = TaskDraft(intent=task.intent, id=task.id, agent=agent)
+    director = play.director(task.intent_id)
+    draft = TaskBody(intent_id=task.intent_id, id=task.id, assigned_agent=agent, name="again")
     made = play.tasks.create(play.caller(director), play.eyes(director), draft)
     yield Attack("task under a taken id", AlreadyThere, made)
+
+
+def _heir(intent: IntentId, parent: str | None, agent: AgentId) -> TaskBody:
+    return TaskBody(
+        intent_id=intent, parent_task_id=parent, assigned_agent=agent, memory_policy=HEIR,
+        name="heir",
+    )  # fmt: skip

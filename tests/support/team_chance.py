@@ -1,6 +1,5 @@
 """What chance lets a team of agents do: who acts, on what, and with what words."""
 
-import json
 import random
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,31 +7,12 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from agentops_memory.memory.model.access import OPERATOR, Caller, Role
-from agentops_memory.memory.model.agent_memory import (
-    KEPT,
-    AgentChange,
-    AgentDraft,
-    AgentEntry,
-    AgentFilter,
-    AgentSpace,
-    Eyes,
-    Handling,
-    Labels,
-    Place,
-    Priority,
-    Sensitivity,
-    Tier,
-)
+from agentops_memory.memory.model.agent_memory import Eyes, Priority, Sensitivity, Tier
 from agentops_memory.memory.model.agents import AgentId
-from agentops_memory.memory.model.intents import (
-    IntentId,
-    MemoryPolicy,
-    Task,
-    TaskChange,
-    TaskDraft,
-    TaskId,
-    TaskStatus,
-)
+from agentops_memory.memory.model.intents import IntentId, TaskId, TaskStatus
+from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody
+from agentops_memory.openintent.entries import AgentEntry, AgentFilter
+from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody
 
 from .service import Clock
 from .team_model import FINAL, State
@@ -112,49 +92,56 @@ class Chance:
     def ends(self) -> datetime | None:
         return self.chance.choice([None, self.now + timedelta(seconds=60)])
 
-    def draft(self, agent: AgentId) -> AgentDraft:
+    def draft(self, agent: AgentId) -> AgentEntryBody:
         tier = self.chance.choice([*[Tier.WORKING] * 4, *[Tier.EPISODIC] * 2, Tier.SEMANTIC])
         whose = self.chance.choice([*[agent] * 8, ADA]) if tier.has_owner else None
-        space = AgentSpace(tier=tier, agent=whose, namespace=self.chance.choice(NAMESPACES))
-        labels = self.labels(agent)
-        ttls = [*[None] * 6, TTL] + [LIFETIME] * (labels.task is not None)
-        handling = Handling(
-            tags=tuple(self.chance.sample(TAGS, self.chance.choice([0, 1, 2]))),
-            is_pinned=self.chance.random() < 0.2,
-            priority=self.chance.choice(list(Priority)),
-            sensitivity=self.chance.choice([None, None, *Sensitivity]),
-            ttl=self.chance.choice(ttls),
-            expires_at=self.now + timedelta(seconds=30) if self.is_rare() else None,
-        )
-        place = Place(space=space, key=self.chance.choice(KEYS))
-        return AgentDraft(place=place, value=self.value(), handling=handling, labels=labels)
+        namespace, scope = self.chance.choice(NAMESPACES), self.labels(agent)
+        ttls = [*[None] * 6, TTL] + [LIFETIME] * ("task_id" in scope)
+        said: dict[str, object] = {
+            "tags": self.chance.sample(TAGS, self.chance.choice([0, 1, 2])),
+            "pinned": self.chance.random() < 0.2,
+            "priority": self.chance.choice(list(Priority)).name.lower(),
+            "sensitivity": self.chance.choice([None, None, *map(str, Sensitivity)]),
+            "ttl": self.chance.choice(ttls),
+            "expires_at": self.soon() if self.is_rare() else None,
+        }
+        return AgentEntryBody.model_validate(
+            said | {
+                "agent_id": whose, "namespace": namespace, "key": self.chance.choice(KEYS),
+                "value": self.value(), "memory_type": tier.value, "scope": scope,
+            }
+        )  # fmt: skip
 
-    def labels(self, agent: AgentId) -> Labels:
-        tasks = [it for it in self.state.tasks.values() if it.agent == agent]
+    def soon(self) -> str:
+        return (self.now + timedelta(seconds=30)).isoformat()
+
+    def labels(self, agent: AgentId) -> dict[str, str]:
+        tasks = [it for it in self.state.tasks.values() if it.assigned_agent == agent]
         own = [it.id for it in tasks if it.status not in FINAL]
         task = self.chance.choice([None, self.task(), *own * 3])
         is_named = task is None or self.is_rare()
-        return Labels(
-            task=task, intent=self.chance.choice([None, self.intent()]) if is_named else None
-        )
+        intent = self.chance.choice([None, self.intent()]) if is_named else None
+        named = {"task_id": task, "intent_id": intent}
+        return {name: it for name, it in named.items() if it is not None}
 
-    def change(self) -> AgentChange:
-        change = AgentChange(
-            value=self.chance.choice([None, self.value(), self.value()]),
-            tags=self.chance.choice([None, ("x",)]),
-            priority=self.chance.choice([None, *Priority]),
-            sensitivity=self.chance.choice([KEPT, KEPT, None, Sensitivity.CONFIDENTIAL]),
-        )
+    def change(self) -> AgentChangeBody:
+        said: dict[str, object] = {
+            "value": self.chance.choice([None, self.value(), self.value()]),
+            "tags": self.chance.choice([None, ["x"]]),
+            "priority": self.chance.choice([None, "low", "normal", "high"]),
+        }
+        sensitivity = self.chance.choice(["", "", None, "confidential"])
+        said = {name: it for name, it in said.items() if it is not None}
+        if sensitivity != "":
+            said["sensitivity"] = sensitivity
         if self.chance.random() < 0.3:
-            return replace(change, ttl=self.chance.choice([None, TTL, LIFETIME]))
-        if self.chance.random() < 0.2:
-            return replace(change, expires_at=self.now + timedelta(seconds=30))
-        return change
+            said["ttl"] = self.chance.choice([None, TTL, LIFETIME])
+        elif self.chance.random() < 0.2:
+            said["expires_at"] = self.soon()
+        return AgentChangeBody.model_validate(said)
 
-    def value(self) -> str:
-        return json.dumps(
-            {"n": "v" * self.chance.choice([1, 9, 90, 600, 1100])}, separators=(",", ":")
-        )
+    def value(self) -> dict[str, str]:
+        return {"n": "v" * self.chance.choice([1, 9, 90, 600, 1100])}
 
     def filter(self) -> AgentFilter:
         return AgentFilter(
@@ -162,48 +149,46 @@ class Chance:
             namespace=self.chance.choice([None, *NAMESPACES]),
             key=self.chance.choice([None, *KEYS]),
             tier=self.chance.choice([None, *Tier]),
-            labels=Labels(
-                task=self.chance.choice([None, None, self.task()]),
-                intent=self.chance.choice([None, None, None, self.intent()]),
-            ),
+            task=self.chance.choice([None, None, self.task()]),
+            intent=self.chance.choice([None, None, None, self.intent()]),
             is_pinned=self.chance.choice([None, False]) if self.chance.random() < 0.5 else False,
         )
 
-    def task_draft(self, intent: IntentId) -> TaskDraft:
+    def task_draft(self, intent: IntentId) -> TaskBody:
         siblings = [it.id for it in self.state.of_intent(intent)]
         parents = [None, *siblings, *([self.task()] if self.is_rare() else [])]
-        return TaskDraft(
-            intent=intent,
+        return TaskBody(
+            intent_id=intent,
             id=self.chance.choice([None, None, self.chance.choice(CHOSEN)]),
-            parent=self.chance.choice(parents),
-            agent=self.chance.choice([None, *TEAM, ADA, BOB]),
-            status=self.chance.choice([*[TaskStatus.PENDING] * 9, *TaskStatus]),
-            policy=self.policy(),
-            details='{"name":"read"}',
+            parent_task_id=self.chance.choice(parents),
+            assigned_agent=self.chance.choice([None, *TEAM, ADA, BOB]),
+            status=self.chance.choice([*[TaskStatus.PENDING] * 9, *TaskStatus]).value,
+            memory_policy=self.policy(),
+            name="read",
         )
 
-    def task_change(self, task: Task, agent: AgentId) -> TaskChange:
+    def task_change(self, task: Task, agent: AgentId) -> TaskChangeBody:
         """A change; the agent of the task more often says what it may."""
-        is_report = agent == task.agent and not self.is_rare()
-        whom = KEPT if is_report else self.chance.choice([KEPT, None, *TEAM])
-        policy = KEPT if is_report else self.chance.choice([KEPT, KEPT, self.policy()])
+        is_report = agent == task.assigned_agent and not self.is_rare()
+        said: dict[str, object] = {}
+        if not is_report and (whom := self.chance.choice(["", None, *TEAM])) != "":
+            said["assigned_agent"] = whom
+        if not is_report and self.is_rare(0.33):
+            said["memory_policy"] = self.policy()
         states = [None, *GOING * 4, *TaskStatus]
-        return TaskChange(
-            status=TaskStatus.READY if task.status == "failed" else self.chance.choice(states),
-            agent=whom,
-            policy=policy,
-            details=self.chance.choice(["{}", '{"output":{"n":1}}']),
-            is_report=whom is KEPT and policy is KEPT,
-        )
+        status = TaskStatus.READY if task.status == "failed" else self.chance.choice(states)
+        if status is not None:
+            said["status"] = status.value
+        return TaskChangeBody(**said, **self.chance.choice([{}, {"output": {"n": 1}}]))  # type: ignore[arg-type]
 
     def policy(self) -> MemoryPolicy | None:
         if self.is_rare(0.3):
             return None
         return MemoryPolicy(
-            archives=not self.is_rare(0.5),
-            inherits=not self.is_rare(0.3),
+            archive_on_completion=not self.is_rare(0.5),
+            inherit_from_parent=not self.is_rare(0.3),
             max_entries=self.chance.choice([None, None, 1, 3]),
-            max_size=self.chance.choice([None, None, 1]),
+            max_total_size_kb=self.chance.choice([None, None, 1]),
         )
 
     def rails(self) -> dict[str, object]:

@@ -7,21 +7,18 @@ from typing import Any, TypeVar, cast
 from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.errors import Refusal
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.agent_events import AgentEvent, EventFilter
-from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, AgentFilter, Eyes
+from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Eyes
 from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.intents import CoordinatorId, IntentId, TaskId
-from agentops_memory.openintent.rules.entries import AgentEntries
-from agentops_memory.openintent.rules.events import Events
-from agentops_memory.openintent.rules.intents import (
-    NO_COORDINATOR,
-    NO_INTENT,
-    NOT_YOURS,
-    Intents,
-    Participants,
-)
-from agentops_memory.openintent.rules.rules import NO_ENTRY
-from agentops_memory.openintent.rules.tasks import NO_TASK, Tasks
+from agentops_memory.openintent.api import NO_ENTRY
+from agentops_memory.openintent.entries import AgentFilter
+from agentops_memory.openintent.events import AgentEvent, EventFilter
+from agentops_memory.openintent.intents import NO_INTENT, Intents
+from agentops_memory.openintent.memory import AgentEntries
+from agentops_memory.openintent.participants import NO_COORDINATOR, NOT_YOURS, Participants
+from agentops_memory.openintent.streams import Events
+from agentops_memory.openintent.task_changes import Tasks
+from agentops_memory.openintent.tasks import NO_TASK
 
 from .team_model import State, Told
 
@@ -142,7 +139,7 @@ def _work(state: State, agent: AgentId, asked: Asked) -> dict[str, Any]:
         shown[f"{it} log"] = log if sees else none
     for it in asked.intents:
         sees = state.sees(agent, it)
-        parts = [each for each in state.coordinators.values() if each.intent == it]
+        parts = [each for each in state.coordinators.values() if each.intent_id == it]
         grants = [each for each in state.grants.values() if each.intent == it]
         acl = grants if state.governs(agent, it) else refusal("Denied", NOT_YOURS)
         shown[f"intent {it}"] = state.intents[it] if sees else none
@@ -152,7 +149,7 @@ def _work(state: State, agent: AgentId, asked: Asked) -> dict[str, Any]:
         shown[f"task {task}"] = state.seen_task(agent, task) or refusal("NotFound", NO_TASK)
     for each in asked.coordinators:
         held = state.coordinators.get(each)
-        is_seen = held is not None and state.sees(agent, held.intent)
+        is_seen = held is not None and state.sees(agent, held.intent_id)
         shown[f"part {each}"] = held if is_seen else refusal("NotFound", NO_COORDINATOR)
     stream = sorted(it.words for it in state.told if it.stream == agent)
     return shown | {"stream": stream}
@@ -178,9 +175,9 @@ def words(events: Sequence[AgentEvent]) -> list[str]:
         Told(
             type=it.type,
             payload=it.payload,
-            stream=it.agent,
+            stream=it.agent_id,
             actor=it.actor,
-            log=IntentId(it.labels.intent) if it.labels.intent and it.labels.binding else None,
+            log=IntentId(it.intent_id) if it.intent_id and it.binding else None,
         ).words
         for it in events
     )

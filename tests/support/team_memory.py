@@ -5,28 +5,21 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from agentops_memory.engine.engine import Engine
-from agentops_memory.errors import Refusal
+from agentops_memory.errors import AtItem, Refusal
 from agentops_memory.jobs.retention import RetentionSweep
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.agent_memory import (
-    Access,
-    AgentDraft,
-    AgentEntry,
-    AgentEntryId,
-    BatchItem,
-    Deleted,
-    Eyes,
-    Permissions,
-)
+from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Eyes, Permissions
 from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.intents import CoordinatorId, TaskId
 from agentops_memory.memory.model.retention import Capacities, Kind
-from agentops_memory.openintent.rules.entries import AgentEntries
-from agentops_memory.openintent.rules.events import Events
-from agentops_memory.openintent.rules.intents import Intents, Participants
-from agentops_memory.openintent.rules.namespaces import Namespaces, PermissionsChange
-from agentops_memory.openintent.rules.rules import AtItem
-from agentops_memory.openintent.rules.tasks import Tasks
+from agentops_memory.openintent.drafts import AgentBatchItem
+from agentops_memory.openintent.entries import AgentEntry
+from agentops_memory.openintent.intents import Intents
+from agentops_memory.openintent.memory import AgentEntries
+from agentops_memory.openintent.namespaces import Namespaces, PermissionsBody
+from agentops_memory.openintent.participants import Participants
+from agentops_memory.openintent.streams import Events
+from agentops_memory.openintent.task_changes import Tasks
 
 from .service import Clock
 from .team_chance import LEAD, NAMESPACES, TEAM, Chance
@@ -109,7 +102,7 @@ class Memory(Chance):
         entry = self.entry()
         if entry is None:
             return
-        agent = self.one_of(entry.place.space.agent or LEAD)
+        agent = self.one_of(entry.owner or LEAD)
         version = entry.version + self.is_rare()
         change = self.change()
         asked = self.entries.amend(OPERATOR, self.eyes(agent), entry.id, change, version)
@@ -121,7 +114,7 @@ class Memory(Chance):
         entry = self.entry()
         if entry is None:
             return
-        agent = self.one_of(entry.place.space.agent or LEAD)
+        agent = self.one_of(entry.owner or LEAD)
         version = self.chance.choice([None, entry.version, entry.version + 1])
         asked = self.entries.delete(OPERATOR, self.eyes(agent), entry.id, version)
         await self.both(
@@ -134,10 +127,16 @@ class Memory(Chance):
         for _ in range(self.chance.choice([1, 2, 3])):
             entry = self.own_entry(agent)
             if entry is not None and self.chance.random() < 0.5:
-                draft = AgentDraft(place=entry.place, value="{}")
-                items.append(BatchItem(draft=draft, change=self.change(), version=entry.version))
+                said = self.change().model_dump(exclude_unset=True, exclude_none=True)
+                said |= {
+                    "agent_id": entry.owner, "namespace": entry.namespace, "key": entry.key,
+                    "memory_type": entry.memory_type.value, "version": entry.version,
+                    "value": self.value(),
+                }  # fmt: skip
+                items.append(AgentBatchItem.model_validate(said))
             else:
-                items.append(BatchItem(draft=self.draft(agent)))
+                said = self.draft(agent).model_dump() | {"value": self.value()}
+                items.append(AgentBatchItem.model_validate(said))
         asked = self.entries.write_batch(OPERATOR, self.eyes(agent), items)
         await self.both(
             "batch", asked, lambda done: tuple(self.model.batch(agent, items, self.made(done)))
@@ -148,12 +147,10 @@ class Memory(Chance):
         filter_ = self.filter()
         most = self.chance.choice([1, 2, 100])
 
-        def due(_: object) -> Deleted:
-            count, has_more = self.model.delete_batch(agent, filter_, most)
-            return Deleted(count=count, has_more=has_more)
-
         asked = self.entries.delete_batch(OPERATOR, self.eyes(agent), filter_, most)
-        await self.both("delete_batch", asked, due)
+        await self.both(
+            "delete_batch", asked, lambda _: self.model.delete_batch(agent, filter_, most)
+        )
 
     async def get(self) -> None:
         """A list that the agent asks for, which is access to what it owns."""
@@ -163,7 +160,7 @@ class Memory(Chance):
         due = self.state.readable(agent, filter_)
         assert (page.total, found) == (len(due), due)
         for it in due:
-            if it.place.space.agent == agent:
+            if it.owner == agent:
                 self.state.accessed[it.id] = self.now
 
     async def sweep(self) -> None:
@@ -176,7 +173,8 @@ class Memory(Chance):
         default = self.chance.choice([*levels[1:], Access.WRITE])
         permissions = Permissions(default=default, allow=allow)
         namespace = self.chance.choice(NAMESPACES)
-        change = PermissionsChange(default=permissions.default, allow=allow)
+        listed = [{"agent": it, "access": level.name.lower()} for it, level in allow.items()]
+        change = PermissionsBody.model_validate({"default": default.name.lower(), "allow": listed})
         namespaces = Namespaces(engine=self.engine, audit=audit)
         operator = Eyes(agent=AgentId("operator"), is_admin=True)
         await namespaces.permit(OPERATOR, operator, namespace, change)

@@ -7,26 +7,17 @@ from typing import Any
 
 from agentops_memory.memory.model.agent_memory import (
     Access,
-    AgentEntry,
     AgentEntryId,
-    AgentFilter,
-    AgentSpace,
     Binding,
     Permissions,
-    Place,
     Tier,
 )
 from agentops_memory.memory.model.agents import AgentId
-from agentops_memory.memory.model.intents import (
-    Coordinator,
-    CoordinatorId,
-    Grant,
-    GrantId,
-    Intent,
-    IntentId,
-    Task,
-    TaskId,
-)
+from agentops_memory.memory.model.intents import CoordinatorId, GrantId, IntentId, TaskId
+from agentops_memory.openintent.entries import AgentEntry, AgentFilter, Place
+from agentops_memory.openintent.intents import Intent
+from agentops_memory.openintent.participants import Coordinator, Grant
+from agentops_memory.openintent.tasks import Task
 
 from .service import Clock
 
@@ -78,18 +69,22 @@ class State:
         return agent in self.admins
 
     def coordinates(self, agent: AgentId, intent: IntentId) -> bool:
-        return any(it.agent == agent for it in self.active(intent))
+        return any(it.agent_id == agent for it in self.active(intent))
 
     def active(self, intent: IntentId) -> Iterator[Coordinator]:
         for it in self.coordinators.values():
             ends = it.expires_at
-            if it.intent == intent and not it.is_ended and (ends is None or ends > self.clock.now):
+            if (
+                it.intent_id == intent
+                and not it.is_ended
+                and (ends is None or ends > self.clock.now)
+            ):
                 yield it
 
     def is_granted(self, agent: AgentId, intent: IntentId) -> bool:
         return any(
             it.intent == intent
-            and it.agent == agent
+            and it.principal_id == agent
             and (it.expires_at is None or it.expires_at > self.clock.now)
             for it in self.grants.values()
         )
@@ -107,7 +102,9 @@ class State:
         return (
             self.directs(agent, intent)
             or self.is_granted(agent, intent)
-            or any(it.intent == intent and it.agent == agent for it in self.tasks.values())
+            or any(
+                it.intent_id == intent and it.assigned_agent == agent for it in self.tasks.values()
+            )
         )
 
     def takes_part(self, agent: AgentId, intent: IntentId) -> bool:
@@ -115,21 +112,23 @@ class State:
             self.intents[intent].created_by == agent
             or self.coordinates(agent, intent)
             or self.is_granted(agent, intent)
-            or any(it.intent == intent and it.agent == agent for it in self.tasks.values())
+            or any(
+                it.intent_id == intent and it.assigned_agent == agent for it in self.tasks.values()
+            )
         )
 
     def seen_task(self, agent: AgentId, task: str | None) -> Task | None:
         found = None if task is None else self.tasks.get(TaskId(task))
-        return found if found and self.sees(agent, found.intent) else None
+        return found if found and self.sees(agent, found.intent_id) else None
 
     def of_intent(self, intent: IntentId) -> list[Task]:
-        found = [it for it in self.tasks.values() if it.intent == intent]
+        found = [it for it in self.tasks.values() if it.intent_id == intent]
         return sorted(found, key=lambda it: (it.created_at, it.id))
 
     # Who reads and writes an entry (section 5).
 
     def is_live(self, entry: AgentEntry) -> bool:
-        ends = entry.handling.expires_at
+        ends = entry.expires_at
         return ends is None or ends > self.clock.now
 
     def access(self, agent: AgentId, namespace: str) -> Access:
@@ -139,43 +138,45 @@ class State:
         return said.allow.get(agent, said.default)
 
     def reads(self, agent: AgentId, entry: AgentEntry) -> bool:
-        space = entry.place.space
+        space = entry.place
         if not self.is_live(entry):
             return False
-        if space.agent is None:
+        if space.owner is None:
             return self.access(agent, space.namespace) >= Access.READ
-        if space.agent == agent:
+        if space.owner == agent:
             return True
         if space.tier is Tier.EPISODIC:
-            return self._coordinates_work_of(agent, space.agent)
-        if entry.labels.binding is not Binding.TASK:
+            return self._coordinates_work_of(agent, space.owner)
+        if entry.scope.binding is not Binding.TASK:
             return False
-        return self._reads_task(agent, self.tasks[TaskId(str(entry.labels.task))])
+        return self._reads_task(agent, self.tasks[TaskId(str(entry.scope.task))])
 
     def _coordinates_work_of(self, agent: AgentId, owner: AgentId) -> bool:
         return any(
-            it.agent == owner and it.status not in FINAL and self.coordinates(agent, it.intent)
+            it.assigned_agent == owner
+            and it.status not in FINAL
+            and self.coordinates(agent, it.intent_id)
             for it in self.tasks.values()
         )
 
     def _reads_task(self, agent: AgentId, task: Task) -> bool:
         if task.status in FINAL:
             return False
-        if task.agent == agent or self.coordinates(agent, task.intent):
+        if task.assigned_agent == agent or self.coordinates(agent, task.intent_id):
             return True
-        return self.is_granted(agent, task.intent) or any(
-            it.parent == task.id
-            and it.agent == agent
+        return self.is_granted(agent, task.intent_id) or any(
+            it.parent_task_id == task.id
+            and it.assigned_agent == agent
             and it.status not in FINAL
-            and it.policy is not None
-            and it.policy.inherits
+            and it.memory_policy is not None
+            and it.memory_policy.inherit_from_parent
             for it in self.tasks.values()
         )
 
-    def writes(self, agent: AgentId, space: AgentSpace) -> bool:
-        if space.agent is None:
+    def writes(self, agent: AgentId, space: Place) -> bool:
+        if space.owner is None:
             return self.access(agent, space.namespace) >= Access.WRITE
-        return space.agent == agent
+        return space.owner == agent
 
     # What is where.
 
@@ -193,13 +194,13 @@ class State:
         return [
             it
             for it in self.rows.values()
-            if (it.place.space.tier, it.place.space.agent) == (tier, agent) and self.is_live(it)
+            if (it.memory_type, it.owner) == (tier, agent) and self.is_live(it)
         ]
 
     def working_of(self, task: Task) -> list[AgentEntry]:
         """The working rows that are bound to a task, by agent and age."""
         found = [it for it in self.rows.values() if is_bound_working(it, task.id)]
-        return sorted(found, key=lambda it: (it.place.space.agent or "", it.memory))
+        return sorted(found, key=lambda it: (it.owner or "", it.memory))
 
     def rails(self, intent: str | None) -> list[dict[str, Any]]:
         """The guardrails of those who coordinate an intent now."""
@@ -210,20 +211,20 @@ class State:
 
 
 def is_bound_working(entry: AgentEntry, task: str) -> bool:
-    labels = entry.labels
-    is_working = entry.place.space.tier is Tier.WORKING
+    labels = entry.scope
+    is_working = entry.memory_type is Tier.WORKING
     return is_working and labels.binding is Binding.TASK and labels.task == task
 
 
 def fits(filter_: AgentFilter, entry: AgentEntry) -> bool:
     """Whether an entry is one that is asked for, by what these tests ask for."""
-    space, labels = entry.place.space, filter_.labels
+    space = entry.place
     return (
-        filter_.agent in (None, space.agent or entry.created_by)
+        filter_.agent in (None, space.owner or entry.created_by)
         and filter_.namespace in (None, space.namespace)
-        and filter_.key in (None, entry.place.key)
+        and filter_.key in (None, entry.key)
         and filter_.tier in (None, space.tier)
-        and labels.task in (None, entry.labels.task)
-        and labels.intent in (None, entry.labels.intent)
-        and filter_.is_pinned in (None, entry.handling.is_pinned)
+        and filter_.task in (None, entry.scope.task)
+        and filter_.intent in (None, entry.scope.intent)
+        and filter_.is_pinned in (None, entry.pinned)
     )

@@ -6,16 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory.model.intents import (
-    Coordinator,
-    CoordinatorDraft,
-    CoordinatorId,
-    Grant,
-    GrantDraft,
-    GrantId,
-    IntentId,
-    Permission,
-)
+from agentops_memory.memory.model.intents import CoordinatorId, GrantId, IntentId, Permission
+from agentops_memory.openintent.intents import IntentBody
+from agentops_memory.openintent.participants import Coordinator, CoordinatorBody, Grant, GrantBody
 
 from .team_attacks import attacks
 from .team_chance import ADA, BOB, LEAD, MOST_INTENTS, MOST_TASKS
@@ -43,7 +36,10 @@ class Play(Memory):
         if len(self.state.intents) >= MOST_INTENTS:
             agent, id_ = self.chance.choice([ADA, BOB]), None
         may = agent == LEAD
-        asked = self.intents.create(self.caller(agent), self.eyes(agent), "{}", id_)
+        said: dict[str, Any] = {"id": id_}
+        asked = self.intents.create(
+            self.caller(agent), self.eyes(agent), IntentBody.model_construct(None, **said)
+        )
         await self.both(
             "make_intent", asked,
             lambda done: self.work.create_intent(agent, _id(done), id_, may=may),
@@ -64,8 +60,8 @@ class Play(Memory):
         task = self.state.tasks.get(self.task())
         if task is None:
             return
-        director = self.director(task.intent)
-        agent = self.one_of(director, *[task.agent or director] * 3)
+        director = self.director(task.intent_id)
+        agent = self.one_of(director, *[task.assigned_agent or director] * 3)
         version = task.version + self.is_rare()
         change = self.task_change(task, agent)
         asked = self.tasks.amend(self.caller(agent), self.eyes(agent), task.id, change, version)
@@ -77,13 +73,17 @@ class Play(Memory):
         intent = self.intent()
         agent = self.one_of(self.director(intent))
         whom, ends = self.agent(), self.ends()
-        details = json.dumps({"guardrails": self.rails()}, separators=(",", ":"))
-        draft = CoordinatorDraft(intent=intent, agent=whom, details=details, expires_at=ends)
+        rails = self.rails()
+        details = json.dumps({"guardrails": rails}, separators=(",", ":"))
+        said = {"intent_id": intent, "agent_id": whom, "guardrails": rails}
+        if ends is not None:
+            said["expires_at"] = ends.isoformat()
+        draft = CoordinatorBody.model_validate(said)
 
         def due(done: Any) -> Coordinator:
             id_ = CoordinatorId(_id(done))
-            record = Coordinator(
-                id=id_, intent=intent, agent=whom, details=details, granted_at=self.now,
+            record = Coordinator.made(
+                details, id=id_, intent_id=intent, agent_id=whom, granted_at=self.now,
                 expires_at=ends,
             )  # fmt: skip
             return self.work.coordinate(agent, record)
@@ -95,7 +95,7 @@ class Play(Memory):
         if not self.state.coordinators:
             return
         held = self.chance.choice([*self.state.coordinators.values()])
-        agent = self.chance.choice([held.agent, self.director(held.intent), self.agent()])
+        agent = self.chance.choice([held.agent_id, self.director(held.intent_id), self.agent()])
         asked = self.participants.end_coordinator(self.caller(agent), self.eyes(agent), held.id)
         await self.both(
             "end_coordinator", asked, lambda _: self.work.end_coordinator(agent, held.id)
@@ -104,16 +104,18 @@ class Play(Memory):
     async def grant(self) -> None:
         intent = self.intent()
         agent = self.one_of(self.director(intent))
-        draft = GrantDraft(
-            agent=self.agent(), permission=self.chance.choice(list(Permission)), reason=None,
-            expires_at=self.ends(),
-        )  # fmt: skip
+        ends, whom = self.ends(), self.agent()
+        permission = self.chance.choice(list(Permission))
+        draft = GrantBody(
+            principal_id=whom,
+            permission=permission.value,
+            expires_at=None if ends is None else ends.isoformat(),
+        )
 
         def due(done: Any) -> Grant:
-            record = Grant(
-                id=GrantId(_id(done)), intent=intent, agent=draft.agent,
-                permission=draft.permission, reason=None, granted_by=agent, granted_at=self.now,
-                expires_at=draft.expires_at,
+            record = Grant.model_construct(
+                id=GrantId(_id(done)), intent=intent, principal_id=whom, permission=permission,
+                reason=None, granted_by=agent, granted_at=self.now, expires_at=ends,
             )  # fmt: skip
             return self.work.grant(agent, record)
 

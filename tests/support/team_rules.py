@@ -7,24 +7,21 @@ from typing import Any
 
 from agentops_memory.errors import Denied, Invalid, NotFound
 from agentops_memory.memory.model.agent_memory import (
-    KEPT,
-    AgentChange,
-    AgentDraft,
-    AgentEntry,
     AgentEntryId,
-    AgentFilter,
-    BatchItem,
     Binding,
-    Handling,
     Labels,
-    Place,
+    Priority,
+    Sensitivity,
     Tier,
 )
 from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.retention import Capacities
-from agentops_memory.openintent.rules.binding import BadField, OverCapacity, TaskFinished
-from agentops_memory.openintent.rules.rules import Outdated, Taken
+from agentops_memory.openintent.api import BadField, OverCapacity, instant_if_any
+from agentops_memory.openintent.changes import Outdated, Taken
+from agentops_memory.openintent.drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody
+from agentops_memory.openintent.entries import AgentEntry, AgentFilter, Place
+from agentops_memory.openintent.tasks import TaskFinished
 
 from .team_model import FINAL, State, Told, fits, is_bound_working
 
@@ -41,32 +38,46 @@ class Entries:
     capacities: Capacities
 
     def create(
-        self, agent: AgentId, draft: AgentDraft, made: Iterator[AgentEntry], but: Sequence[str] = ()
+        self,
+        agent: AgentId,
+        draft: AgentEntryBody,
+        made: Iterator[AgentEntry],
+        but: Sequence[str] = (),
     ) -> AgentEntry:
         """The entry that there should be, under the next id that the service has given."""
-        state, space = self.state, draft.place.space
-        if not state.writes(agent, space):
+        state, place = self.state, place_of(agent, draft)
+        if not state.writes(agent, place):
             raise Denied("")
         labels = self._bound(agent, draft)
-        self._require_allowed(draft.place, labels)
-        held = state.at(draft.place)
+        self._require_allowed(place, labels)
+        held = state.at(place)
         if held is not None and state.is_live(held):
             raise Taken(held)
         if held is not None:
             self.remove(held, "memory.expired", reason="expired")
-        self._require_unfinished(space.tier, labels, draft.handling.ttl)
-        if space.tier is Tier.WORKING:
+        self._require_unfinished(place.tier, labels, draft.ttl)
+        if place.tier is Tier.WORKING:
             self._require_room(agent, labels, len(draft.value.encode()))
-        elif space.tier is Tier.EPISODIC:
+        elif place.tier is Tier.EPISODIC:
             self._evict(agent, labels, but)
         given, now = next(made, None), state.clock.now
-        entry = AgentEntry(
+        ends_at = instant_if_any(draft.expires_at)
+        entry = AgentEntry.model_construct(
             id=AgentEntryId(f"none {len(state.told)}") if given is None else given.id,
             memory=MemoryId(0) if given is None else given.memory,
-            place=draft.place,
+            agent_id=place.owner or agent,
+            namespace=place.namespace,
+            key=place.key,
             value=draft.value,
-            handling=self._begun(draft.handling),
-            labels=labels,
+            memory_type=place.tier,
+            tags=tuple(draft.tags),
+            pinned=draft.pinned,
+            priority=Priority[draft.priority.upper()],
+            sensitivity=draft.sensitivity and Sensitivity(draft.sensitivity),
+            ttl=draft.ttl,
+            is_own_expiry=ends_at is not None,
+            expires_at=ends_at or (now + LASTS if draft.ttl == TTL else None),
+            scope=labels,
             created_by=agent,
             version=1,
             created_at=now,
@@ -77,32 +88,28 @@ class Entries:
         return entry
 
     def amend(
-        self, agent: AgentId, before: AgentEntry | None, change: AgentChange, version: int
+        self, agent: AgentId, before: AgentEntry | None, change: AgentChangeBody, version: int
     ) -> AgentEntry:
         state = self.state
         if before is None or not state.reads(agent, before):
             raise NotFound("")
-        space, handling = before.place.space, before.handling
+        space = before.place
         if not state.writes(agent, space):
             raise Denied("")
-        self._require_allowed(before.place, before.labels)
+        self._require_allowed(before.place, before.scope)
         if version != before.version:
             raise Outdated(before)
-        if change.ttl == LIFETIME and before.labels.task is None:
+        if change.ttl == LIFETIME and before.scope.task is None:
             raise BadField("ttl", "")
-        if change.ttl not in (KEPT, handling.ttl):
-            self._require_unfinished(space.tier, before.labels, str(change.ttl))
+        if change.ttl != before.ttl and "ttl" in change.model_fields_set:
+            self._require_unfinished(space.tier, before.scope, str(change.ttl))
         value = before.value if change.value is None else change.value
         growth = len(value.encode()) - len(before.value.encode())
         if space.tier is Tier.WORKING and growth > 0:
-            self._require_size(agent, before.labels, growth)
-        after = replace(
-            before,
-            value=value,
-            handling=self._amended(handling, change),
-            version=version + 1,
-            updated_at=state.clock.now,
-        )
+            self._require_size(agent, before.scope, growth)
+        said = self._amended(before, change)
+        said |= {"value": value, "version": version + 1, "updated_at": state.clock.now}
+        after = before.model_copy(update=said)
         state.rows[after.id], state.accessed[after.id] = after, state.clock.now
         self.note(after, "memory.updated", agent, previous_version=version)
         return after
@@ -110,24 +117,25 @@ class Entries:
     def delete(self, agent: AgentId, entry: AgentEntry | None, version: int | None) -> None:
         if entry is None or not self.state.reads(agent, entry):
             raise NotFound("")
-        if not self.state.writes(agent, entry.place.space):
+        if not self.state.writes(agent, entry.place):
             raise Denied("")
-        self._require_allowed(entry.place, entry.labels)
+        self._require_allowed(entry.place, entry.scope)
         if version not in (None, entry.version):
             raise Outdated(entry)
         self.remove(entry, "memory.deleted", agent)
 
     def batch(
-        self, agent: AgentId, items: Sequence[BatchItem], made: Iterator[AgentEntry]
+        self, agent: AgentId, items: Sequence[AgentBatchItem], made: Iterator[AgentEntry]
     ) -> list[AgentEntry]:
         written = dict[AgentEntryId, AgentEntry]()
         for item in items:
-            if item.version is None or item.change is None:
-                after = self.create(agent, item.draft, made, list(written))
+            if item.version is None:
+                after = self.create(agent, item, made, list(written))
             else:
-                if not self.state.writes(agent, item.draft.place.space):
+                place = place_of(agent, item)
+                if not self.state.writes(agent, place):
                     raise Denied("")
-                held = self.state.at(item.draft.place)
+                held = self.state.at(place)
                 after = self.amend(agent, held, item.change, item.version)
             written[after.id] = after
         return list(written.values())
@@ -139,9 +147,9 @@ class Entries:
         found = [
             it
             for it in self.state.readable(agent)
-            if self.state.writes(agent, it.place.space)
+            if self.state.writes(agent, it.place)
             and fits(filter_, it)
-            and self._is_allowed(it.place, it.labels)
+            and self._is_allowed(it.place, it.scope)
         ]
         for entry in found[:most]:
             self.remove(entry, "memory.deleted", agent)
@@ -160,29 +168,32 @@ class Entries:
         self.note(entry, type_, actor, **said)
 
     def note(self, entry: AgentEntry, type_: str, actor: AgentId | None, **said: object) -> None:
-        space, labels = entry.place.space, entry.labels
+        space, labels = entry.place, entry.scope
         payload = {
-            "entry_id": entry.id, "namespace": space.namespace, "key": entry.place.key,
+            "entry_id": entry.id, "namespace": space.namespace, "key": entry.key,
             "memory_type": space.tier.value, "version": entry.version,
-            "tags": list(entry.handling.tags), **said,
+            "tags": list(entry.tags), **said,
         }  # fmt: skip
         log: Any = labels.intent if labels.binding is not Binding.NONE else None
-        stream = space.agent or actor or entry.created_by
+        stream = space.owner or actor or entry.created_by
         self.state.told.append(
             Told(type=type_, payload=payload, stream=stream, actor=actor, log=log)
         )
 
-    def _bound(self, agent: AgentId, draft: AgentDraft) -> Labels:
-        labels, state = draft.labels, self.state
+    def _bound(self, agent: AgentId, draft: AgentEntryBody) -> Labels:
+        state = self.state
+        labels = Labels(task=draft.scope.task_id, intent=draft.scope.intent_id)
         task = state.seen_task(agent, labels.task)
         if task is None:
             is_seen = labels.intent is not None and state.sees(agent, labels.intent)  # type: ignore[arg-type]
             return replace(labels, binding=Binding.INTENT if is_seen else Binding.NONE)
-        if labels.intent not in (None, task.intent):
+        if labels.intent not in (None, task.intent_id):
             raise BadField("scope.intent_id", "")
-        if draft.place.space.tier is Tier.WORKING and task.agent != agent:
+        if draft.memory_type == "working" and task.assigned_agent != agent:
             raise Denied("")
-        return Labels(task=task.id, intent=task.intent, binding=Binding.TASK, attempt=task.attempt)
+        return Labels(
+            task=task.id, intent=task.intent_id, binding=Binding.TASK, attempt=task.attempt
+        )
 
     def _rails(self, labels: Labels, name: str) -> list[Any]:
         """What the coordinators of a bound intent say under a name."""
@@ -191,11 +202,11 @@ class Entries:
         return [it[name] for it in self.state.rails(labels.intent) if it.get(name) is not None]
 
     def _is_allowed(self, place: Place, labels: Labels) -> bool:
-        name = place.space.namespace
+        name = place.namespace
         denied = self._rails(labels, "denied_semantic_namespaces")
         allowed = self._rails(labels, "allowed_semantic_namespaces")
         is_in_line = all(name in it for it in allowed) and not any(name in it for it in denied)
-        return place.space.tier is not Tier.SEMANTIC or is_in_line
+        return place.tier is not Tier.SEMANTIC or is_in_line
 
     def _require_allowed(self, place: Place, labels: Labels) -> None:
         if not self._is_allowed(place, labels):
@@ -215,12 +226,12 @@ class Entries:
             found = [it for it in rows if is_bound_working(it, str(labels.task))]
         else:
             own = self.state.owned(agent, Tier.WORKING)
-            found = [it for it in own if it.labels.binding is not Binding.TASK]
+            found = [it for it in own if it.scope.binding is not Binding.TASK]
         return [it for it in found if self.state.is_live(it)]
 
     def _policy(self, labels: Labels) -> Any:
         is_bound = labels.binding is Binding.TASK
-        return self.state.tasks[labels.task].policy if is_bound else None  # type: ignore[index]
+        return self.state.tasks[labels.task].memory_policy if is_bound else None  # type: ignore[index]
 
     def _require_room(self, agent: AgentId, labels: Labels, size: int) -> None:
         policy, most = self._policy(labels), self.capacities.working
@@ -234,7 +245,11 @@ class Entries:
 
     def _require_size(self, agent: AgentId, labels: Labels, more: int) -> None:
         policy = self._policy(labels)
-        most = 16 * KB if policy is None or policy.max_size is None else policy.max_size
+        most = (
+            16 * KB
+            if policy is None or policy.max_total_size_kb is None
+            else policy.max_total_size_kb
+        )
         held = sum(len(it.value.encode()) for it in self._beside(agent, labels))
         if held + more > most * KB:
             raise OverCapacity("", 0, 0)
@@ -248,9 +263,7 @@ class Entries:
                 self._expire(agent)
             for _ in range(over):
                 left = [
-                    it
-                    for it in self._episodic(agent, intent)
-                    if not it.handling.is_pinned and it.id not in but
+                    it for it in self._episodic(agent, intent) if not it.pinned and it.id not in but
                 ]
                 if not left:
                     raise OverCapacity("", 0, 0)
@@ -258,39 +271,40 @@ class Entries:
 
     def _expire(self, agent: AgentId) -> None:
         for it in list(self.state.rows.values()):
-            if it.place.space.agent == agent and not self.state.is_live(it):
+            if it.owner == agent and not self.state.is_live(it):
                 self.remove(it, "memory.expired", reason="expired")
 
     def _episodic(self, agent: AgentId, intent: str | None) -> list[AgentEntry]:
         return [
             it
             for it in self.state.owned(agent, Tier.EPISODIC)
-            if intent is None or (it.labels.intent == intent and it.labels.binding != Binding.NONE)
+            if intent is None or (it.scope.intent == intent and it.scope.binding != Binding.NONE)
         ]
 
     def _order(self, entry: AgentEntry) -> Any:
         at = self.state.accessed[entry.id]
-        return entry.handling.priority, at, entry.updated_at, entry.memory
+        return entry.priority, at, entry.updated_at, entry.memory
 
-    def _begun(self, handling: Handling) -> Handling:
-        if handling.expires_at is not None:
-            return replace(handling, is_own_expiry=True)
-        ends = self.state.clock.now + LASTS if handling.ttl == TTL else None
-        return replace(handling, expires_at=ends)
+    def _amended(self, before: AgentEntry, change: AgentChangeBody) -> dict[str, Any]:
+        named, now = change.model_fields_set, self.state.clock.now
+        said: dict[str, Any] = {} if change.tags is None else {"tags": tuple(change.tags)}
+        if change.priority is not None:
+            said["priority"] = Priority[change.priority.upper()]
+        if "sensitivity" in named:
+            said["sensitivity"] = change.sensitivity and Sensitivity(change.sensitivity)
+        if "ttl" in named:
+            said["ttl"] = change.ttl
+        if "expires_at" in named:
+            ends = instant_if_any(change.expires_at)
+            is_same = ends == before.expires_at and said.get("ttl", before.ttl) == before.ttl
+            return said if is_same else said | {"expires_at": ends, "is_own_expiry": True}
+        if "ttl" in named and not before.is_own_expiry:
+            said["expires_at"] = now + LASTS if change.ttl == TTL else None
+        return said
 
-    def _amended(self, before: Handling, change: AgentChange) -> Handling:
-        named: dict[str, Any] = {
-            "tags": change.tags, "is_pinned": change.is_pinned, "priority": change.priority,
-        }  # fmt: skip
-        named = {name: value for name, value in named.items() if value is not None}
-        if change.sensitivity is not KEPT:
-            named["sensitivity"] = change.sensitivity
-        after = replace(before, **named)
-        if change.expires_at is not KEPT:
-            if change.expires_at == before.expires_at and after.ttl == before.ttl:
-                return after  # what it came to, said again
-            return replace(after, expires_at=change.expires_at, is_own_expiry=True)
-        if change.ttl is KEPT:
-            return after
-        after = replace(after, ttl=change.ttl)
-        return after if before.is_own_expiry else self._begun(replace(after, expires_at=None))
+
+def place_of(agent: AgentId, draft: AgentEntryBody) -> Place:
+    """Where an entry is to lie, whoever may write there."""
+    tier = Tier(draft.memory_type)
+    owner = draft.agent_id or agent
+    return Place(tier, owner if tier.has_owner else None, draft.namespace, draft.key)

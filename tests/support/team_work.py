@@ -2,28 +2,31 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from agentops_memory.errors import Denied, Invalid, NotFound
-from agentops_memory.memory.model.agent_memory import KEPT, AgentEntry, Binding, Labels, Tier
+from agentops_memory.memory.model.agent_memory import Binding, Labels, Tier
 from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.intents import (
-    Coordinator,
     CoordinatorId,
-    Grant,
     GrantId,
-    Intent,
     IntentId,
-    Task,
-    TaskChange,
-    TaskDraft,
     TaskId,
+    TaskStatus,
 )
-from agentops_memory.openintent.rules.binding import BadField, TaskFinished
-from agentops_memory.openintent.rules.intents import AlreadyThere
-from agentops_memory.openintent.rules.tasks import OutdatedTask
+from agentops_memory.openintent.api import AlreadyThere, BadField
+from agentops_memory.openintent.entries import AgentEntry
+from agentops_memory.openintent.intents import Intent
+from agentops_memory.openintent.participants import Coordinator, Grant
+from agentops_memory.openintent.tasks import (
+    OutdatedTask,
+    Task,
+    TaskBody,
+    TaskChangeBody,
+    TaskFinished,
+)
 
 from .team_model import FINAL, State, Told
 from .team_rules import LIFETIME, Entries
@@ -50,39 +53,44 @@ class Work:
             raise Denied("")
         if id_ in self.state.intents:
             raise AlreadyThere
-        made = Intent(id=id_ or given, created_by=agent, details="{}", created_at=self._now)
+        made = Intent.made(
+            "{}", id=id_ or given, created_by=agent, created_at=self._now, updated_at=self._now
+        )
         self.state.intents[made.id] = made
         return made
 
-    def create_task(self, agent: AgentId, draft: TaskDraft, given: TaskId) -> Task:
+    def create_task(self, agent: AgentId, draft: TaskBody, given: TaskId) -> Task:
         state = self.state
-        self._require_sight(agent, draft.intent)
-        if not state.directs(agent, draft.intent):
+        intent = IntentId(draft.intent_id)
+        self._require_sight(agent, intent)
+        if not state.directs(agent, intent):
             raise Denied("")
-        parent = None if draft.parent is None else state.tasks.get(draft.parent)
-        if draft.parent is not None and (parent is None or parent.intent != draft.intent):
+        named = draft.parent_task_id
+        parent = None if named is None else state.tasks.get(TaskId(named))
+        if named is not None and (parent is None or parent.intent_id != intent):
             raise BadField("parent_task_id", "")
         if draft.id in state.tasks:
             raise AlreadyThere
-        made = Task(
+        made = Task.made(
+            '{"name":"read"}',
             id=draft.id or given,
-            intent=draft.intent,
-            parent=draft.parent,
-            agent=draft.agent,
-            status=draft.status,
-            policy=draft.policy,
-            details=draft.details,
+            intent_id=intent,
+            parent_task_id=named,
+            assigned_agent=draft.assigned_agent,
+            status=TaskStatus(draft.status),
+            memory_policy=draft.memory_policy,
             created_at=self._now,
         )
         return self._stands(made, None, agent, "task.created")
 
-    def amend_task(self, agent: AgentId, id_: TaskId, change: TaskChange, version: int) -> Task:
+    def amend_task(self, agent: AgentId, id_: TaskId, change: TaskChangeBody, version: int) -> Task:
         before = self.state.seen_task(agent, id_)
         if before is None:
             raise NotFound("")
-        is_report = change.agent is KEPT and change.policy is KEPT
-        if not self.state.directs(agent, before.intent) and not (
-            before.agent == agent and is_report
+        named = change.model_fields_set
+        is_report = named.isdisjoint(("assigned_agent", "memory_policy"))
+        if not self.state.directs(agent, before.intent_id) and not (
+            before.assigned_agent == agent and is_report
         ):
             raise Denied("")
         if version != before.version:
@@ -90,31 +98,34 @@ class Work:
         is_retry = (before.status, change.status) == ("failed", "ready")
         if before.status in FINAL and not is_retry:
             raise TaskFinished
-        after = replace(
-            before,
-            status=change.status or before.status,
-            agent=before.agent if change.agent is KEPT else change.agent,
-            policy=before.policy if change.policy is KEPT else change.policy,
-            details=_merged(before.details, change.details),
-            version=version + 1,
-            attempt=before.attempt + is_retry,
-        )
+        said: dict[str, Any] = {
+            name: getattr(change, name)
+            for name in ("assigned_agent", "memory_policy", "output")
+            if name in named
+        }
+        if "output" in named:
+            said["details"] = _merged(before.details, json.dumps({"output": change.output}))
+        said |= {
+            "status": TaskStatus(change.status or before.status), "version": version + 1,
+            "attempt": before.attempt + is_retry,
+        }  # fmt: skip
+        after = before.model_copy(update=said)
         type_ = "task.retrying" if is_retry else EVENT[after.status]
         return self._stands(after, before, agent, type_)
 
     def coordinate(self, agent: AgentId, coordinator: Coordinator) -> Coordinator:
-        self._require_govern(agent, coordinator.intent)
+        self._require_govern(agent, coordinator.intent_id)
         self.state.coordinators[coordinator.id] = coordinator
         return coordinator
 
     def end_coordinator(self, agent: AgentId, id_: CoordinatorId) -> Coordinator:
         state, held = self.state, self.state.coordinators.get(id_)
-        if held is None or not state.sees(agent, held.intent):
+        if held is None or not state.sees(agent, held.intent_id):
             raise NotFound("")
-        if held.agent != agent and not state.governs(agent, held.intent):
+        if held.agent_id != agent and not state.governs(agent, held.intent_id):
             raise Denied("")
         if not held.is_ended:
-            held = replace(held, is_ended=True, version=held.version + 1)
+            held = held.model_copy(update={"is_ended": True, "version": held.version + 1})
         state.coordinators[id_] = held
         return held
 
@@ -165,21 +176,22 @@ class Work:
         """Let a task be as it is now, with all that follows."""
         is_over = task.status in FINAL
         started = task.started_at or (self._now if task.status == "running" else None)
-        task = replace(task, started_at=started, completed_at=self._now if is_over else None)
+        times = {"started_at": started, "completed_at": self._now if is_over else None}
+        task = task.model_copy(update={"state": task.status, **times})
         self.state.tasks[task.id] = task
         was = None if before is None else before.status
         said = {"task_id": task.id, "name": json.loads(task.details).get("name")}
         if task.status != was:
             said |= {"status": task.status.value, "previous_status": was and was.value}
-            self._tell(type_, {**said}, actor, task.intent)
-        previous = None if before is None else before.agent
-        if task.agent != previous:
+            self._tell(type_, {**said}, actor, task.intent_id)
+        previous = None if before is None else before.assigned_agent
+        if task.assigned_agent != previous:
             moved: dict[str, object] = {
                 "task_id": task.id,
-                "agent": task.agent,
+                "agent": task.assigned_agent,
                 "previous_agent": previous,
             }
-            self._tell("agent_assigned", moved, actor, task.intent)
+            self._tell("agent_assigned", moved, actor, task.intent_id)
         self._bind(task)
         if is_over:
             self._end(task, actor)
@@ -188,14 +200,14 @@ class Work:
     def _bind(self, task: Task) -> None:
         """The labels of its agent that name it become bound."""
         labels = Labels(
-            task=task.id, intent=task.intent, binding=Binding.TASK, attempt=task.attempt
+            task=task.id, intent=task.intent_id, binding=Binding.TASK, attempt=task.attempt
         )
         for it in list(self.state.rows.values()):
-            is_own = task.agent is not None and it.place.space.agent == task.agent
-            is_label = it.labels.task == task.id and it.labels.binding is not Binding.TASK
-            is_of_it = it.labels.intent in (None, task.intent)
+            is_own = task.assigned_agent is not None and it.owner == task.assigned_agent
+            is_label = it.scope.task == task.id and it.scope.binding is not Binding.TASK
+            is_of_it = it.scope.intent in (None, task.intent_id)
             if is_own and is_label and is_of_it and self.state.is_live(it):
-                self.state.rows[it.id] = replace(it, labels=labels)
+                self.state.rows[it.id] = it.model_copy(update={"scope": labels})
 
     def _end(self, task: Task, actor: AgentId) -> None:
         state = self.state
@@ -207,35 +219,36 @@ class Work:
             if _lasts_as(it, task) and state.is_live(it):
                 self.entries.remove(it, "memory.expired", actor, reason="task_ended")
         ending = state.working_of(task)
-        must = any(it.get("memory_archive_required") is True for it in state.rails(task.intent))
-        if task.policy is not None and not task.policy.archives and not must:
+        must = any(it.get("memory_archive_required") is True for it in state.rails(task.intent_id))
+        policy = task.memory_policy
+        if policy is not None and not policy.archive_on_completion and not must:
             for it in ending:
                 self.entries.remove(it, "memory.expired", actor, reason="task_ended")
             return
-        for agent, of_agent in groupby(ending, key=lambda it: it.place.space.agent):
+        for agent, of_agent in groupby(ending, key=lambda it: it.owner):
             snapshot = _snapshot(of_agent)
             said: dict[str, object] = {"entries_archived": len(snapshot), "snapshot": snapshot}
-            self._tell("memory.archived", said, actor, task.intent, agent)
+            self._tell("memory.archived", said, actor, task.intent_id, agent)
         for it in ending:
             del state.rows[it.id]
 
 
 def _lasts_as(entry: AgentEntry, task: Task) -> bool:
     """Whether an entry of another tier than working lives as long as the task."""
-    labels, handling = entry.labels, entry.handling
+    labels = entry.scope
     is_bound = labels.binding is Binding.TASK and labels.task == task.id
-    is_other = entry.place.space.tier is not Tier.WORKING
-    return is_other and is_bound and handling.ttl == LIFETIME and handling.expires_at is None
+    is_other = entry.memory_type is not Tier.WORKING
+    return is_other and is_bound and entry.ttl == LIFETIME and entry.expires_at is None
 
 
 def _snapshot(entries: Iterable[AgentEntry]) -> list[dict[str, object]]:
     found = []
     for it in entries:
         said: dict[str, object] = {
-            "namespace": it.place.space.namespace, "key": it.place.key,
-            "tags": list(it.handling.tags), "version": it.version,
+            "namespace": it.namespace, "key": it.key,
+            "tags": list(it.tags), "version": it.version,
         }  # fmt: skip
-        is_secret = it.handling.sensitivity in SEALED
+        is_secret = it.sensitivity in SEALED
         said |= {"redacted": True} if is_secret else {"value": json.loads(it.value)}
         found.append(said)
     return found

@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document that is made of the operations of protocols."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -16,6 +17,7 @@ from .requests import KEY_HEADERS
 
 REFUSED_AT_THE_GATE = (400, 401, 403, 429, 503)
 REFUSED_WITH_KEY = (400, 404, 408, 409, 507)  # it takes the body and some room; answers are erased
+_REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
 
 
 def document(described: Sequence[Served], *, title: str, version: str) -> dict[str, Any]:
@@ -41,8 +43,21 @@ def document(described: Sequence[Served], *, title: str, version: str) -> dict[s
         "info": {"title": title, "version": version},
         "tags": [{"name": each.title, "description": each.summary} for each, _ in described],
         "paths": paths,
-        "components": {"schemas": schemas["$defs"], "securitySchemes": _KEYS},
+        "components": {
+            "schemas": _referred_to(paths, schemas["$defs"]),
+            "securitySchemes": _KEYS,
+        },
     }
+
+
+def _referred_to(paths: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """The schemas that operations answer and take; without types that are sent as others."""
+    found, left = set[str](), [json.dumps(paths)]
+    while left:
+        new = {*_REFERENCE.findall(left.pop())} - found
+        found |= new
+        left += [json.dumps(schemas[name]) for name in new]
+    return {name: schema for name, schema in schemas.items() if name in found}
 
 
 def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:

@@ -28,11 +28,11 @@ from ..memory.sql.lifecycles import LifecycleTable
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.past_retention import RetentionTable
 from ..memory.sql.receipts import ReceiptTable
-from ..openintent.rules.rules import add_receipt, expire
-from ..openintent.sql.agents import AgentDirectory
-from ..openintent.sql.entries import AgentTable
-from ..openintent.sql.events import AgentEventTable
-from ..openintent.sql.tasks import TaskTable
+from ..openintent import agents
+from ..openintent.archives import add_receipt, expire
+from ..openintent.entries import expired
+from ..openintent.events import forget_events, past_events
+from ..openintent.tasks import forget_tasks, past_tasks
 from ..openwop.runs import RunId, RunStatus, RunTable
 from ..telemetry import Metrics
 from ..telemetry.measures import EXPIRED, SWEPT_ROWS
@@ -273,13 +273,11 @@ def remove_receipts(tx: Transaction, found: Sequence[ErasureId], _: By = None) -
 
 def expired_entries(tx: Transaction, by: By = None) -> list[AgentEntryId]:
     """Entries of agents that have ended: these are not kept for a time after it."""
-    return [
-        entry.id for entry in tx[AgentTable].expired(MAX_REMOVED, until=min(tx.now, by or tx.now))
-    ]
+    return [it.id for it in expired(tx, MAX_REMOVED, until=min(tx.now, by or tx.now))]
 
 
 def remove_entries(tx: Transaction, found: Sequence[AgentEntryId], by: By = None) -> SweepStep:
-    still = tx[AgentTable].expired(len(found), until=min(tx.now, by or tx.now))
+    still = expired(tx, len(found), until=min(tx.now, by or tx.now))
     for entry in still:
         expire(tx, entry)
     return SweepStep(rows=len(still), done=len(found))
@@ -287,40 +285,40 @@ def remove_entries(tx: Transaction, found: Sequence[AgentEntryId], by: By = None
 
 def events_past_retention(tx: Transaction, by: By = None) -> list[int]:
     until = _until(tx, Kind.EVENTS, by)
-    return tx[AgentEventTable].past(until, MAX_FOUND) if until else []
+    return past_events(tx, until, MAX_FOUND) if until else []
 
 
 def remove_events(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
     some = found[:MAX_REMOVED]
     add_receipt(tx)  # for the names in them
-    return SweepStep(rows=tx[AgentEventTable].forget(some), done=len(some))
+    return SweepStep(rows=forget_events(tx, some), done=len(some))
 
 
 def log_past_retention(tx: Transaction, by: By = None) -> list[int]:
     until = _until(tx, Kind.LOG, by)
-    return tx[AgentEventTable].past(until, MAX_FOUND, of_log=True) if until else []
+    return past_events(tx, until, MAX_FOUND, of_log=True) if until else []
 
 
 def tasks_past_retention(tx: Transaction, by: By = None) -> list[TaskId]:
     until = _until(tx, Kind.LOG, by)
-    return tx[TaskTable].past(until, MAX_FOUND) if until else []
+    return past_tasks(tx, until, MAX_FOUND) if until else []
 
 
 def remove_tasks(tx: Transaction, found: Sequence[TaskId], by: By = None) -> SweepStep:
     until, some = _until(tx, Kind.LOG, by), found[:MAX_REMOVED]
     add_receipt(tx)
-    return SweepStep(rows=tx[TaskTable].forget(some, until) if until else 0, done=len(some))
+    return SweepStep(rows=forget_tasks(tx, some, until) if until else 0, done=len(some))
 
 
 def empty_spaces(tx: Transaction, _: By = None) -> list[int]:
     """Those of agents: the name of a namespace stays no longer than what lay in it."""
-    return tx[AgentDirectory].empty_spaces(MAX_FOUND)
+    return agents.empty_spaces(tx, MAX_FOUND)
 
 
 def remove_spaces(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
     some = found[:MAX_REMOVED]
     add_receipt(tx)
-    return SweepStep(rows=tx[AgentDirectory].drop_spaces(some), done=len(some))
+    return SweepStep(rows=agents.drop_spaces(tx, some), done=len(some))
 
 
 def silent_runs(tx: Transaction, by: By = None) -> list[RunId]:

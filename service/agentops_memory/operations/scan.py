@@ -21,8 +21,8 @@ from ..memory.sql.receipts import ReceiptTable
 from ..memory.sql.revisions import RevisionTable
 from ..memory.sql.sessions import SessionTable, TranscriptTable
 from ..memory.sql.table import Sql
-from ..openintent.rules.changes import redact_entry
-from ..openintent.sql.entries import AgentTable
+from ..openintent.changes import redact_entry
+from ..openintent.entries import entry_with
 from ..openwop.commitments import screen_tags, tags_of
 from ..openwop.entries import measure
 from ..openwop.proposals import Proposal, proposal_sizes, proposals_of, redact_proposal, redacted
@@ -207,7 +207,7 @@ def _memories(tx: Transaction, after: MemoryId) -> Iterator[tuple[MemoryId, Reco
 
 
 def _memory(tx: Transaction, memory: Memory) -> Record:
-    entry = tx[AgentTable].one(memory.id) if memory.space.traits.is_json else None
+    entry = entry_with(tx, memory.id) if memory.space.traits.is_json else None
     text = memory.text
     if entry and not text.content.startswith("{"):  # sealed
         text = replace(text, content=entry.value)

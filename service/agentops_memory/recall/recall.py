@@ -31,9 +31,9 @@ from ..memory.model.search import (
 from ..memory.model.space import GLOBAL_SCOPE, Project, StoreId, Totals
 from ..memory.sql.memories import AT_ONCE, MemoryTable
 from ..memory.sql.sessions import SessionTable
+from ..memory.sql.sight import reads_namespace
 from ..memory.stores import require_store
 from ..memory.writes import live
-from ..openintent.sql.namespaces import NamespaceTable
 from .explanation import Answer, explanation
 from .text.features import ALL, Feature, Features
 from .text.normalization import cut
@@ -171,7 +171,7 @@ class Joining:
         if self.episodic:
             yield replace(place, agent=self.eyes.agent)
         for name in self.namespaces:
-            if tx[NamespaceTable].get(name, self.eyes) is None:
+            if not reads_namespace(tx, self.eyes, name):
                 raise NotFound(NO_NAMESPACE)
             yield replace(place, namespace=name)
 

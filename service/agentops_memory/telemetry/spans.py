@@ -22,8 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AnyValue
 
 from .. import __version__
-from ..errors import Conflict, Refusal
-from ..openintent.rules.rules import AtItem
+from ..errors import AtItem, Conflict, Refusal
 from ..secrets.sanitizing import safe_message, trace
 from .logs import OwnText, hidden, remember
 from .metrics import CURRENT, Metrics, Prometheus, instruments

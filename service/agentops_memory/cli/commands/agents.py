@@ -14,7 +14,7 @@ from ...memory.model.access import Caller, tenant_id
 from ...memory.model.agents import AgentExtent, AgentId, ListedAgent, agent_id
 from ...memory.model.erasure import UNKNOWN_COPIES
 from ...memory.model.keys import Key
-from ...openintent.rules.agents import Agents
+from ...openintent.agents import Agents
 from ...recall.text.instants import rendered
 from ..invocation import now, user
 from ..options import (
@@ -140,13 +140,9 @@ def erase(agent: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str
 
 
 async def _export(agent: AgentId, file: BinaryIO, agents: Agents, caller: Caller) -> None:
-    # Not at the top: the other commands would wait for the API.
-    from ...http.bodies import written  # noqa: PLC0415
-    from ...openintent import wire  # noqa: PLC0415
-
     lost = 0
     async for entries in agents.export(caller, agent):
-        lines = b"".join(written(wire.entry(entry)) + b"\n" for entry in entries)
+        lines = b"".join(entry.json_bytes() + b"\n" for entry in entries)
         await asyncio.to_thread(file.write, lines)
         lost += sum(entry.is_lost for entry in entries)
     if lost:

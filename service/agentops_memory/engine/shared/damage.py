@@ -28,10 +28,9 @@ from ...memory.model.intents import Permission, TaskStatus
 from ...memory.model.kinds import ErasureKind, SpaceKind, is_partition
 from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.model.space import GLOBAL_SCOPE
+from ...memory.sql import sight
 from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA
 from ...memory.sql.rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
-from ...openintent.sql.intents import DETAILS_OF_INTENT, guardrails_of
-from ...openintent.sql.tasks import DETAILS_OF_TASK, details_of, policy_of
 
 REMEDY = "`agentops-memory doctor` says what can be repaired."
 MOST_TOLD = 100  # rows; more would make no sentence clearer
@@ -47,7 +46,7 @@ def _one_of(names: str) -> Check:
 
 
 def _json(text: str) -> None:
-    details_of(text, {})
+    sight.details_of(text, {})
 
 
 def _whole(first: int, last: int) -> Check:
@@ -66,8 +65,8 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "erasures.kind": ErasureKind,
     "stores.metadata": pairs_of,
     "tasks.status": TaskStatus,
-    "tasks.policy": policy_of,
-    "tasks.details": lambda text: details_of(text, DETAILS_OF_TASK),
+    "tasks.policy": sight.policy_of,
+    "tasks.details": lambda text: sight.details_of(text, sight.DETAILS_OF_TASK),
     "agents.episodic_capacity": _whole(1, LARGEST_CAPACITY),
     "agent_spaces.tier": Tier,
     "agent_memories.tier": Tier,
@@ -79,8 +78,8 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "namespace_access.access": Access,
     "events.type": (LOGGED | {*EventType}).__contains__,
     "events.payload": _json,
-    "intents.details": lambda text: details_of(text, DETAILS_OF_INTENT),
-    "coordinators.details": guardrails_of,
+    "intents.details": lambda text: sight.details_of(text, sight.DETAILS_OF_INTENT),
+    "coordinators.details": sight.guardrails_of,
     "grants.permission": Permission,
     "done.status": _whole(200, 299),
     "done.answer": lambda text: json.loads(text or "null") is not ...,

@@ -45,14 +45,17 @@ def application(
     """
     protocols = [protocol for protocol, _ in served]
     own, refusals = Documentation(served, more, gate).operations, _Refusals(protocols, gate)
-    found = [route for each in reversed(served) for route in routes(*each, gate, telemetry)]
-    most_asked = len(protocols[-1].first)
+    most_asked, found = list[Route](), list[Route]()
+    for protocol, operations in reversed(served):
+        of_it = routes(protocol, operations, gate, telemetry)
+        most_asked += of_it[: len(protocol.first)]
+        found += of_it[len(protocol.first) :]
     application = Starlette(
         routes=[  # tried one after another
-            *found[:most_asked],
+            *most_asked,
             *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
             *(Route(path, _bounded(_loaded(it), gate)) for path, it in loaded().items()),
-            *found[most_asked:],
+            *found,
         ],
         exception_handlers={
             HTTPException: refusals.unknown,

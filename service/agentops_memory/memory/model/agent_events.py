@@ -1,13 +1,9 @@
 """Events of agents' memory and of intents: what happened, in order (RFC-0015 §5)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 
-from .agent_memory import Labels
-from .agents import AgentId
-from .intents import IntentId, TaskStatus
+from .intents import TaskStatus
 
 
 class EventType(StrEnum):
@@ -76,28 +72,3 @@ LOGGED = frozenset(
     """.split()
 )
 """The types that clients log; another one would break every reader of the log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentEvent:
-    """Something that happened; of memory it tells no value, but in an archive."""
-
-    id: str
-    sequence: int
-    type: str
-    agent: AgentId | None  # whose stream it stands in
-    actor: AgentId | None  # None where nobody did it
-    labels: Labels
-    payload: Mapping[str, object]
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventFilter:
-    """Which events are asked for: an agent's stream, or an intent's log."""
-
-    agent: AgentId | None = None
-    intent: IntentId | None = None
-    type: str | None = None
-    since: datetime | None = None  # later than this
-    after: int | None = None  # oldest first, from the sequence on

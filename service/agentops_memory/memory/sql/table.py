@@ -270,6 +270,7 @@ class Sql(Table):
     run, first, exists = Table._execute, Table._first, Table._exists  # noqa: SLF001 - its own
     number, column, intact = Table._number, Table._scalars, Table._intact  # noqa: SLF001
     insert, inserted, stream = Table._insert, Table._inserted, Table._stream  # noqa: SLF001
+    texts = Table._texts  # noqa: SLF001
 
     @property
     def dialect(self) -> Dialect:

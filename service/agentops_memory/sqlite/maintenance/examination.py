@@ -13,7 +13,7 @@ from ...memory.model.memory import UNSAVED
 from ...memory.sql.kinds import in_a_session, in_no_session
 from ...memory.sql.liveness import undeleted
 from ...memory.sql.rows import instant, micros
-from ...openintent.sql.seals import SealTable
+from ...openintent.entries import SealTable
 from ...secrets.sanitizing import reason
 from ..base.checks import Subject, faults_of, log_size, open_read_only
 from ..base.dialect import SQLITE

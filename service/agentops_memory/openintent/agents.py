@@ -1,0 +1,350 @@
+"""Whole agents: listed, summed up, given a capacity, exported, erased."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from ..engine.callbacks import Audit, noop
+from ..engine.engine import Engine, Transaction
+from ..errors import Denied, Invalid, NotFound, Unreadable
+from ..memory.model.access import Caller, KeyId, Role
+from ..memory.model.agent_memory import Eyes, Tier
+from ..memory.model.agents import NOT_YOUR_AGENT, AgentExtent, AgentId, ListedAgent
+from ..memory.model.erasure import MAX_STEP
+from ..memory.model.memory import MemoryId
+from ..memory.model.retention import LARGEST_CAPACITY, Capacities
+from ..memory.sql import sight
+from ..memory.sql.idempotency_records import IdempotencyTable
+from ..memory.sql.memories import MemoryTable
+from ..memory.sql.rows import count, micros, optional_instant, reads
+from ..memory.sql.rows import portion as fitting
+from ..memory.sql.sight import ACTIVE, HERE, Visibility, sum_of, unfinished
+from ..memory.sql.table import Sql
+from .api import Left, Shown, Time, kilobytes, portion
+from .archives import add_receipt
+from .entries import ENTRIES, AgentEntry, AgentFilter, ids_of, some
+from .events import forget_events
+from .namespaces import readable
+
+BATCH = 200  # rows erased in one transaction; saves wait for it
+MOST_NAMED = 1_000  # namespaces, and tasks, of a summary
+NO_AGENT = "No such agent."
+OWNED = f"('{Tier.WORKING}', '{Tier.EPISODIC}')"
+EMPTY = "agent_spaces p WHERE NOT EXISTS (SELECT 1 FROM memories WHERE space_id = p.space_id)"
+
+# An agent is known by a space that it has had, by its stream, or by what was said of it.
+KNOWN = """(SELECT agent AS name
+              FROM agent_spaces
+             WHERE agent <> ''
+             UNION
+            SELECT agent FROM agent_events WHERE agent <> ''
+             UNION
+            SELECT name FROM agents) k"""
+
+
+class WorkingSummary(BaseModel):
+    """What an agent has in working memory."""
+
+    entry_count: int
+    total_size_kb: int
+    tasks_with_memory: list[str]
+
+
+class EpisodicSummary(BaseModel):
+    """What an agent has in episodic memory."""
+
+    entry_count: int
+    capacity: int
+    pinned_count: int
+    total_size_kb: int
+    oldest_entry: Time | None
+    newest_entry: Time | None
+    eviction_policy: Literal["lru"] = "lru"
+
+
+class AgentSummary(Shown):
+    """What an agent has in each tier, and what it may read (§6.7)."""
+
+    agent_id: AgentId
+    working: WorkingSummary
+    episodic: EpisodicSummary
+    semantic_namespaces_accessible: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agents:
+    """The agents of one service.
+
+    All of it needs the role admin. An agent of which nothing is stored raises NotFound. A
+    change is audited first, and not made if that fails.
+    """
+
+    engine: Engine
+    audit: Audit
+
+    async def list(self, caller: Caller) -> list[ListedAgent]:
+        """Every agent of which something is stored, by name."""
+        caller.require(Role.ADMIN)
+        return await self.engine.read(caller, _all)
+
+    async def set_capacity(self, caller: Caller, agent: AgentId, capacity: int | None) -> None:
+        """Say how many episodic entries an agent may hold, stored or not; None: as all others.
+
+        One that holds more is brought down step by step as it makes new ones.
+        """
+        caller.require(Role.ADMIN)
+        if capacity is not None and not 1 <= capacity <= LARGEST_CAPACITY:
+            raise Invalid(f"An agent may hold 1 to {LARGEST_CAPACITY:,} episodic entries.")
+        await self._record(caller, "agent.set", agent, episodic_capacity=capacity)
+        await self.engine.write(caller, _set_capacity, agent, capacity)
+
+    async def export(self, caller: Caller, agent: AgentId) -> AsyncIterator[Sequence[AgentEntry]]:
+        """Its live working and episodic entries, oldest first, read as they are taken.
+
+        It is no access: what is evicted next stays the same.
+        """
+        caller.require(Role.ADMIN)
+        left = await self.engine.read(caller, _owned, agent)
+        while left:
+            ids, left = portion(left)
+            yield await self.engine.read(caller, some, ids, Eyes(agent=agent))
+
+    async def plan_erasure(
+        self, caller: Caller, agent: AgentId, keys: Sequence[KeyId] = ()
+    ) -> AgentExtent:
+        """A dry run of `erase`, with its errors."""
+        caller.require(Role.ADMIN)
+        return await self.engine.read(caller, _planned_erasure, agent, keys)
+
+    async def erase(
+        self,
+        caller: Caller,
+        agent: AgentId,
+        keys: Sequence[KeyId] = (),
+        progress: Callable[[AgentExtent], None] = noop,
+    ) -> AgentExtent:
+        """Erase an agent in short transactions, with what it writes meanwhile; what went.
+
+        Its working and episodic entries, its stream of events, and what was said of it; its
+        semantic entries stay. An agent with keys may have nothing else.
+        """
+        extent = await self.plan_erasure(caller, agent, keys)
+        await self._record(
+            caller, "agent.erased", agent, working=extent.working, episodic=extent.episodic,
+            events=extent.events, keys=[*keys],
+        )  # fmt: skip
+        erased = AgentExtent()
+        while step := await self.engine.write(caller, _erase_some, agent):
+            erased = erased.plus(step)
+            progress(erased)
+        return erased
+
+    async def _record(self, caller: Caller, action: str, agent: AgentId, **fields: object) -> None:
+        await asyncio.to_thread(
+            self.audit, caller, action, tenant=caller.tenant, agent=agent, **fields
+        )
+
+
+def summary(tx: Transaction, agent: AgentId, eyes: Eyes, capacities: Capacities) -> AgentSummary:
+    """What these eyes may read of an agent's; Denied to who does not coordinate its work."""
+    if agent != eyes.agent and not _coordinates(tx, eyes, agent):
+        raise Denied(NOT_YOUR_AGENT)
+    seen = sight.own(eyes) if agent == eyes.agent else sight.readable(tx, eyes)
+    tasks = tx[Sql].texts(
+        f"""SELECT DISTINCT a.task
+              FROM {ENTRIES}
+             WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {HERE}
+                   AND {seen.condition} AND a.task IS NOT NULL
+          ORDER BY a.task
+             LIMIT {MOST_NAMED}""",
+        agent=agent, now=micros(tx.now), **seen.values,
+    )  # fmt: skip
+    working, size, *_ = _of_tier(tx, Tier.WORKING, agent, seen)
+    episodic, kept, pinned, oldest, newest = _of_tier(tx, Tier.EPISODIC, agent, seen)
+    return AgentSummary.model_construct(
+        agent_id=agent,
+        working=WorkingSummary(
+            entry_count=working, total_size_kb=kilobytes(count(size)), tasks_with_memory=tasks
+        ),
+        episodic=EpisodicSummary(
+            entry_count=episodic, capacity=capacity_of(tx, agent, capacities),
+            pinned_count=count(pinned), total_size_kb=kilobytes(count(kept)),
+            oldest_entry=optional_instant(oldest), newest_entry=optional_instant(newest),
+        ),
+        semantic_namespaces_accessible=[
+            it.namespace for it in readable(tx, eyes, MOST_NAMED, 0)
+        ],
+    )  # fmt: skip
+
+
+def _coordinates(tx: Transaction, eyes: Eyes, agent: AgentId) -> bool:
+    """Whether it coordinates an intent in which another agent has an unfinished task."""
+    return tx[Sql].exists(
+        f"""SELECT 1
+              FROM (SELECT intent FROM coordinators WHERE agent = :eyes AND {ACTIVE}) c
+              JOIN tasks t ON t.intent = c.intent
+             WHERE t.agent = :agent AND {unfinished("t")}""",
+        eyes=eyes.agent, agent=agent, now=micros(tx.now),
+    )  # fmt: skip
+
+
+def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, seen: Visibility) -> Any:
+    """How many entries, their bytes, how many are pinned, and when the first and last were made."""
+    return tx[Sql].run(
+        f"""SELECT count(*), {sum_of("a.size")}, count(*) FILTER (WHERE a.is_pinned),
+                   min(m.created_at), max(m.created_at)
+              FROM {ENTRIES}
+             WHERE a.tier = :tier AND a.agent = :agent AND {HERE} AND {seen.condition}""",
+        tier=tier.value, agent=agent, now=micros(tx.now), **seen.values,
+    ).fetchone()  # fmt: skip
+
+
+def capacity_of(tx: Transaction, agent: AgentId, capacities: Capacities) -> int:
+    """How many episodic entries an agent may hold: its own number, else that of all."""
+    own = tx[Sql].first(
+        _capacity,
+        f"SELECT {tx[Sql].dialect.row}, episodic_capacity FROM agents WHERE name = :agent",
+        agent=agent,
+    )
+    return own or capacities.episodic
+
+
+def _set_capacity(tx: Transaction, agent: AgentId, capacity: int | None) -> None:
+    """Say how many episodic entries it may hold; None takes back what was said."""
+    tx[Sql].run("DELETE FROM agents WHERE name = :agent", agent=agent)
+    if capacity is not None:
+        tx[Sql].insert("agents", name=agent, episodic_capacity=capacity)
+
+
+def _owned(tx: Transaction, agent: AgentId) -> Left:
+    """The live entries of an agent, oldest first, with the bytes of their values."""
+    _require_known(tx, agent)
+    seen = sight.readable(tx, Eyes(agent=agent))
+    filters = [AgentFilter(agent=agent, tier=tier) for tier in (Tier.WORKING, Tier.EPISODIC)]
+    return sorted(it for filter_ in filters for it in ids_of(tx, filter_, seen, sys.maxsize, 0))
+
+
+def _require_known(tx: Transaction, agent: AgentId) -> None:
+    if not tx[Sql].exists(
+        """SELECT 1 FROM agent_spaces WHERE agent = :agent
+            UNION ALL
+           SELECT 1 FROM agent_events WHERE agent = :agent
+            UNION ALL
+           SELECT 1 FROM agents WHERE name = :agent""",
+        agent=agent,
+    ):
+        raise NotFound(NO_AGENT)
+
+
+def _planned_erasure(tx: Transaction, agent: AgentId, keys: Sequence[KeyId]) -> AgentExtent:
+    if not keys:
+        _require_known(tx, agent)
+    events = tx[Sql].number("SELECT count(*) FROM agent_events WHERE agent = :agent", agent=agent)
+    entries = _counted(tx, f"tier IN {OWNED} AND agent = :agent", agent=agent)
+    return entries.plus(AgentExtent(events=events))
+
+
+def _erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
+    """Erase the next batch; what went, which is nothing at the end."""
+    rows = tx[Sql].run(  # expired ones too; fewer if they are long
+        f"""SELECT memory_id, size
+              FROM agent_memories
+             WHERE tier IN {OWNED} AND agent = :agent
+             LIMIT {BATCH}""",
+        agent=agent,
+    )
+    entries = [MemoryId(id_) for id_, _ in fitting(rows, MAX_STEP, lambda row: count(row[1]))]
+    if entries:
+        given = f"(SELECT value FROM {tx[Sql].dialect.ids('given')})"
+        gone = _counted(tx, f"memory_id IN {given}", ids=json.dumps(entries))
+        tx[MemoryTable].erase_some(entries)
+    else:
+        events = tx[Sql].column(
+            f"""SELECT event_id
+                  FROM agent_events
+                 WHERE agent = :agent
+              ORDER BY event_id
+                 LIMIT {BATCH}""",
+            agent=agent,
+        )
+        gone = AgentExtent(events=forget_events(tx, events))
+    if not gone:  # a space stays with an entry of which a damaged row does not tell whose it is
+        own = "SELECT space_id FROM agent_spaces WHERE agent = :agent"
+        drop_spaces(tx, tx[Sql].column(own, agent=agent))
+        _set_capacity(tx, agent, None)
+        tx[IdempotencyTable].erase_answers()
+    add_receipt(tx)
+    return gone
+
+
+def empty_spaces(tx: Transaction, most: int) -> list[int]:
+    """Spaces in which there is nothing any more, but for their names."""
+    return tx[Sql].column(f"SELECT space_id FROM {EMPTY} LIMIT :most", most=most)
+
+
+def drop_spaces(tx: Transaction, spaces: Sequence[int]) -> int:
+    """Remove those of the spaces that are empty still; how many."""
+    given, ids = f"(SELECT value FROM {tx[Sql].dialect.ids('given')})", json.dumps(spaces)
+    empty = tx[Sql].column(f"SELECT space_id FROM {EMPTY} AND space_id IN {given}", ids=ids)
+    ids = json.dumps(empty)
+    tx[Sql].run(f"DELETE FROM agent_spaces WHERE space_id IN {given}", ids=ids)
+    tx[Sql].run(f"DELETE FROM spaces WHERE id IN {given}", ids=ids)
+    return len(empty)
+
+
+def _counted(tx: Transaction, condition: str, **values: object) -> AgentExtent:
+    working, episodic, size = (
+        tx[Sql]
+        .run(
+            f"""SELECT count(*) FILTER (WHERE tier = '{Tier.WORKING}'),
+                   count(*) FILTER (WHERE tier = '{Tier.EPISODIC}'),
+                   {sum_of("size")}
+              FROM agent_memories
+             WHERE {condition}""",
+            **values,
+        )
+        .fetchone()
+    )
+    return AgentExtent(working=working, episodic=episodic, size=count(size))
+
+
+def _all(tx: Transaction) -> list[ListedAgent]:
+    rows = tx[Sql].run(
+        f"""SELECT k.name,
+                   count(m.id) FILTER (WHERE a.tier = '{Tier.WORKING}'),
+                   count(m.id) FILTER (WHERE a.tier = '{Tier.EPISODIC}'),
+                   {sum_of("CASE WHEN m.id IS NULL THEN 0 ELSE a.size END")},
+                   max(m.updated_at),
+                   max(g.episodic_capacity)
+              FROM {KNOWN}
+              LEFT JOIN agents g ON g.name = k.name
+              LEFT JOIN agent_memories a ON a.tier IN {OWNED} AND a.agent = k.name
+              LEFT JOIN memories m ON m.id = a.memory_id AND {HERE}
+          GROUP BY k.name
+          ORDER BY k.name""",
+        now=micros(tx.now),
+    )
+    return list(tx[Sql].intact(rows, _listed))
+
+
+@reads("agents")
+def _listed(
+    agent: str, working: int, episodic: int, size: int, changed_at: int | None, capacity: int | None
+) -> ListedAgent:
+    return ListedAgent(
+        agent=AgentId(agent), working=working, episodic=episodic, size=count(size),
+        changed_at=optional_instant(changed_at),
+        capacity=None if capacity is None else _capacity((agent, capacity)),
+    )  # fmt: skip
+
+
+@reads("agents")
+def _capacity(_: Any, capacity: int) -> int:
+    if not 1 <= capacity <= LARGEST_CAPACITY:
+        raise Unreadable
+    return capacity

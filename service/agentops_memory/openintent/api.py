@@ -1,0 +1,561 @@
+"""What every noun of OpenIntent needs: fields of bodies, who asks, parameters, lists, refusals."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
+from urllib.parse import unquote
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
+from ..http.bodies import JSON, NONE, Bodies, Instant, written
+from ..http.endpoint import admission, current_caller
+from ..http.faults import bad_fields, fault, said_of
+from ..http.large_answers import paced
+from ..http.paging import instant
+from ..http.protocol import REDACTED, Operation, Parameter
+from ..http.refusals import NoPath, Refusals
+from ..http.requests import KEY_HEADERS, parameter, query_of, read_key, whole_body
+from ..memory.json_redaction import JsonRedactor, is_plain
+from ..memory.json_redaction import written as compact_text
+from ..memory.model.access import Caller, Role
+from ..memory.model.agent_memory import Eyes
+from ..memory.model.agents import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId, agent_id, asking
+from ..memory.redactor import MAX_TAG, MAX_TAGS, Redactor, RulesOf
+from ..memory.sql import sight
+from ..recall.text.visible import has_controls
+from ..record import Record
+from ..telemetry import annotate, count
+from ..telemetry.measures import CAPACITY_REFUSALS
+
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - of an id
+JsonObject = dict[str, Any]
+
+PREFIX, AGENT, TOTAL = "/api/v1", "X-Agent-ID", "X-Total-Count"
+MAX_VALUE = 65_536  # bytes of compact JSON in UTF-8 (RFC-0015 §1.3)
+MAX_NAME = 200  # characters of a namespace, and of who curates an entry
+SHOWN, MOST_SHOWN = 100, 1_000  # rows of a page
+AT_ONCE = 1024 * 1024  # bytes of values that one read holds
+NO_ENTRY = "No such entry."
+
+BODIES = Bodies(refusal=bad_fields, limit=1024 * 1024)
+
+# What is stored, and what it looks like on the wire.
+
+
+class Json(str):
+    """The compact JSON of an object that this request has brought, with the object."""
+
+    __slots__ = ("parsed",)
+    parsed: JsonObject
+
+    @classmethod
+    def of(cls, value: JsonObject) -> "Json":
+        """Invalid for what JSON or UTF-8 cannot say, and beyond 64 KB."""
+        try:
+            text = compact_text(value)
+            size = len(text) if text.isascii() else len(text.encode())
+        except ValueError as error:  # no number of JSON; or a lone surrogate
+            raise Invalid("value must be JSON that can be written in UTF-8.") from error
+        if size > MAX_VALUE:
+            raise Invalid(
+                f"value must be at most {MAX_VALUE:,} bytes of compact JSON; "
+                "store what is larger elsewhere, and a reference to it here."
+            )
+        made = cls(text)
+        made.parsed = value
+        return made
+
+
+def screened(redactor: Redactor, value: str) -> str:
+    """The object without secrets, each string read together with its member's name."""
+    held = value.parsed if isinstance(value, Json) else json.loads(value)
+    if is_plain(value, held, lambda said: not redactor.rules.redacted(said).count):
+        return value
+    return Json.of(JsonRedactor(redactor, redactor.whole).document(held))
+
+
+def redactor_for(rules: RulesOf, caller: Caller, *names: str | None) -> Redactor:
+    """What takes secrets out for a caller; Invalid for a name of an agent, or an id, with one."""
+    redactor = Redactor(rules(caller))
+    for name in names:
+        if name is not None and redactor.rules.redacted(name).count:
+            raise Invalid("An agent's id holds a secret; choose another one.")
+    return redactor
+
+
+def rendered(at: datetime) -> str:
+    """The instant as every version of Python reads it: with six digits and `+00:00`."""
+    return at.isoformat(timespec="microseconds")
+
+
+Time = Annotated[
+    datetime,
+    PlainSerializer(rendered),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+
+
+class Shown(Record):
+    """A record of which every member is always there."""
+
+    def json_bytes(self) -> bytes:
+        """As it is sent: what it quotes of others' JSON is written as `json` writes it."""
+        return written(self.model_dump(by_alias=True))
+
+
+class Detailed(Shown):
+    """A record of which some members are in the JSON of its row, as nothing is asked by them.
+
+    Unreadable where one is of another kind.
+    """
+
+    members: ClassVar[Mapping[str, Any]]  # each by what holds of one that was not said
+    details: str = Field(default="{}", exclude=True)
+
+    @classmethod
+    def made(cls, details: str, **fields: Any) -> Self:
+        shown = sight.details_of(details, cls.members)
+        return cast("Self", cls.model_construct(**fields, details=details, **shown))
+
+
+def kilobytes(size: int) -> int:
+    return -(-size // 1024)
+
+
+# What fields of bodies may hold.
+
+
+def must(holds: Callable[[str], bool], problem: str) -> AfterValidator:
+    def checked(text: str) -> str:
+        if not holds(text):
+            raise fault(problem)
+        return text
+
+    return AfterValidator(checked)
+
+
+def _agent(text: str) -> str:
+    try:
+        return agent_id(text)
+    except Invalid as error:
+        raise fault(f"is none: {error}".removesuffix(".")) from error
+
+
+def value_of(value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise fault("must be an object")
+    try:
+        return Json.of(value)
+    except Invalid as error:
+        raise fault(str(error).removeprefix("value ").removesuffix(".")) from error
+
+
+Printable = must(lambda text: not has_controls(text), "must have no control characters")
+NamespaceName = Annotated[
+    str, Field(min_length=1, max_length=MAX_NAME), Printable,
+    must(lambda text: "*" not in text, "must have no asterisk"),
+]  # fmt: skip
+Key = Annotated[str, Field(min_length=1, max_length=MAX_NAME), Printable]
+Tag = Annotated[
+    str, Field(min_length=1, max_length=MAX_TAG), Printable,
+    must(lambda text: "," not in text, "must have no comma"),
+]  # fmt: skip
+Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
+Label = Annotated[str, Field(min_length=1, max_length=LONGEST_AGENT), Printable]
+Agent = Annotated[
+    AgentId, AfterValidator(_agent),
+    Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST_AGENT}),
+]  # fmt: skip
+Curator = Annotated[str, Field(max_length=MAX_NAME), Printable]
+Expiry = Annotated[
+    Instant, must(lambda text: instant(text) is not None, "must be an RFC 3339 time")
+]
+
+_NEW = {"namespace": TypeAdapter[str](NamespaceName), "key": TypeAdapter[str](Key)}
+
+
+def instant_if_any(text: str | None) -> datetime | None:
+    return None if text is None else instant(text)
+
+
+def require_names(**names: str) -> None:
+    """Raise BadFields for a namespace, or a key, that can be none."""
+    faults = []
+    for name, text in names.items():
+        try:
+            _NEW[name].validate_python(text)
+        except ValidationError as error:
+            faults += [(name, said_of(fault)) for fault in error.errors()]
+    if faults:
+        raise BadFields(faults)
+
+
+# Who asks, and for what.
+
+_NAMES = re.compile(rb"/namespaces/|/agents/[^/]*/memory/")  # what follows are names
+_MATCH = re.compile(r'(?:W/)?"(\d{1,18})"|(\d{1,18})', re.ASCII)
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_DIGITS = 18  # that are read
+CHOSEN = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")  # an id that a client chooses
+
+
+class VersionRequired(Refusal):
+    """A change must say of which version it is."""
+
+    code = "version_required"
+
+    def __init__(self) -> None:
+        super().__init__("The header If-Match must say which version is to be changed.")
+
+
+def require_agent(request: Request, caller: Caller) -> AgentId:
+    """The agent that asks; Denied or Invalid if nobody may ask so.
+
+    A path is cut before its escapes are read: an escaped slash is no cut.
+    """
+    raw: bytes = request.scope["raw_path"]
+    if b"%" in raw:
+        names = _NAMES.search(raw)
+        if b"%2f" in raw[: names.end() if names else None].lower():
+            raise NoPath
+    return asking(caller, request.headers.get(AGENT, "").strip())
+
+
+def whose(request: Request) -> tuple[Caller, Eyes]:
+    """Who asks, and by whose eyes, by what the keys say now."""
+    caller = current_caller(request)
+    agent = require_agent(request, caller)
+    return caller, Eyes(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
+
+
+async def writer(request: Request, bodies: Bodies = BODIES) -> tuple[Caller, Eyes]:
+    """The same once the body was read, under the request's idempotency key if it has one."""
+    has_key = any(name in request.headers for name in KEY_HEADERS)
+    if has_key and admission(request).body_digest is None:
+        await whole_body(request, bodies.limit)
+    caller, eyes = whose(request)
+    if has_key:
+        await read_key(request, limit=bodies.limit, holder=eyes.agent)
+        caller = replace(caller, request=admission(request).idempotency)
+    return caller, eyes
+
+
+def own(request: Request) -> tuple[Caller, Eyes]:
+    """Who asks for its own; Denied for another agent's."""
+    caller, eyes = whose(request)
+    require_own(agent_in_path(request), eyes)
+    return caller, eyes
+
+
+def require_own(agent: AgentId, eyes: Eyes) -> None:
+    """Raise Denied for an agent that is not the one who asks."""
+    if agent != eyes.agent:
+        raise Denied(NOT_YOUR_AGENT)
+
+
+def agent_in_path(request: Request) -> AgentId:
+    return agent_id(request.path_params["agent"])
+
+
+def names_in_path(request: Request, number: int) -> list[str]:
+    """The last parts of a path, which are names; an escaped slash is a letter of one."""
+    raw: bytes = request.scope["raw_path"]
+    found = _NAMES.search(raw)
+    parts = raw[found.end() :].split(b"/") if found else []
+    if len(parts) != number or not all(parts):
+        raise NoPath
+    try:
+        return [unquote(part.decode("ascii"), errors="strict") for part in parts]
+    except UnicodeDecodeError as error:
+        raise NoPath from error
+
+
+def has_key(request: Request) -> bool:
+    """Whether the path names a key below the namespace: an escaped slash looks like one."""
+    return b"/" in _NAMES.split(request.scope["raw_path"], maxsplit=1)[-1]
+
+
+def chosen_id(request: Request, name: str, sentence: str) -> str:
+    """The id in the path; NotFound, with the sentence, for what nothing can have as one."""
+    shown: str = request.path_params[name]
+    if not CHOSEN.fullmatch(shown):
+        raise NotFound(sentence)
+    return shown
+
+
+def version(request: Request) -> int:
+    """The version that is to be changed; VersionRequired if none is said."""
+    said = version_if_any(request)
+    if said is None:
+        raise VersionRequired
+    return said
+
+
+def version_if_any(request: Request) -> int | None:
+    said = request.headers.get("if-match", "").strip()
+    if not said:
+        return None
+    found = _MATCH.fullmatch(said)
+    if found is None:
+        raise Invalid('The header If-Match must be one version, such as "3".')
+    return int(found[1] or found[2])
+
+
+def number(request: Request, name: str, least: int) -> int | None:
+    text = parameter(query_of(request), name)
+    if text is None:
+        return None
+    read = int(text.lstrip("0")[:_DIGITS] or 0) if _NUMBER.fullmatch(text) else -1
+    if read < least:
+        raise BadFields([(name, f"must be a whole number, {least} or more")])
+    return read
+
+
+def limited(request: Request, shown: int = SHOWN, most: int = MOST_SHOWN) -> int:
+    """How many are asked for."""
+    limit = number(request, "limit", 1)
+    return min(shown if limit is None else limit, most)
+
+
+def page(request: Request) -> tuple[int, int]:
+    """How many are asked for, at most 1,000, and after how many."""
+    return limited(request), number(request, "offset", 0) or 0
+
+
+def instant_in(
+    query: Mapping[str, Sequence[str]], name: str, faults: list[tuple[str, str]]
+) -> datetime | None:
+    text = parameter(query, name)
+    at = instant_if_any(text)
+    if text is not None and at is None:
+        faults.append((name, "must be an RFC 3339 time"))
+    return at
+
+
+# Lists, read as they are taken.
+
+Asking = Callable[[], tuple[Caller, Eyes]]
+Left = Sequence[tuple[Any, int]]
+"""The rows of a list that were not read yet, with their bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[T]):
+    """What is listed, read as it is taken; and how many there are in all."""
+
+    total: int
+    count: int  # that were there when it was begun
+    is_whole: bool  # whether one portion has them all
+    portions: AsyncIterator[Sequence[T]]
+
+
+def listed(
+    first: Sequence[T],
+    left: Left,
+    more: Callable[[Left], Awaitable[tuple[Sequence[T], Left]]],
+    total: int | None = None,
+) -> Listing[T]:
+    """A list of which the first are read; `more` reads the next of what is left, when wanted."""
+
+    async def portions() -> AsyncIterator[Sequence[T]]:
+        some, rest = first, left
+        yield some
+        while rest:
+            some, rest = await more(rest)
+            yield some
+
+    number = len(first) + len(left)
+    whole = number if total is None else total
+    return Listing(total=whole, count=number, is_whole=not left, portions=portions())
+
+
+def portion(left: Sequence[tuple[I, int]]) -> tuple[list[I], Sequence[tuple[I, int]]]:
+    """As many of what is left, with its bytes, as one read holds; always one, if there is one."""
+    size = taken = 0
+    while taken < len(left) and (not taken or size + left[taken][1] <= AT_ONCE):
+        size += left[taken][1]
+        taken += 1
+    return [id_ for id_, _ in left[:taken]], left[taken:]
+
+
+async def streamed(
+    found: Listing[Any],
+    before: bytes = b"[",
+    after: bytes = b"]",
+    headers: Mapping[str, str] = NONE,
+) -> Response:
+    """A list of records in one piece, or in several if its values are large."""
+    annotate({"memory.result_count": found.count})
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield before
+        separator = b""
+        async for some in found.portions:
+            async for each in paced((it.json_bytes() for it in some), len):
+                yield separator + each
+                separator = b","
+        yield after
+
+    if found.is_whole:
+        content = b"".join([piece async for piece in pieces()])
+        return Response(content, headers=headers, media_type=JSON)
+    return StreamingResponse(pieces(), headers=headers, media_type=JSON)
+
+
+def answer(
+    record: Record, status: int = 200, *, redacted: int = 0, tag: int | None = None
+) -> Response:
+    """A record; with its version as a tag."""
+    headers = {} if tag is None else {"ETag": f'"{tag}"'}
+    if redacted:
+        headers[REDACTED] = str(redacted)
+    return Response(record.json_bytes(), status, headers, media_type=JSON)
+
+
+# Refusals.
+
+
+class BadField(Invalid):
+    """A member of an entry is not what it should be, as things stand."""
+
+    def __init__(self, field: str, said: str) -> None:
+        super().__init__(f"{field} {said}.")
+        self.field, self.said = field, said
+
+
+def require_future(at: datetime | None, now: datetime) -> None:
+    """Raise BadField for an end that has passed."""
+    if at is not None and at <= now:
+        raise BadField("expires_at", "must be in the future")
+
+
+class Stale(Conflict):
+    """What is there is not what was expected; its state is told (§3.2)."""
+
+    code = "stale"
+
+    def __init__(self, sentence: str, current: Any) -> None:
+        super().__init__(sentence)
+        self.current = current
+
+
+class OverCapacity(Conflict):
+    """As much as there may be is there (§9.4)."""
+
+    code = "over_capacity"
+
+    def __init__(self, limit: str, number: int, most: int, what: str = "Entries") -> None:
+        super().__init__(f"{what} here are limited to {most:,}.")
+        self.limit, self.count, self.most = limit, number, most
+
+
+class AlreadyThere(Conflict):
+    """What was to be made under an id of the client's is there."""
+
+    code = "already_exists"
+
+    def __init__(self) -> None:
+        super().__init__("There is something under this id already.")
+
+
+REFUSALS = Refusals()
+UNAVAILABLE = "UNAVAILABLE"
+CODES: Mapping[str, str] = {
+    "invalid_input": "INVALID_REQUEST", "validation_error": "INVALID_REQUEST",
+    "unauthenticated": "UNAUTHENTICATED", "denied": "ACCESS_DENIED", "not_found": "NOT_FOUND",
+    "no_path": "NOT_FOUND", "no_method": "METHOD_NOT_ALLOWED", "too_slow": "TIMEOUT",
+    "constraint_violation": "IDEMPOTENCY_KEY_REUSED", "stale": "VERSION_MISMATCH",
+    "task_finished": "TASK_FINISHED", "already_exists": "ALREADY_EXISTS",
+    "too_large": "TOO_LARGE", "version_required": "VERSION_REQUIRED",
+    "over_capacity": "CAPACITY_EXCEEDED", "too_many": "RATE_LIMITED", "failed": "INTERNAL",
+    "over_quota": "QUOTA_EXCEEDED",
+}  # fmt: skip
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a refused request; of a batch, by what is wrong with its item."""
+    cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
+    if isinstance(cause, OverCapacity):
+        count(CAPACITY_REFUSALS, "episodic" if "episodic" in cause.limit else "working")
+    status, headers = REFUSALS.status(cause.code), REFUSALS.headers_of(cause)
+    return Response(written(_problem(refusal, cause)), status, headers, media_type=JSON)
+
+
+def _problem(refusal: Refusal, cause: Refusal) -> JsonObject:
+    """A refusal, with the state that refuses if there is one."""
+    is_gone = str(cause) == NO_ENTRY or isinstance(cause, AnswerErased)
+    code = "ENTRY_NOT_FOUND" if is_gone else CODES.get(cause.code, UNAVAILABLE)
+    shown: JsonObject = {"message": str(refusal), "error": {"code": code}}
+    item = f"entries[{refusal.number}]." if isinstance(refusal, AtItem) else ""
+    if isinstance(cause, BadFields):
+        shown["errors"] = [{"field": item + name, "message": said} for name, said in cause.faults]
+    elif isinstance(cause, BadField):
+        shown["errors"] = [{"field": item + cause.field, "message": cause.said}]
+    elif isinstance(cause, Invalid):
+        shown["errors"] = []
+    if isinstance(cause, Stale):
+        shown["current_version"] = cause.current.version
+        if hasattr(cause.current, "value"):
+            current = json.loads(cause.current.json_bytes())
+            shown |= {"current_value": current["value"], "current": current}
+    if isinstance(cause, OverCapacity):
+        shown |= {"limit": cause.limit, "current_count": cause.count, "max_capacity": cause.most}
+    return shown
+
+
+# What OpenAPI is told of operations.
+
+MATCH = Parameter(name="If-Match", help='The version that it must have, such as "3".')
+MUST_MATCH = replace(MATCH, required=True)
+TAG = {"ETag": "The version, as If-Match takes it."}
+LIMIT = Parameter(
+    name="limit", kind="count", is_row_count=True,
+    help=f"How many, 100 unless told; at most {MOST_SHOWN:,}.",
+)  # fmt: skip
+PAGE = (LIMIT, Parameter(name="offset", kind="integer", help="After how many; 0 unless told."))
+
+
+def op(
+    method: str,
+    path: str,
+    name: str,
+    summary: str,
+    handler: Callable[[Request], Awaitable[Response]],
+    answer: type[BaseModel],
+    **more: Any,
+) -> Operation:
+    """An operation: a reader's if it is safe, else a writer's, which takes an idempotency key."""
+    is_write = method != "GET"
+    role = Role.WRITER if is_write else Role.READER
+    return Operation(
+        method=method, path=path, name=f"openintent_{name}", summary=summary, handler=handler,
+        answer=answer, role=role, takes_key=is_write, **more,
+    )  # fmt: skip
+
+
+def details_of(body: BaseModel, but: set[str]) -> str:
+    """What a body says beside these, as compact JSON; BadFields for more than 64 KB."""
+    return compact(body.model_dump(exclude=but, exclude_unset=True, exclude_none=True))
+
+
+def compact(said: JsonObject, field: str = "the body") -> Json:
+    try:
+        return Json.of(said)
+    except Invalid as error:
+        phrase = str(error).removeprefix("value ").partition(";")[0].removesuffix(".")
+        raise BadFields([(field, phrase)]) from error

@@ -1,0 +1,441 @@
+"""Changes of entries, each in one transaction with its event: create, amend, delete, in batches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from ..engine.engine import Transaction
+from ..errors import AtItem, Denied, NotFound, Refusal
+from ..memory.limits import require_room
+from ..memory.model.agent_events import EventType
+from ..memory.model.agent_memory import (
+    Access,
+    AgentEntryId,
+    Eyes,
+    Labels,
+    Priority,
+    Sensitivity,
+    Tier,
+)
+from ..memory.model.agents import AgentId
+from ..memory.model.intents import IntentId
+from ..memory.model.kinds import SpaceKind
+from ..memory.model.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
+from ..memory.model.retention import Capacities
+from ..memory.model.space import NO_PROJECT, Space
+from ..memory.redactor import Redactor
+from ..memory.sql import sight
+from ..memory.sql.memories import MemoryTable, SpaceTable
+from ..memory.sql.rows import micros, reads
+from ..memory.sql.table import Sql, Table
+from ..memory.writes import changed_at, created, revised
+from ..recall.text.ids import Uids
+from . import archives, binding, drafts, entries
+from .agents import capacity_of
+from .api import NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any
+from .archives import add_receipt, expire, note, remove
+from .binding import bound, is_allowed, require_allowed, require_unfinished, require_working_room
+from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, end_of
+from .entries import AgentEntry, AgentFilter, KeyLost, Place, SealTable
+
+AT_LEAST = 100  # entries that a deletion reads at once
+MOST_EVICTED = 100  # in one transaction: a capacity that was lowered is reached step by step
+
+
+class Taken(Stale):
+    """A live entry lies at the place (§1.2)."""
+
+    def __init__(self, current: AgentEntry) -> None:
+        super().__init__("There is an entry at this key already.", current)
+
+
+class Outdated(Stale):
+    """The entry is not at the version that was expected (§3.2)."""
+
+    def __init__(self, current: AgentEntry) -> None:
+        super().__init__(f"The entry is at version {current.version}.", current)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a write leaves, and how many entries were evicted for it."""
+
+    entries: tuple[AgentEntry, ...]
+    evicted: int = 0
+    is_new: bool = True  # whether a single one was made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How much there may be, and what may be removed for it."""
+
+    capacities: Capacities
+    but: Sequence[MemoryId] = ()
+    most_evicted: int = MOST_EVICTED
+
+
+def create(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Outcome:
+    """Make an entry at a free place; episodic ones make room for it."""
+    place, end = body.place(eyes), instant_if_any(body.expires_at)
+    ends_at = end_of(body.ttl, end, tx.now)
+    require_write(tx, place, eyes)
+    named = Labels(task=body.scope.task_id, intent=body.scope.intent_id)
+    scope = bound(tx, eyes, place, named)
+    require_allowed(tx, place, scope)
+    _make_place_free(tx, place)
+    require_unfinished(tx, place.tier, scope, body.ttl)
+    evicted = make_room(tx, place, scope, len(body.value.encode()), room)
+    entry = AgentEntry.model_construct(
+        id=AgentEntryId(tx.new_uid(tx.now)), memory=UNSAVED, agent_id=eyes.agent,
+        namespace=place.namespace, key=place.key, value=body.value, memory_type=place.tier,
+        scope=scope, tags=tuple(dict.fromkeys(body.tags)), ttl=body.ttl, pinned=body.pinned,
+        priority=Priority[body.priority.upper()],
+        sensitivity=body.sensitivity and Sensitivity(body.sensitivity),
+        curated_by=body.curated_by, created_by=eyes.agent, version=1, created_at=tx.now,
+        updated_at=tx.now, expires_at=ends_at, is_own_expiry=end is not None,
+    )  # fmt: skip
+    stored = created(tx, _memory(entry, tx[AgentSpaces].of(place)))
+    entry = entry.model_copy(update={"memory": stored.id})
+    tx[Sql].insert(
+        "agent_memories", memory_id=entry.memory, tier=place.tier.value, agent=place.owner or "",
+        created_by=entry.created_by, task=scope.task, intent=scope.intent, binding=scope.binding,
+        attempt=scope.attempt, accessed_at=micros(tx.now), **_row(entry),
+    )  # fmt: skip
+    if entry.is_sealed:
+        tx[SealTable].put(entry.memory, place, entry.value)
+    note(tx, EventType.CREATED, entry, eyes)
+    return Outcome(entries=(entry,), evicted=evicted)
+
+
+def amend(
+    tx: Transaction, entry: AgentEntryId, eyes: Eyes, change: AgentChangeBody, version: int,
+    room: Room,
+) -> Outcome:  # fmt: skip
+    before = entries.known(tx, entry, eyes)
+    return Outcome(entries=(_amend(tx, before, eyes, change, version, room),))
+
+
+def put(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Outcome:
+    """Let an entry at the place have this value and this ttl, whoever wrote it last."""
+    held = entries.entry_at(tx, body.place(eyes))
+    if held is None or not held.is_there(tx.now):
+        return create(tx, eyes, body, room)
+    said = {"value": body.value, "ttl": body.ttl}
+    change = AgentChangeBody.model_construct(set(said), **said)
+    after = _amend(tx, held, eyes, change, held.version, room)
+    return Outcome(entries=(after,), is_new=False)
+
+
+def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None:
+    """Take secrets out of what an entry says; its namespace and its key stay as they are."""
+    said: dict[str, Any] = {"tags": list(entry.tags), "curated_by": entry.curated_by}
+    if not entry.is_lost:
+        said["value"] = entry.value
+    change = drafts.clean_change(redactor, AgentChangeBody.model_construct(set(said), **said))
+    owner = Eyes(agent=entry.agent_id, is_admin=True)
+    _amend(tx, entry, owner, change, entry.version, None)
+
+
+def delete(tx: Transaction, entry: AgentEntryId, eyes: Eyes, version: int | None) -> None:
+    before = entries.known(tx, entry, eyes)
+    require_write(tx, before.place, eyes)
+    require_allowed(tx, before.place, before.scope)
+    if version not in (None, before.version):
+        raise Outdated(before)
+    remove(tx, before, EventType.DELETED, actor=eyes)
+
+
+def write_batch(
+    tx: Transaction, eyes: Eyes, items: Sequence[AgentBatchItem], room: Room
+) -> Outcome:
+    """All of them in order; AtItem for the first that is refused."""
+    written: list[AgentEntry] = []
+    evicted = 0
+    for number, item in enumerate(items):
+        but = [it.memory for it in written]
+        left = replace(room, but=but, most_evicted=MOST_EVICTED - evicted)
+        try:
+            done = _write(tx, eyes, item, left)
+        except Refusal as refusal:
+            raise AtItem(number, refusal) from refusal
+        written.extend(done.entries)
+        evicted += done.evicted
+    now = {it.id: it for it in written}  # one may have been changed after it was made
+    return Outcome(entries=tuple(now[it.id] for it in written), evicted=evicted)
+
+
+def _write(tx: Transaction, eyes: Eyes, item: AgentBatchItem, room: Room) -> Outcome:
+    if item.version is None:
+        return create(tx, eyes, item, room)
+    place = item.place(eyes)
+    require_write(tx, place, eyes)
+    held = entries.entry_at(tx, place)
+    if held is None or not held.is_there(tx.now):
+        raise NotFound(NO_ENTRY)
+    return Outcome(entries=(_amend(tx, held, eyes, item.change, item.version, room),))
+
+
+def delete_batch(tx: Transaction, eyes: Eyes, filter_: AgentFilter, most: int) -> tuple[int, bool]:
+    """Delete what the agent may write of what a filter matches, newest first.
+
+    How many have gone, and whether there are more.
+    """
+    found = list(islice(_deletable(tx, eyes, filter_, max(most + 1, AT_LEAST)), most + 1))
+    for entry in found[:most]:
+        remove(tx, entry, EventType.DELETED, actor=eyes)
+    return len(found[:most]), len(found) > most
+
+
+def _deletable(
+    tx: Transaction, eyes: Eyes, filter_: AgentFilter, at_once: int
+) -> Iterator[AgentEntry]:
+    """What a filter matches that may be changed; what guardrails keep is passed over.
+
+    Guardrails are asked once for an intent: of what they keep there may be any number.
+    """
+    offset, known = 0, dict[tuple[str | None, Tier, str], bool]()
+    while found := writable(tx, filter_, eyes, at_once, offset):
+        for entry in found:
+            intent = entry.scope.intent if entry.scope.binding else None
+            asked = (intent, entry.memory_type, entry.namespace)
+            if asked not in known:
+                known[asked] = is_allowed(tx, entry.place, entry.scope)
+            if known[asked]:
+                yield entry
+        offset += len(found)
+
+
+def writable(
+    tx: Transaction, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
+) -> list[AgentEntry]:
+    """Those that the asking agent may change, newest first; guardrails are not asked."""
+    found = entries.ids_of(tx, filter_, sight.writable(eyes), limit, offset)
+    return entries.some(tx, [id_ for id_, _ in found], eyes)
+
+
+def kept(outcome: Outcome) -> Outcome:
+    """An outcome without the values that are sealed."""
+    plain = (it.model_copy(update={"value": ""}) if it.is_sealed else it for it in outcome.entries)
+    return replace(outcome, entries=tuple(plain))
+
+
+def told(tx: Transaction, eyes: Eyes, first: Outcome) -> Outcome:
+    """What a repetition is told; NotFound for an entry that has gone, or may not be read now.
+
+    One with a sealed value is told as it is now.
+    """
+    now = [entries.known(tx, it.id, eyes) for it in first.entries]
+    pairs = zip(first.entries, now, strict=True)
+    return replace(first, entries=tuple(it if it.is_sealed else then for then, it in pairs))
+
+
+def require_write(tx: Transaction, place: Place, eyes: Eyes) -> None:
+    """Refuse with Denied who may not write at a place."""
+    if place.owner is not None:
+        if place.owner != eyes.agent:
+            raise Denied("An agent writes its own memory alone.")
+    elif sight.permissions(tx, place.namespace).of(eyes) < Access.WRITE:
+        raise Denied("The agent may not write in this namespace.")
+
+
+def make_room(tx: Transaction, place: Place, scope: Labels, size: int, room: Room) -> int:
+    """Let a new entry fit; how many others were evicted for it.
+
+    Episodic ones make room, those that have expired first; of working ones there is an end.
+    OverCapacity, with nothing changed, where none may go.
+    """
+    require_room(tx)
+    if place.owner is None:
+        return 0
+    if place.tier is Tier.WORKING:
+        require_working_room(tx, place.owner, scope, room.capacities, size)
+        return 0
+    agent, evicted = place.owner, 0
+    most = binding.most_episodic(tx, scope)
+    if most is not None and scope.intent is not None:
+        intent = IntentId(scope.intent)
+        held = binding.episodic_of(tx, intent, agent)
+        evicted = _evict(tx, agent, ("max_episodic_memory_per_agent", held, most), room, 0, intent)
+    held = entries.number_of(tx, Tier.EPISODIC, agent)
+    most = capacity_of(tx, agent, room.capacities)
+    return evicted + _evict(tx, agent, ("episodic_capacity", held, most), room, evicted)
+
+
+def _evict(
+    tx: Transaction, agent: AgentId, limit: tuple[str, int, int], room: Room, evicted: int,
+    intent: IntentId | None = None,
+) -> int:  # fmt: skip
+    """Bring those of an agent, in all or bound to an intent, below a limit; how many have gone."""
+    _, held, most = limit
+    over = max(0, min(held + 1 - most, room.most_evicted - evicted))
+    if over > 0:
+        for gone in entries.expired(tx, MOST_EVICTED, agent=agent):
+            expire(tx, gone)
+    for _ in range(over):
+        victim = entries.victim(tx, agent, room.but, intent)
+        if victim is None:
+            raise OverCapacity(*limit)
+        remove(tx, victim, EventType.EVICTED, reason="capacity")
+    return over
+
+
+def _make_place_free(tx: Transaction, place: Place) -> None:
+    """Raise Taken while a live entry is there; of one that has ended the row goes."""
+    held = entries.entry_at(tx, place)
+    if held is None:
+        return
+    if held.is_there(tx.now):
+        raise Taken(held)
+    if pending := archives.holding(tx, held) if held.has_ended else None:
+        archives.settle(tx, pending)
+    else:
+        expire(tx, held)
+
+
+def _amend(
+    tx: Transaction,
+    before: AgentEntry,
+    eyes: Eyes,
+    change: AgentChangeBody,
+    version: int,
+    room: Room | None,  # None, where secrets are taken out, is without limits
+) -> AgentEntry:
+    after = _planned(tx, before, eyes, change, version, room)
+    held = _memory(before)
+    after = after.model_copy(update={"updated_at": changed_at(tx, held)})
+    revised(tx, held, replace(_memory(after), revision=held.revision), has_new_text=False)
+    row = _row(after)
+    if after.is_lost:
+        del row["size"]
+    tx[Sql].run(
+        f"""UPDATE agent_memories
+               SET {", ".join(f"{column} = :{column}" for column in row)}, accessed_at = :now
+             WHERE memory_id = :id""",
+        id=after.memory, now=micros(tx.now), **row,
+    )  # fmt: skip
+    if after.is_sealed and not after.is_lost:  # what nothing opens now waits for its key
+        tx[SealTable].put(after.memory, after.place, after.value)
+    elif before.is_sealed and not after.is_sealed:
+        tx[SealTable].remove(after.memory)
+    if after.is_sealed and not before.is_sealed:  # the plain bytes go as of a deletion
+        tx[MemoryTable].must_scrub(before.memory)
+        add_receipt(tx)
+    note(tx, EventType.UPDATED, after, eyes, before=before)
+    return after
+
+
+def _planned(
+    tx: Transaction,
+    before: AgentEntry,
+    eyes: Eyes,
+    change: AgentChangeBody,
+    version: int,
+    room: Room | None,
+) -> AgentEntry:
+    """What a change leaves of an entry, or its refusal."""
+    change.require_same(before)
+    place, scope = before.place, before.scope
+    require_write(tx, place, eyes)
+    if room is not None:
+        require_allowed(tx, place, scope)
+    if version != before.version:
+        raise Outdated(before)
+    require_room(tx)
+    said = change.amended(before, tx.now)
+    value = before.value if change.value is None else change.value
+    after = before.model_copy(update={**said, "value": value, "version": before.version + 1})
+    if before.is_lost and change.value is None and not after.is_sealed:
+        raise KeyLost  # it would have to be opened
+    if after.ttl == TASK_LIFETIME and scope.task is None:
+        raise BadField("ttl", f"{TASK_LIFETIME} needs scope.task_id")
+    lost_its_end = before.expires_at is not None and after.expires_at is None
+    if lost_its_end or after.ttl != before.ttl:
+        require_unfinished(tx, place.tier, scope, after.ttl)
+    if room is not None and place.owner is not None and place.tier is Tier.WORKING:
+        growth = after.size - before.size
+        require_working_room(tx, place.owner, scope, room.capacities, growth, is_new=False)
+    return after
+
+
+def _row(entry: AgentEntry) -> dict[str, object]:
+    """What lies beside the memory of an entry, and may change."""
+    return {
+        "is_pinned": entry.pinned, "priority": int(entry.priority),
+        "sensitivity": entry.sensitivity, "curated_by": entry.curated_by, "ttl": entry.ttl,
+        "is_own_expiry": entry.is_own_expiry, "size": entry.size,
+    }  # fmt: skip
+
+
+def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
+    """The memory that an entry is: who changes one need not read it for that."""
+    kind = SpaceKind(entry.memory_type.value)
+    content = f"[{entry.sensitivity}]" if entry.is_sealed else str(entry.value)
+    return Memory(
+        id=entry.memory, uid=entry.id, session=None, key=entry.key,
+        space=space or Space(project=NO_PROJECT, scope="", kind=kind),
+        text=Text(
+            type=entry.memory_type.value, title=f"{entry.namespace}/{entry.key}", content=content,
+            tags=entry.tags,
+        ),
+        revision=entry.version, last_seen_at=entry.created_at, created_at=entry.created_at,
+        updated_at=entry.updated_at, lifecycle=Lifecycle(expires_at=entry.expires_at),
+    )  # fmt: skip
+
+
+@dataclass(eq=False)
+class AgentSpaces(Table):
+    """The spaces in which entries lie: a tier of an agent in a namespace, or a shared namespace."""
+
+    _now: datetime
+    _spaces: SpaceTable
+    _uids: Uids
+    _known: dict[tuple[Tier, AgentId | None, str], Space] = field(default_factory=dict, init=False)
+
+    def of(self, place: Place) -> Space:
+        """The space of a place, made with its first entry."""
+        if place[:3] not in self._known:
+            self._known[place[:3]] = self._found(place) or self._made(place)
+        return self._known[place[:3]]
+
+    def _found(self, place: Place) -> Space | None:
+        found = self._first(
+            _space_at,
+            """SELECT s.id, s.scope, s.area, s.partition
+                 FROM agent_spaces p
+                 JOIN spaces s ON s.id = p.space_id
+                WHERE p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace""",
+            **place.named,
+        )
+        if found is None:
+            return None
+        scope, *at = found
+        space = _space(place, scope)
+        self._spaces.know(space, *at)
+        return space
+
+    def _made(self, place: Place) -> Space:
+        space = _space(place, self._uids.make(self._now))
+        id_, _ = self._spaces.add(space, self._beside(place))
+        self._insert("agent_spaces", space_id=id_, **place.named)
+        return space
+
+    def _beside(self, place: Place) -> int | None:
+        """Where the words of a new space lie: those of one agent's tier are one place to search."""
+        if place.owner is None:
+            return None
+        return self._first(
+            lambda row: int(row[0]),
+            "SELECT space_id FROM agent_spaces WHERE tier = :tier AND agent = :agent LIMIT 1",
+            tier=place.tier.value, agent=place.owner,
+        )  # fmt: skip
+
+
+@reads("spaces")
+def _space_at(id_: int, scope: str, area: Any, partition: Any) -> tuple[str, int, Any, Any]:
+    return scope, id_, area, partition
+
+
+def _space(place: Place, scope: str) -> Space:
+    return Space(project=NO_PROJECT, scope=scope, kind=SpaceKind(place.tier.value))

@@ -1,0 +1,303 @@
+"""What is to be written of an entry: bodies, which the rules take as they are (RFC-0015 §1)."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+
+from ..errors import BadFields, Denied, Invalid
+from ..http.bodies import GIVEN, present
+from ..http.faults import fault, fault_of
+from ..http.ids import ENTRY, public_id
+from ..memory.model.agent_memory import Eyes, Priority, Sensitivity, Tier
+from ..memory.model.agents import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
+from ..memory.redactor import MAX_KEY, Redactor
+from . import api
+from .api import MAX_NAME, Agent, Curator, Expiry, Json, Key, Label, Tags, screened, value_of
+from .entries import AgentEntry, Place, clean_tags
+
+B = TypeVar("B", bound="AgentEntryBody")
+
+MAX_BATCH = 100  # entries
+TASK_LIFETIME = "task_lifetime"
+DURATION = "duration:"
+LONGEST = timedelta(days=36_500)
+YEAR, MONTH = 365, 30  # days
+_DAY = 86_400  # seconds
+
+_PARTS = re.compile(
+    r"P(?:(?P<years>\d{1,9})Y)?(?:(?P<months>\d{1,9})M)?(?:(?P<weeks>\d{1,9})W)?"
+    r"(?:(?P<days>\d{1,9})D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
+    r"(?:(?P<seconds>\d{1,9}(?:[.,]\d{1,6})?)S)?)?",
+    re.ASCII,
+)
+
+
+def lifetime(ttl: str) -> timedelta:
+    """How long a ttl that is a duration lasts; Invalid for what is none, or nothing, or too long.
+
+    A year has 365 days, a month 30.
+    """
+    found = _PARTS.fullmatch(ttl.removeprefix(DURATION)) if ttl.startswith(DURATION) else None
+    parts = {name: said for name, said in found.groupdict().items() if said} if found else {}
+    if not parts:
+        raise Invalid(f"ttl must be {TASK_LIFETIME}, or {DURATION} and a duration such as P30D.")
+    number = {name: float(said.replace(",", ".")) for name, said in parts.items()}
+    days = number.pop("years", 0) * YEAR + number.pop("months", 0) * MONTH
+    try:
+        lasts = timedelta(days=days) + timedelta(**number)
+    except OverflowError:
+        lasts = timedelta.max
+    if not timedelta() < lasts <= LONGEST:
+        raise Invalid("ttl must be more than nothing, and at most 100 years.")
+    return lasts
+
+
+def ttl_of(seconds: int) -> str:
+    """The ttl that lasts so many seconds."""
+    days, rest = divmod(seconds, _DAY)
+    return f"{DURATION}PT{seconds}S" if not days else f"{DURATION}P{days}DT{rest}S"
+
+
+def end_of(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
+    """The end that was set, else what the ttl comes to; BadField for one that has passed."""
+    api.require_future(expires_at, now)
+    if expires_at is not None or ttl is None or ttl == TASK_LIFETIME:
+        return expires_at
+    return now + lifetime(ttl)
+
+
+def _ttl(text: str) -> str:
+    if text != TASK_LIFETIME:
+        try:
+            lifetime(text)
+        except Invalid as error:
+            raise fault(str(error).removeprefix("ttl ").removesuffix(".")) from error
+    return text
+
+
+def _any_value(value: Any) -> Json:
+    return value_of(value if isinstance(value, dict) else {"value": value})
+
+
+Ttl = Annotated[
+    str,
+    AfterValidator(_ttl),
+    Field(json_schema_extra={"pattern": f"^({TASK_LIFETIME}$|{DURATION}P)"}),
+]
+Value = Annotated[  # read as the compact text that is stored
+    Any,
+    AfterValidator(value_of),
+    Field(
+        json_schema_extra={
+            "type": "object",
+            "description": "At most 65,536 bytes of compact JSON.",
+            "examples": [{"total": 47}],
+        }
+    ),
+]
+TierName = Literal["working", "episodic", "semantic"]
+PriorityName = Literal["low", "normal", "high"]
+SensitivityName = Literal["public", "internal", "confidential", "restricted"]
+EXAMPLE = {
+    "agent_id": "example-agent", "namespace": "example", "key": "another", "value": {},
+    "memory_type": "episodic",
+}  # fmt: skip
+
+
+class ScopeBody(BaseModel):
+    """What an entry is bound to, or labelled with."""
+
+    model_config = GIVEN
+    task_id: Label | None = None
+    intent_id: Label | None = None
+
+    def clean(self, redactor: Redactor) -> "ScopeBody":
+        """The same without secrets."""
+        named = {name: it for name, it in self if it is not None}
+        said = {name: redactor.text(it, LONGEST_AGENT) for name, it in named.items()}
+        return self.model_copy(update=said) if said else self
+
+
+class AgentEntryBody(BaseModel):
+    """POST /api/v1/memory."""
+
+    model_config = GIVEN
+    agent_id: Agent | None = None
+    namespace: api.NamespaceName
+    key: Key
+    value: Value
+    memory_type: TierName
+    scope: ScopeBody = ScopeBody()
+    tags: Tags = []
+    ttl: Ttl | None = None
+    pinned: bool = False
+    priority: PriorityName = "normal"
+    sensitivity: SensitivityName | None = None
+    expires_at: Expiry | None = None
+    curated_by: Curator | None = None
+
+    @model_validator(mode="after")
+    def _belongs(self) -> "AgentEntryBody":
+        if self.agent_id is None and self.memory_type != "semantic":
+            raise fault_of("agent_id", "is required")
+        is_made = getattr(self, "version", None) is None
+        if is_made and self.ttl == TASK_LIFETIME and self.scope.task_id is None:
+            raise fault_of("ttl", f"{TASK_LIFETIME} needs scope.task_id")
+        return self
+
+    def place(self, eyes: Eyes) -> Place:
+        """Where it is to lie; Denied for another agent's memory."""
+        if self.agent_id is not None and self.agent_id != eyes.agent:
+            raise Denied(NOT_YOUR_AGENT)
+        tier = Tier(self.memory_type)
+        return Place(tier, eyes.agent if tier.has_owner else None, self.namespace, self.key)
+
+
+class AgentChangeBody(BaseModel):
+    """PATCH /api/v1/memory/{id}: what is left out stays as it is.
+
+    `null` takes away ttl, expires_at, sensitivity and curated_by. The rest of an entry may be
+    sent back as it is.
+    """
+
+    model_config = GIVEN | {"extra": "allow"}
+    value: Value | None = None
+    tags: Tags | None = None
+    pinned: bool | None = None
+    priority: PriorityName | None = None
+    sensitivity: SensitivityName | None = None
+    ttl: Ttl | None = None
+    expires_at: Expiry | None = None
+    curated_by: Curator | None = None
+
+    def require_version(self, version: int) -> None:
+        claimed = version if self.model_extra is None else self.model_extra.get("version")
+        if claimed is not None and (type(claimed) is not int or claimed != version):
+            raise BadFields([("version", "must be that of the header If-Match")])
+
+    def require_same(self, of: AgentEntry) -> None:
+        """Raise BadFields for what names another entry than this one."""
+        claims = present(self.model_extra or {})
+        if not claims:
+            return
+        scope = {"task_id": of.scope.task, "intent_id": of.scope.intent}
+        same = {
+            "id": public_id(ENTRY, of.id), "agent_id": of.agent_id, "namespace": of.namespace,
+            "key": of.key, "memory_type": of.memory_type.value, "scope": present(scope),
+            "created_by": of.created_by, "created_at": api.rendered(of.created_at),
+        }  # fmt: skip
+        wrong = [name for name, it in same.items() if name in claims and claims[name] != it]
+        if wrong:
+            raise BadFields([(name, "cannot be changed") for name in wrong])
+
+    def amended(self, before: AgentEntry, now: datetime) -> dict[str, Any]:
+        """The fields of an entry that a change says anew, but for its value.
+
+        A ttl counts from the change that sets it. An instant that is what it was already is
+        no change; BadField for one that has passed.
+        """
+        named, after = self.model_fields_set, dict[str, Any]()
+        if self.tags is not None:
+            after["tags"] = tuple(dict.fromkeys(self.tags))
+        if self.pinned is not None:
+            after["pinned"] = self.pinned
+        if self.priority is not None:
+            after["priority"] = Priority[self.priority.upper()]
+        if "sensitivity" in named:
+            after["sensitivity"] = self.sensitivity and Sensitivity(self.sensitivity)
+        for name in ("curated_by", "ttl"):
+            if name in named:
+                after[name] = getattr(self, name)
+        ttl = after.get("ttl", before.ttl)
+        if "expires_at" in named:
+            end = api.instant_if_any(self.expires_at)
+            if end != before.expires_at or ttl != before.ttl:
+                after |= {"expires_at": end_of(ttl, end, now), "is_own_expiry": end is not None}
+        elif "ttl" in named and not before.is_own_expiry:
+            after["expires_at"] = end_of(ttl, None, now)
+        return after
+
+
+class AgentBatchItem(AgentEntryBody):
+    """An entry of a batch: with a version it is changed, without one it is made."""
+
+    version: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _present(cls, given: Any) -> Any:
+        return present(given) if isinstance(given, dict) else given
+
+    @property
+    def change(self) -> AgentChangeBody:
+        """What is changed of the entry at its place."""
+        always = {"value", "sensitivity", "curated_by", "ttl", "expires_at"}
+        said: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in AgentChangeBody.model_fields
+            if name in self.model_fields_set
+            and (name not in always or getattr(self, name) is not None)
+        }
+        claims: dict[str, Any] = {}
+        if "scope" in self.model_fields_set:
+            claims["scope"] = present(self.scope.model_dump())
+        return AgentChangeBody.model_construct(set(said), **said, **claims)
+
+
+class AgentBatchBody(BaseModel):
+    """POST /api/v1/memory/batch."""
+
+    model_config = GIVEN
+    entries: Annotated[
+        list[AgentBatchItem], Field(min_length=1, max_length=MAX_BATCH, examples=[[EXAMPLE]])
+    ]
+
+
+class AgentPutBody(BaseModel):
+    """PUT /api/v1/agents/{agent}/memory/{namespace}/{key}: a value of any type, and its time."""
+
+    model_config = GIVEN
+    value: Annotated[
+        Any,
+        AfterValidator(_any_value),
+        Field(json_schema_extra={"description": "What is no object is stored as one's `value`."}),
+    ]
+    ttl_seconds: Annotated[int, Field(ge=1, le=int(LONGEST.total_seconds()))] | None = None
+
+    def at(self, agent: AgentId, namespace: str, key: str) -> AgentEntryBody:
+        """The episodic entry that there is to be."""
+        ttl = None if self.ttl_seconds is None else ttl_of(self.ttl_seconds)
+        return AgentEntryBody.model_construct(
+            agent_id=agent, namespace=namespace, key=key, value=self.value, ttl=ttl,
+            memory_type="episodic",
+        )  # fmt: skip
+
+
+def clean_entry(redactor: Redactor, body: B) -> B:
+    """A new entry without secrets; as they are taken from its parts, one after the other."""
+    said: dict[str, Any] = {
+        "namespace": redactor.text(body.namespace, MAX_NAME),
+        "key": redactor.text(body.key, MAX_KEY),
+        "value": screened(redactor, body.value),
+        "tags": clean_tags(redactor, dict.fromkeys(body.tags)),
+        "scope": body.scope.clean(redactor),
+    }
+    if body.curated_by is not None:
+        said["curated_by"] = redactor.text(body.curated_by, MAX_NAME)
+    said = {name: it for name, it in said.items() if name in body.model_fields_set}
+    return body.model_copy(update=said)
+
+
+def clean_change(redactor: Redactor, body: AgentChangeBody) -> AgentChangeBody:
+    """The same of a change; what is left as it is stays unsaid."""
+    said: dict[str, Any] = {}
+    if body.value is not None:
+        said["value"] = screened(redactor, body.value)
+    if body.tags is not None:
+        said["tags"] = clean_tags(redactor, dict.fromkeys(body.tags))
+    if body.curated_by is not None:
+        said["curated_by"] = redactor.text(body.curated_by, MAX_NAME)
+    return body.model_copy(update=said)

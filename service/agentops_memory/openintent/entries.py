@@ -1,0 +1,554 @@
+"""Entries of agents' memory: what they are, how they are stored and sealed, and who is shown which.
+
+Their changes are in `changes`.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import ConfigDict, Field, PlainSerializer, SkipValidation, WithJsonSchema
+from starlette.requests import Request
+
+from ..engine.engine import Sealer, Transaction
+from ..engine.steps import Attributes, step
+from ..errors import BadFields, NotFound, Unavailable, Unreadable
+from ..http.ids import ENTRY as ENTRY_ID
+from ..http.ids import known_uid, public_id
+from ..http.protocol import Parameter
+from ..http.requests import Query, parameter, query_of
+from ..memory.model.access import TenantId
+from ..memory.model.agent_memory import (
+    SEALED,
+    AgentEntryId,
+    Binding,
+    Eyes,
+    Labels,
+    Priority,
+    Sealed,
+    Sensitivity,
+    Tier,
+    require_value,
+)
+from ..memory.model.agents import LONGEST_AGENT, AgentId
+from ..memory.model.intents import IntentId
+from ..memory.model.memory import Lifecycle, MemoryId
+from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
+from ..memory.sql import sight
+from ..memory.sql.liveness import ENDED, live, undeleted
+from ..memory.sql.rows import count, end_of, flag, instant, micros, reads, texts_of
+from ..memory.sql.sight import HAS_ENDED, HERE, Visibility
+from ..memory.sql.table import Sql, Table
+from ..recall.text.json_words import object_of
+from .api import MAX_NAME, NO_ENTRY, PREFIX, Json, Shown, Time, instant_in
+
+MEMORY = f"{PREFIX}/memory"
+MAX_TAGS = 100  # of a condition
+ANY = "*"  # at the end of a namespace: whatever follows
+_VALUE = b'"value":null'
+
+
+class KeyLost(Unavailable):
+    """The value is sealed, and nothing opens it now (§9.2)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This value cannot be opened: its key is not in the seal file, or it is damaged. Put "
+            "the file back; until then the entry takes a new value, or can be deleted."
+        )
+
+
+class Place(NamedTuple):
+    """The one place of a live entry (§1.2); a semantic one has no owner."""
+
+    tier: Tier
+    owner: AgentId | None
+    namespace: str
+    key: str
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """Its space, as its row names it."""
+        return {"tier": self.tier.value, "agent": self.owner or "", "namespace": self.namespace}
+
+
+def _scope(labels: Labels) -> dict[str, str]:
+    named = {"task_id": labels.task, "intent_id": labels.intent}
+    return {name: label for name, label in named.items() if label is not None}
+
+
+def _unreadable(schema: dict[str, Any]) -> None:
+    said = {"const": True, "description": "There if its key is lost."}
+    schema["properties"]["unreadable"] = said
+
+
+class AgentEntry(Shown):
+    """An entry; every member is always there."""
+
+    model_config = ConfigDict(json_schema_extra=_unreadable)
+
+    id: Annotated[
+        AgentEntryId, PlainSerializer(lambda it: public_id(ENTRY_ID, it), return_type=str)
+    ]
+    agent_id: AgentId  # its owner; of a semantic one who has made it
+    namespace: str
+    key: str
+    value: Annotated[  # compact JSON; of one that nothing opens any more, how secret it is
+        SkipValidation[str], PlainSerializer(lambda _: None), WithJsonSchema({"type": "object"})
+    ]
+    memory_type: Tier
+    scope: Annotated[Labels, PlainSerializer(_scope, return_type=dict[str, str])]
+    tags: tuple[str, ...] = ()
+    ttl: str | None = None
+    pinned: bool = False
+    priority: Annotated[
+        Priority,
+        PlainSerializer(lambda it: it.name.lower(), return_type=Literal["low", "normal", "high"]),
+    ] = Priority.NORMAL
+    sensitivity: Sensitivity | None = None
+    curated_by: str | None = None
+    created_by: AgentId
+    version: int
+    created_at: Time
+    updated_at: Time
+    expires_at: Time | None = None  # what was set, or what the ttl comes to
+    memory: MemoryId = Field(exclude=True)
+    is_own_expiry: bool = Field(default=False, exclude=True)  # whether it was set
+    has_ended: bool = Field(default=False, exclude=True)  # with its task: the archive has it
+
+    @property
+    def owner(self) -> AgentId | None:
+        return None if self.memory_type is Tier.SEMANTIC else self.agent_id
+
+    @property
+    def place(self) -> Place:
+        return Place(self.memory_type, self.owner, self.namespace, self.key)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the value is stored encrypted."""
+        return self.sensitivity in SEALED
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its value cannot be read any more: it is sealed by a key that is gone."""
+        return self.is_sealed and not self.value.startswith("{")
+
+    @property
+    def size(self) -> int:
+        """The bytes of its value."""
+        return len(self.value) if self.value.isascii() else len(self.value.encode())
+
+    def is_there(self, now: datetime) -> bool:
+        """Whether there is still such an entry at the instant."""
+        ends = Lifecycle(expires_at=self.expires_at)
+        return not self.has_ended and not ends.is_expired(now)
+
+    def json_bytes(self) -> bytes:
+        """As it is sent; if its key is lost, without its value, so that others can be read."""
+        shown = super().json_bytes()  # of the members before the value none can look like it
+        if isinstance(self.value, Json):
+            return shown.replace(_VALUE, b'"value":' + self.value.encode(), 1)
+        if self.is_lost:
+            return shown.replace(_VALUE, b'"value":{}', 1)[:-1] + b',"unreadable":true}'
+        value = object_of(self.value)
+        return shown.replace(_VALUE, b'"value":' + _again(self.value, value), 1)
+
+    @property
+    def told(self) -> Attributes:
+        """What its span tells."""
+        return {
+            "memory.tier": self.memory_type.value, "memory.namespace": self.namespace,
+            "memory.entry.id": public_id(ENTRY_ID, self.id), "memory.entry.version": self.version,
+            "memory.entry.size": self.size,
+        }  # fmt: skip
+
+
+def _again(text: str, value: dict[str, Any]) -> bytes:
+    """The text of a row, in which only escapes can hide what is written otherwise."""
+    if "\\u" in text:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode()
+
+
+def entry_id(request: Request) -> AgentEntryId:
+    return AgentEntryId(known_uid(ENTRY_ID, request.path_params["entry_id"], NO_ENTRY))
+
+
+# Which entries are asked for.
+
+CONDITIONS = (
+    Parameter(name="namespace", help="Its name; or how it begins, with `*` at the end."),
+    Parameter(name="key", help="The key."),
+    Parameter(name="memory_type", help="The tier.", choices=("working", "episodic", "semantic")),
+    Parameter(name="pinned", kind="boolean", help="Whether it is pinned."),
+    Parameter(name="tags", help="All of these, with commas."),
+    Parameter(name="tags_any", help="Any of these, with commas."),
+    Parameter(name="scope.task_id", help="The task that it names."),
+    Parameter(name="scope.intent_id", help="The intent that it names."),
+    Parameter(name="updated_after", kind="instant", help="Changed later than this."),
+    Parameter(name="updated_before", kind="instant", help="Changed earlier than this."),
+)
+FILTER = (
+    Parameter(name="agent_id", help="Of this agent; of semantic entries: made by it."),
+    *CONDITIONS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFilter:
+    """Which entries are asked for (§4.1); None and nothing are no condition."""
+
+    agent: AgentId | None = None
+    namespace: str | None = None
+    is_prefix: bool = False  # whether the namespace is how it begins
+    key: str | None = None
+    tier: Tier | None = None
+    every_tag: tuple[str, ...] = ()
+    any_tag: tuple[str, ...] = ()
+    is_pinned: bool | None = None
+    task: str | None = None
+    intent: str | None = None
+    updated_after: datetime | None = None
+    updated_before: datetime | None = None
+
+    @classmethod
+    def of(cls, request: Request, agent: AgentId | None = None) -> "AgentFilter":
+        """Those of a query; of an agent that the path names, if it names one."""
+        query, faults = query_of(request), list[tuple[str, str]]()
+        namespace = parameter(query, "namespace")
+        tier, pinned, named = (parameter(query, it) for it in ("memory_type", "pinned", "agent_id"))
+        if tier is not None and tier not in [*Tier]:
+            faults.append(("memory_type", f"must be one of {', '.join(Tier)}"))
+        if pinned not in (None, "true", "false"):
+            faults.append(("pinned", "must be true or false"))
+        after, before = (
+            instant_in(query, name, faults) for name in ("updated_after", "updated_before")
+        )
+        every_tag, any_tag = (_tags_in(query, name, faults) for name in ("tags", "tags_any"))
+        if faults:
+            raise BadFields(faults)
+        is_prefix = bool(namespace and namespace.endswith(ANY))
+        return cls(
+            agent=agent or (None if named is None else AgentId(named)),
+            namespace=namespace.removesuffix(ANY) if namespace and is_prefix else namespace,
+            is_prefix=is_prefix, key=parameter(query, "key"),
+            tier=None if tier is None else Tier(tier), every_tag=every_tag, any_tag=any_tag,
+            is_pinned=None if pinned is None else pinned == "true",
+            task=parameter(query, "scope.task_id"), intent=parameter(query, "scope.intent_id"),
+            updated_after=after, updated_before=before,
+        )  # fmt: skip
+
+    def names(self, namespace: str) -> bool:
+        """Whether a namespace is one that is asked for."""
+        if self.namespace is None or not self.is_prefix:
+            return self.namespace in (None, namespace)
+        return namespace.startswith(self.namespace)
+
+    def fits(self, entry: AgentEntry) -> bool:
+        """Whether an entry has the namespace and the tags that are asked for."""
+        tags = set(entry.tags)
+        has_any = not self.any_tag or not tags.isdisjoint(self.any_tag)
+        return self.names(entry.namespace) and has_any and tags >= {*self.every_tag}
+
+    def clean(self, redactor: Redactor) -> "AgentFilter":
+        """The same without secrets, as what is stored is."""
+
+        def text(said: str | None, most: int) -> str | None:
+            return None if said is None else redactor.text(said, most)
+
+        return replace(
+            self, namespace=text(self.namespace, MAX_NAME), key=text(self.key, MAX_KEY),
+            every_tag=clean_tags(redactor, self.every_tag),
+            any_tag=clean_tags(redactor, self.any_tag),
+            task=text(self.task, LONGEST_AGENT), intent=text(self.intent, LONGEST_AGENT),
+        )  # fmt: skip
+
+    def asked(self, tx: Transaction, seen: Visibility) -> tuple[str, dict[str, object]]:
+        """The condition that an entry fits and may be seen, and what it names."""
+        after, before = self.updated_after, self.updated_before
+        said: dict[str, tuple[str, object]] = {
+            "agent": ("(p.agent = :agent OR (p.agent = '' AND a.created_by = :agent))", self.agent),
+            "namespace": (_NAMESPACE[self.is_prefix], self.namespace),
+            "key": ("coalesce(m.key, l.held_key) = :key", self.key),
+            "tier": ("p.tier = :tier", self.tier and self.tier.value),
+            "is_pinned": ("a.is_pinned = :is_pinned", self.is_pinned),
+            "task": ("a.task = :task", self.task),
+            "intent": ("a.intent = :intent", self.intent),
+            "updated_after": ("m.updated_at > :updated_after", after and micros(after)),
+            "updated_before": ("m.updated_at < :updated_before", before and micros(before)),
+        }
+        parts = [HERE, seen.condition]
+        values: dict[str, object] = {**seen.values, "now": micros(tx.now)}
+        for name, (condition, value) in said.items():
+            if value is not None:
+                parts.append(condition)
+                values[name] = value
+        for which, tags in (("any", self.any_tag), ("every", self.every_tag)):
+            # In the array as it is stored, a text between quotes is one of its items alone.
+            named = {
+                f"{which}_{at}": json.dumps(tag, ensure_ascii=False) for at, tag in enumerate(tags)
+            }
+            has = [tx[Sql].dialect.contains("m.tags", f":{name}") for name in named]
+            parts += [f"({' OR '.join(has)})"] if has and which == "any" else has
+            values |= named
+        return " AND ".join(parts), values
+
+
+_NAMESPACE = {
+    False: "p.namespace = :namespace",
+    True: "substr(p.namespace, 1, length(:namespace)) = :namespace",
+}
+
+
+def _tags_in(query: Query, name: str, faults: list[tuple[str, str]]) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(filter(None, (parameter(query, name) or "").split(","))))
+    if len(found) > MAX_TAGS:
+        faults.append((name, f"has at most {MAX_TAGS} tags"))
+    return found
+
+
+def clean_tags(redactor: Redactor, tags: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(redactor.text(tag, MAX_TAG) for tag in tags))
+
+
+# Rows: each entry is a memory with a row beside it, and sealed ones have another one.
+
+ENTRY = f"""m.id, m.uid, p.space_id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key),
+           m.content, m.tags, a.is_pinned, a.priority, a.sensitivity, a.curated_by, a.ttl,
+           l.expires_at, a.is_own_expiry, a.task, a.intent, a.created_by, m.revision, m.created_at,
+           m.updated_at, a.binding, a.attempt, {HAS_ENDED}, a.tier"""
+ENTRIES = """agent_memories a
+             JOIN memories m ON m.id = a.memory_id
+             JOIN agent_spaces p ON p.space_id = m.space_id
+             LEFT JOIN lifecycles l ON l.memory_id = m.id"""
+
+
+@reads("agent_memories")
+def entry_of(  # noqa: PLR0913, PLR0917 - the columns of ENTRY
+    id_: int, uid: str, space_id: int, tier: str, agent: str, namespace: str, key: str,
+    value: str, tags: str, is_pinned: bool, priority: int, sensitivity: str | None,
+    curated_by: str | None, ttl: str | None, expires_at: int | None,
+    is_own_expiry: bool, task: str | None, intent: str | None, created_by: str,
+    revision: int, created_at: int, updated_at: int, binding: int, attempt: int | None,
+    has_ended: bool, own_tier: str,
+) -> AgentEntry:  # fmt: skip
+    bound = Binding(binding)
+    if Tier(own_tier) and bound is Binding.TASK and attempt is None:
+        raise Unreadable
+    require_value(value, sensitivity)
+    return AgentEntry.model_construct(  # each value is what it should be
+        id=AgentEntryId(uid), memory=MemoryId(id_), agent_id=AgentId(agent or created_by),
+        namespace=namespace, key=key, value=value, memory_type=_tier((space_id, tier)),
+        scope=Labels(task=task, intent=intent, binding=bound, attempt=attempt),
+        tags=texts_of(tags), ttl=ttl, pinned=flag(is_pinned), priority=Priority(priority),
+        sensitivity=None if sensitivity is None else Sensitivity(sensitivity),
+        curated_by=curated_by, created_by=AgentId(created_by), version=count(revision),
+        created_at=instant(created_at), updated_at=instant(updated_at),
+        expires_at=end_of(id_, expires_at), is_own_expiry=flag(is_own_expiry),
+        has_ended=flag(has_ended),
+    )  # fmt: skip
+
+
+@reads("agent_spaces")
+def _tier(_: int, tier: str) -> Tier:
+    return Tier(tier)
+
+
+@dataclass(eq=False)
+class SealTable(Table):
+    """The sealed values of one transaction, each bound to its tenant and its place."""
+
+    _sealer: Sealer | None
+    _tenant: TenantId
+
+    def put(self, memory: MemoryId, place: Place, value: str) -> None:
+        """Seal the value of an entry; Unavailable where there are no keys."""
+        if self._sealer is None:
+            raise Unavailable("There is no seal file, so that nothing confidential can be stored.")
+        sealed = self._sealer.seal(value, self._bound_to(place))
+        self.remove(memory)
+        self._insert(
+            "seals", memory_id=memory, key=sealed.key, nonce=sealed.nonce, sealed=sealed.text
+        )
+
+    def remove(self, memory: MemoryId) -> None:
+        self._execute("DELETE FROM seals WHERE memory_id = :id", id=memory)
+
+    def page(self, after: MemoryId, limit: int) -> list[AgentEntry]:
+        """Sealed entries of all agents behind one, opened where that can be done."""
+        rows = self._execute(
+            f"""SELECT {ENTRY}
+                  FROM {ENTRIES}
+                 WHERE a.sensitivity IN {tuple(sorted(map(str, SEALED)))} AND a.memory_id > :after
+              ORDER BY a.memory_id
+                 LIMIT :limit""",
+            after=after, limit=limit,
+        )  # fmt: skip
+        return self.opened(self._intact(rows, entry_of))
+
+    def opened(self, entries: Iterable[AgentEntry]) -> list[AgentEntry]:
+        """The entries with their values; whose stored one is no object is sealed."""
+        found = list(entries)
+        ids = [entry.memory for entry in found if entry.is_lost]
+        if not ids:
+            return found
+        rows = self._execute(
+            f"""SELECT memory_id, key, nonce, sealed
+                  FROM seals
+                 WHERE memory_id IN (SELECT value FROM {self._sql.ids("given")})""",
+            ids=json.dumps(ids),
+        )
+        sealed = {id_: Sealed(key=key, nonce=nonce, text=text) for id_, key, nonce, text in rows}
+        return [self._opened(it, sealed.get(it.memory)) if it.is_lost else it for it in found]
+
+    def _opened(self, entry: AgentEntry, sealed: Sealed | None) -> AgentEntry:
+        if self._sealer is None or sealed is None:
+            return entry
+        value = self._sealer.opened(sealed, self._bound_to(entry.place))
+        return entry if value is None else entry.model_copy(update={"value": value})
+
+    def _bound_to(self, place: Place) -> bytes:
+        return json.dumps([self._tenant, *place]).encode()
+
+
+def entries_of(tx: Transaction, rows: Iterable[Any]) -> list[AgentEntry]:
+    """The entries in rows of ENTRY; what is damaged is noted, and left out."""
+    return tx[SealTable].opened(tx[Sql].intact(rows, entry_of))
+
+
+def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | None:
+    """The first entry that fits a condition, whoever may see it."""
+    found = tx[Sql].first(
+        entry_of, f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
+        now=micros(tx.now), **values,
+    )  # fmt: skip
+    return None if found is None else tx[SealTable].opened([found])[0]
+
+
+def entry_with(tx: Transaction, memory: MemoryId) -> AgentEntry | None:
+    """The entry that a memory is, whoever may see it; None if it is none."""
+    return one(tx, f"m.id = :id AND {undeleted('m')}", id=memory)
+
+
+def entry_at(tx: Transaction, place: Place) -> AgentEntry | None:
+    """The entry at a place, whoever may see it, also one that has expired."""
+    return one(
+        tx,
+        f"""p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace
+            AND m.key = :key AND {undeleted("m")}""",
+        key=place.key, **place.named,
+    )  # fmt: skip
+
+
+def known(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> AgentEntry:
+    """The entry; NotFound for one that there is not, or that these eyes may not see."""
+
+    def seen(by: Visibility) -> AgentEntry | None:
+        return one(tx, f"m.uid = :uid AND {HERE} AND {by.condition}", uid=entry, **by.values)
+
+    found = seen(sight.own(eyes)) or seen(sight.readable(tx, eyes))
+    if found is None:
+        raise NotFound(NO_ENTRY)
+    return found
+
+
+def _of_spaces(tx: Transaction) -> str:
+    """Entries, led by the spaces that an agent may look into: others' are passed over."""
+    dialect = tx[Sql].dialect
+    return f"""agent_spaces p
+               {dialect.leads} memories m {dialect.hint("memories_in_space")}
+                 ON m.space_id = p.space_id
+               JOIN agent_memories a ON a.memory_id = m.id
+               LEFT JOIN lifecycles l ON l.memory_id = m.id"""
+
+
+def ids_of(
+    tx: Transaction, filter_: AgentFilter, seen: Visibility, limit: int, offset: int
+) -> list[tuple[MemoryId, int]]:
+    """Those that may be seen, newest first, with the bytes of their values."""
+    condition, values = filter_.asked(tx, seen)
+    order = f"ORDER BY m.id DESC LIMIT {limit:d} OFFSET {offset:d}"
+    rows = tx[Sql].run(
+        f"SELECT m.id, a.size FROM {_of_spaces(tx)} WHERE {condition} {order}", **values
+    )
+    return [(MemoryId(id_), count(size)) for id_, size in rows]
+
+
+def total(tx: Transaction, filter_: AgentFilter, seen: Visibility) -> int:
+    """How many may be seen."""
+    condition, values = filter_.asked(tx, seen)
+    return tx[Sql].number(f"SELECT count(*) FROM {_of_spaces(tx)} WHERE {condition}", **values)
+
+
+def some(tx: Transaction, memories: Sequence[MemoryId], eyes: Eyes) -> list[AgentEntry]:
+    """Those of these that the eyes may see still, in their order."""
+    dialect, seen = tx[Sql].dialect, sight.readable(tx, eyes)
+    return entries_of(tx, tx[Sql].run(
+        f"""SELECT {ENTRY}
+              FROM {dialect.ids("given")}
+             {dialect.leads} agent_memories a ON a.memory_id = given.value
+              JOIN memories m ON m.id = a.memory_id
+              JOIN agent_spaces p ON p.space_id = m.space_id
+              LEFT JOIN lifecycles l ON l.memory_id = m.id
+             WHERE {HERE} AND {seen.condition}
+          ORDER BY given.key""",
+        ids=json.dumps(memories), now=micros(tx.now), **seen.values,
+    ))  # fmt: skip
+
+
+def number_of(tx: Transaction, tier: Tier, agent: AgentId) -> int:
+    """How many entries of a tier an agent has."""
+    return tx[Sql].number(
+        f"""SELECT (SELECT count(*) FROM agent_memories WHERE tier = :tier AND agent = :agent)
+                 - (SELECT count(*)
+                      FROM lifecycles l
+                     {tx[Sql].dialect.leads} agent_memories a ON a.memory_id = l.memory_id
+                     WHERE l.{ENDED} AND a.tier = :tier AND a.agent = :agent)""",
+        tier=tier.value, agent=agent, now=micros(tx.now),
+    )  # fmt: skip
+
+
+def expired(
+    tx: Transaction, limit: int, *, agent: AgentId | None = None, until: datetime | None = None
+) -> list[AgentEntry]:
+    """Entries that have expired, by then or by now, of any agent or of one; the first first."""
+    whose = "" if agent is None else " AND a.agent = :agent"
+    return entries_of(tx, tx[Sql].run(
+        f"""SELECT {ENTRY}
+              FROM lifecycles l
+             {tx[Sql].dialect.leads} agent_memories a ON a.memory_id = l.memory_id{whose}
+              JOIN memories m ON m.id = a.memory_id
+              JOIN agent_spaces p ON p.space_id = m.space_id
+             WHERE l.{ENDED} AND NOT {HAS_ENDED}
+          ORDER BY l.expires_at, m.id
+             LIMIT :limit""",
+        limit=limit, agent=agent, now=micros(until or tx.now),
+    ))  # fmt: skip
+
+
+@step("store.evict", lambda victim, *_: {"memory.evicted_count": int(victim is not None)})
+def victim(
+    tx: Transaction, agent: AgentId, but: Collection[MemoryId], intent: IntentId | None = None
+) -> AgentEntry | None:
+    """The episodic entry that is evicted next (RFC-0015 §2.2): none if all are pinned.
+
+    The lowest priority, then the longest not accessed, then the earliest updated; of those that
+    are bound to an intent, if one is given.
+    """
+    of_intent = f" AND a.intent = :intent AND a.binding > {Binding.NONE:d}"
+    dialect = tx[Sql].dialect
+    found = tx[Sql].column(  # along the index of victims: the first is one of few
+        f"""SELECT m.id
+              FROM agent_memories a
+             {dialect.leads} memories m ON m.id = a.memory_id
+             WHERE a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.is_pinned = FALSE
+                   AND {live("m")}{of_intent if intent else ""}
+                   AND m.id NOT IN (SELECT value FROM {dialect.ids("given")})
+          ORDER BY a.priority, a.accessed_at, m.updated_at, m.id
+             LIMIT 1""",
+        agent=agent, intent=intent, ids=json.dumps(list(but)), now=micros(tx.now),
+    )  # fmt: skip
+    return entry_with(tx, found[0]) if found else None

@@ -1,0 +1,248 @@
+"""Intents: made by whose key may, seen by who takes part (RFC-0001, RFC-0015 §9.1).
+
+Who may make intents is a right of the key: a coordinator reads what the agents remember to
+whom it gives tasks, and no agent may make itself one of another's work.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine.engine import Engine, Transaction
+from ..errors import Denied, NotFound
+from ..http.bodies import GIVEN, WRITTEN, present
+from ..http.faults import fault
+from ..http.protocol import Operation
+from ..memory.idempotency import once
+from ..memory.limits import require_room
+from ..memory.model.access import Caller, Role
+from ..memory.model.agent_memory import Eyes
+from ..memory.model.agents import AgentId
+from ..memory.model.intents import IntentId, Standing
+from ..memory.model.stores import Written
+from ..memory.redactor import RulesOf, default_rules
+from ..memory.sql.rows import instant, micros, reads
+from ..memory.sql.sight import ACTIVE, DETAILS_OF_INTENT, GRANTED
+from ..memory.sql.table import Sql
+from . import api
+from .api import BODIES, CHOSEN, JsonObject, Label, Printable, Time, answer, op, whose, writer
+
+T = TypeVar("T")
+
+INTENTS = f"{api.PREFIX}/intents"
+INTENT = f"{INTENTS}/{{intent_id}}"
+NO_INTENT = "No such intent."
+MAX_TITLE, MAX_DESCRIPTION = 500, 10_000  # characters
+MAX_ITEMS = 1_000  # of a list
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, where a backslash of a text is two
+
+
+def without_nul(value: Any) -> Any:
+    if _NUL.search(json.dumps(value)):  # the package's clients can read all else back
+        raise fault("must have no NUL")
+    return value
+
+
+def _chosen(text: str) -> str:
+    if not CHOSEN.fullmatch(text):
+        raise fault("must be 1 to 128 of A-Z, a-z, 0-9, ., _, : and -")
+    return text
+
+
+WithoutNul = AfterValidator(without_nul)
+Chosen = Annotated[
+    str, AfterValidator(_chosen),
+    Field(json_schema_extra={"maxLength": 128, "pattern": "^[A-Za-z0-9._:-]+$"}),
+]  # fmt: skip
+Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), Printable]
+Description = Annotated[str, Field(max_length=MAX_DESCRIPTION), WithoutNul]
+Word = Annotated[str, Field(max_length=MAX_TITLE), Printable]
+Words = Annotated[list[Word], Field(max_length=MAX_ITEMS)]
+Object = Annotated[JsonObject, WithoutNul, Field(examples=[{}])]
+Small = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Nested(BaseModel):
+    """A part of a body, of which `null` is absent, too."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _present(cls, given: Any) -> Any:
+        return present(given) if isinstance(given, dict) else given
+
+
+class IntentBody(BaseModel):
+    """POST /api/v1/intents; who asks has made it, whatever the body says."""
+
+    model_config = GIVEN
+    id: Chosen | None = None
+    title: Title
+    description: Description = ""
+    state: Object | None = None
+    constraints: Object | None = None
+    parent_intent_id: Label | None = None
+    depends_on: Words | None = None
+    governance_policy: Object | None = None
+
+
+class Intent(api.Detailed):
+    """A goal that agents work on."""
+
+    id: IntentId
+    title: str
+    description: str
+    state: JsonObject
+    constraints: JsonObject
+    parent_intent_id: str | None
+    depends_on: list[str]
+    governance_policy: JsonObject | None
+    status: Literal["active"] = "active"
+    version: int = 1
+    created_by: AgentId
+    confidence: int = 0
+    created_at: Time
+    updated_at: Time
+
+    members: ClassVar = DETAILS_OF_INTENT
+
+
+def operations(intents: "Intents") -> Sequence[Operation]:
+    async def create(request: Request) -> Response:
+        body = await BODIES.read(request, IntentBody)
+        made = await intents.create(*await writer(request), body)
+        return answer(made.value, 201, redacted=made.redacted)
+
+    async def get(request: Request) -> Response:
+        caller, eyes = whose(request)
+        return answer(await intents.get(caller, eyes, intent_id(request)))
+
+    return (
+        op("POST", INTENTS, "create_intent", "Make an intent, which needs a key that may.",
+           create, Intent, status=201, body=IntentBody, headers=WRITTEN, refusals=(409,)),
+        op("GET", INTENT, "get_intent", "One intent, for who takes part in it.",
+           get, Intent, refusals=(404,)),
+    )  # fmt: skip
+
+
+def intent_id(request: Request) -> IntentId:
+    return IntentId(api.chosen_id(request, "intent_id", NO_INTENT))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intents:
+    """The intents of one service.
+
+    NotFound for an intent that an agent may not see, as for what is not there; Denied for
+    what it may see alone.
+    """
+
+    engine: Engine
+    rules: RulesOf = default_rules
+
+    async def create(self, caller: Caller, eyes: Eyes, body: IntentBody) -> Written[Intent]:
+        """Make an intent of the agent that asks.
+
+        Denied without the right to; AlreadyThere for an id that is taken.
+        """
+        details = api.details_of(body, but={"id"})
+        caller.require(Role.WRITER)
+        if not (caller.coordinates or eyes.is_admin):
+            raise Denied(
+                "Your key may not make intents; `keys create --coordinator` makes one that may."
+            )
+        redactor = api.redactor_for(self.rules, caller, eyes.agent, body.id)
+        clean = api.screened(redactor, details)
+        work = once(_create, told=lambda tx, made: told(tx, eyes, made.id, made))
+        made = await self.engine.write(caller, work, eyes, clean, body.id)
+        return Written(value=made, redacted=redactor.count)
+
+    async def get(self, caller: Caller, eyes: Eyes, intent: IntentId) -> Intent:
+        caller.require(Role.READER)
+        return await self.engine.read(caller, seen, eyes, intent)
+
+
+def _create(tx: Transaction, eyes: Eyes, details: str, id_: str | None) -> Intent:
+    require_room(tx)
+    if id_ is not None and _get(tx, IntentId(id_)) is not None:
+        raise api.AlreadyThere
+    made = _intent((0, id_ or new_id(tx, "intent"), eyes.agent, str(details), micros(tx.now)))
+    tx[Sql].insert(
+        "intents", id=made.id, created_by=made.created_by, details=made.details,
+        created_at=micros(made.created_at),
+    )  # fmt: skip
+    return made
+
+
+def new_id(tx: Transaction, kind: str) -> str:
+    """A new id: `task_` and the 32 hexadecimal digits of a UUIDv7."""
+    return f"{kind}_{tx.new_uid(tx.now).replace('-', '')}"
+
+
+def told(tx: Transaction, eyes: Eyes, intent: str, made: T) -> T:
+    """What was made in an intent, for an agent that sees it still."""
+    require_sight(tx, eyes, IntentId(intent))
+    return made
+
+
+def require_sight(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
+    """What the agent is to an intent; NotFound for one that it may not see."""
+    found = standing(tx, eyes, intent)
+    if not found.sees:
+        raise NotFound(NO_INTENT)
+    return found
+
+
+def seen(tx: Transaction, eyes: Eyes, intent: IntentId) -> Intent:
+    """The intent; NotFound for one that the agent may not see."""
+    require_sight(tx, eyes, intent)
+    found = _get(tx, intent)
+    if found is None:
+        raise NotFound(NO_INTENT)
+    return found
+
+
+def standing(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
+    """What an agent is to an intent; nothing to one that there is not."""
+    row = tx[Sql].run(
+        f"""SELECT created_by = :agent,
+                   EXISTS (SELECT 1
+                             FROM coordinators
+                            WHERE intent = :id AND agent = :agent AND {ACTIVE}),
+                   EXISTS (SELECT 1 FROM tasks WHERE intent = :id AND agent = :agent),
+                   EXISTS (SELECT 1
+                             FROM grants
+                            WHERE intent = :id AND agent = :agent AND {GRANTED})
+              FROM intents
+             WHERE id = :id""",
+        id=intent, agent=eyes.agent, now=micros(tx.now),
+    ).fetchone()  # fmt: skip
+    if row is None:
+        return Standing()
+    is_creator, is_coordinator, is_assigned, is_grantee = map(bool, row)
+    return Standing(
+        is_creator=is_creator, is_coordinator=is_coordinator, is_assigned=is_assigned,
+        is_grantee=is_grantee, is_admin=eyes.is_admin,
+    )  # fmt: skip
+
+
+def _get(tx: Transaction, intent: IntentId) -> Intent | None:
+    """The intent, whoever may see it."""
+    return tx[Sql].first(
+        _intent,
+        f"""SELECT {tx[Sql].dialect.row}, id, created_by, details, created_at
+              FROM intents
+             WHERE id = :id""",
+        id=intent,
+    )
+
+
+@reads("intents")
+def _intent(_: Any, id_: str, created_by: str, details: str, created_at: int) -> Intent:
+    at = instant(created_at)
+    return Intent.made(details, id=id_, created_by=created_by, created_at=at, updated_at=at)

@@ -1,0 +1,433 @@
+"""Agents' memory over HTTP: entries made, read, listed, changed, deleted."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from pydantic import BaseModel
+from starlette.convertors import StringConvertor, register_url_convertor
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine.callbacks import noop
+from ..engine.engine import Engine, Transaction
+from ..errors import AtItem, Invalid, NotFound, Refusal
+from ..http.bodies import JSON, WRITTEN, Bodies, answered, written
+from ..http.faults import bad_fields
+from ..http.ids import ENTRY, public_id
+from ..http.protocol import REDACTED, Operation
+from ..memory.idempotency import once
+from ..memory.model.access import Caller, Role
+from ..memory.model.agent_memory import SEALED, AgentEntryId, Eyes, Tier
+from ..memory.model.agents import AgentId
+from ..memory.model.retention import Capacities
+from ..memory.model.stores import Written
+from ..memory.redactor import MAX_KEY, Redactor, RulesOf, default_rules
+from ..memory.sql import sight
+from ..telemetry import annotate, count
+from ..telemetry.measures import AGENT_EVICTIONS
+from . import agents, api, changes, drafts, entries
+from .accesses import Accesses
+from .agents import AgentSummary
+from .api import BODIES, PAGE, TAG, Left, agent_in_path, op, own, page, redactor_for, whose, writer
+from .changes import Outcome, Room
+from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody, clean_entry
+from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, KeyLost, Place, entry_id
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BATCHES = Bodies(refusal=bad_fields)
+BRIEF = 4096  # characters of a value that is screened on the loop
+MOST_DELETED = 1_000  # entries of one deletion
+
+BATCH = f"{MEMORY}/batch"
+OWN = f"{api.PREFIX}/agents/{{agent}}/memory"
+OWN_NAMESPACE, OWN_KEY = f"{OWN}/{{namespace:path}}", f"{OWN}/{{namespace:path}}/{{key:path}}"
+TOTAL_TOLD = {api.TOTAL: "How many there are in all."}
+
+
+class EntryConvertor(StringConvertor):
+    """An id in a path, which is none of the words that have a route of their own."""
+
+    regex = "(?!(?:batch|namespaces|search)$)[^/]+"
+
+
+register_url_convertor("entry", EntryConvertor())
+ONE = f"{MEMORY}/{{entry_id:entry}}"
+
+
+class AgentEntryList(api.Shown):
+    """A page of entries, and how many there are in all."""
+
+    entries: list[AgentEntry]
+    total: int
+    limit: int
+    offset: int
+
+
+class WrittenBatch(api.Shown):
+    """The entries of a batch, in its order."""
+
+    entries: list[AgentEntry]
+
+
+class DeletedAgentEntry(BaseModel):
+    """That an entry is gone."""
+
+    status: Literal["deleted"] = "deleted"
+    entry_id: str
+
+
+class DeletedAgentEntries(BaseModel):
+    """How many entries are gone, and whether more match."""
+
+    deleted: int
+    has_more: bool
+
+
+def operations(  # noqa: C901, PLR0915 - a handler for each
+    service: "AgentEntries",
+) -> Sequence[Operation]:
+    async def create(request: Request) -> Response:
+        body = await BODIES.read(request, AgentEntryBody)
+        caller, eyes = await writer(request)
+        made = await service.create(caller, eyes, body)
+        _evicted(caller, made.evicted)
+        return _answer(made.value, 201, redacted=made.redacted)
+
+    async def get(request: Request) -> Response:
+        caller, eyes = whose(request)
+        return _answer(await service.get(caller, eyes, entry_id(request)))
+
+    async def put(request: Request) -> Response:
+        namespace, key = api.names_in_path(request, 2)
+        api.require_names(namespace=namespace, key=key)
+        body = await BODIES.read(request, AgentPutBody, nulls=True)
+        caller, eyes = await writer(request)
+        api.require_own(agent_in_path(request), eyes)
+        done = await service.put(caller, eyes, body.at(eyes.agent, namespace, key))
+        _evicted(caller, done.evicted)
+        return _answer(done.value, 201 if done.is_new else 200, redacted=done.redacted)
+
+    async def get_keyed(request: Request) -> Response:
+        if not api.has_key(request):
+            return await list_namespace(request)
+        caller, eyes = own(request)
+        namespace, key = api.names_in_path(request, 2)
+        return _answer(await service.at(caller, eyes, namespace, key))
+
+    async def update(request: Request) -> Response:
+        at = api.version(request)
+        body = await BODIES.read(request, AgentChangeBody, nulls=True)
+        body.require_version(at)
+        caller, eyes = await writer(request)
+        after = await service.amend(caller, eyes, entry_id(request), body, at)
+        return _answer(after.value, redacted=after.redacted)
+
+    async def delete(request: Request) -> Response:
+        at = api.version_if_any(request)
+        caller, eyes = await writer(request)
+        id_ = entry_id(request)
+        shown = public_id(ENTRY, id_)
+        annotate({"memory.entry.id": shown})
+        await service.delete(caller, eyes, id_, at)
+        return answered({"status": "deleted", "entry_id": shown})
+
+    async def query(request: Request) -> Response:
+        limit, offset = page(request)
+        filter_ = AgentFilter.of(request)
+        found = await service.page(lambda: whose(request), filter_, limit, offset)
+        after = written({"total": found.total, "limit": limit, "offset": offset})
+        return await api.streamed(found, b'{"entries":[', b"]," + after[1:])
+
+    async def list_own(request: Request) -> Response:
+        return await list_of_agent(request)
+
+    async def list_namespace(request: Request) -> Response:
+        (namespace,) = api.names_in_path(request, 1)
+        return await list_of_agent(request, namespace=namespace, is_prefix=False)
+
+    async def list_of_agent(request: Request, **said: Any) -> Response:
+        limit, offset = page(request)
+        filter_ = replace(AgentFilter.of(request, agent_in_path(request)), **said)
+        found = await service.page(lambda: whose(request), filter_, limit, offset)
+        return await api.streamed(found, headers={api.TOTAL: str(found.total)})
+
+    async def write_batch(request: Request) -> Response:
+        body = await BATCHES.read(request, drafts.AgentBatchBody)
+        caller, eyes = await writer(request, BATCHES)
+        done = await service.write_batch(caller, eyes, body.entries)
+        annotate({"memory.result_count": len(done.value)})
+        _evicted(caller, done.evicted)
+        headers = {REDACTED: str(done.redacted)} if done.redacted else {}
+        shown = b",".join(it.json_bytes() for it in done.value)
+        return Response(b'{"entries":[%b]}' % shown, headers=headers, media_type=JSON)
+
+    async def delete_batch(request: Request) -> Response:
+        filter_, most = AgentFilter.of(request), api.limited(request, MOST_DELETED)
+        caller, eyes = await writer(request)
+        deleted, has_more = await service.delete_batch(caller, eyes, filter_, most)
+        annotate({"memory.result_count": deleted})
+        return answered({"deleted": deleted, "has_more": has_more})
+
+    async def summary(request: Request) -> Response:
+        caller, eyes = whose(request)
+        return api.answer(await service.summary(caller, eyes, agent_in_path(request)))
+
+    tagged = {**WRITTEN, **TAG}
+    return (
+        op("POST", MEMORY, "create_entry",
+           "Make an entry at a free key; episodic memory makes room for it.",
+           create, AgentEntry, status=201, body=AgentEntryBody, headers=tagged, refusals=(409,)),
+        op("GET", MEMORY, "query_entries", "Entries that the agent may read, newest first.",
+           query, AgentEntryList, query=(*FILTER, *PAGE)),
+        op("POST", BATCH, "write_batch",
+           "Make entries, and change those with a version; all of them or none.",
+           write_batch, WrittenBatch, body=drafts.AgentBatchBody, headers=WRITTEN,
+           refusals=(404, 409)),
+        op("DELETE", BATCH, "delete_batch",
+           "Delete what matches and may be changed, at most 1,000 at once.",
+           delete_batch, DeletedAgentEntries, query=(*FILTER, api.LIMIT)),
+        op("GET", ONE, "get_entry", "One entry.", get, AgentEntry, headers=TAG, refusals=(404,)),
+        op("PATCH", ONE, "update_entry",
+           "Change parts of an entry that is at the version of If-Match.",
+           update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,), headers=tagged,
+           refusals=(404, 409, 428)),
+        op("DELETE", ONE, "delete_entry", "Delete an entry for good.",
+           delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
+        op("GET", OWN, "list_entries",
+           "Entries of an agent that the asking one may read, newest first.",
+           list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE), headers=TOTAL_TOLD),
+        op("GET", f"{OWN}/summary", "get_summary", "What the agent has in each tier.",
+           summary, AgentSummary),
+        op("PUT", OWN_KEY, "put_entry",
+           "Let the agent's episodic entry at a key have a value, also a new one.",
+           put, AgentEntry, status_if_new=201, body=AgentPutBody, headers=tagged),
+        op("GET", OWN_KEY, "get_keyed_entry", "The agent's episodic entry at a key.",
+           get_keyed, AgentEntry, headers=TAG, refusals=(404,)),
+        op("GET", OWN_NAMESPACE, "list_namespace_entries",
+           "Entries of an agent in one namespace that the asking one may read.",
+           list_namespace, AgentEntry, is_list=True, query=(*CONDITIONS[1:], *PAGE),
+           headers=TOTAL_TOLD),
+    )  # fmt: skip
+
+
+def _answer(of: AgentEntry, status: int = 200, *, redacted: int = 0) -> Response:
+    annotate(of.told)
+    return api.answer(of, status, redacted=redacted, tag=of.version)
+
+
+def _evicted(caller: Caller, number: int) -> None:
+    annotate({"memory.evicted_count": number})
+    if not caller.is_replay:
+        count(AGENT_EVICTIONS, by=number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEntries:
+    """Agents' memory of one service.
+
+    NotFound for what an agent may not see, as for what is not there; Denied for what it may
+    read alone; Taken, Outdated and OverCapacity tell of the state that refuses.
+    """
+
+    engine: Engine
+    capacities: Capacities = Capacities()  # noqa: RUF009 - frozen
+    rules: RulesOf = default_rules
+    on_erased: Callable[[Caller], None] = noop
+    accesses: Accesses = field(default_factory=Accesses)
+
+    async def create(self, caller: Caller, eyes: Eyes, body: AgentEntryBody) -> Written[AgentEntry]:
+        """Make an entry at a place that is free; episodic ones make room for it."""
+        return await self._made(changes.create, caller, eyes, body)
+
+    async def put(self, caller: Caller, eyes: Eyes, body: AgentEntryBody) -> Written[AgentEntry]:
+        """Let the entry at a place have a value and a ttl; it is made if there is none."""
+        return await self._made(changes.put, caller, eyes, body)
+
+    async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
+        """The entry, with its value."""
+        caller.require(Role.READER)
+        found, now = await self.engine.read(caller, _get, entry, eyes)
+        self.accesses.note(caller, eyes, now, found)
+        return found
+
+    async def at(self, caller: Caller, eyes: Eyes, namespace: str, key: str) -> AgentEntry:
+        """The agent's own episodic entry at a key."""
+        caller.require(Role.READER)
+        redactor = Redactor(self.rules(caller))
+        named = redactor.text(namespace, api.MAX_NAME), redactor.text(key, MAX_KEY)
+        found, now = await self.engine.read(caller, _at, Place(Tier.EPISODIC, eyes.agent, *named))
+        self.accesses.note(caller, eyes, now, found)
+        return found
+
+    async def page(
+        self, asking: api.Asking, filter_: AgentFilter, limit: int, offset: int
+    ) -> api.Listing[AgentEntry]:
+        """Entries that the agent may read, newest first; who asks is asked before each portion."""
+        caller, eyes = asking()
+        caller.require(Role.READER)
+        clean = filter_.clean(Redactor(self.rules(caller)))
+        total, ids, first, now = await self.engine.read(caller, _begin, eyes, clean, limit, offset)
+        self.accesses.note(caller, eyes, now, *first)
+
+        async def more(left: Left) -> tuple[Sequence[AgentEntry], Left]:
+            caller, eyes = asking()
+            some, left, now = await self.engine.read(caller, _go_on, eyes, left)
+            self.accesses.note(caller, eyes, now, *some)
+            return some, left
+
+        return api.listed(first, ids, more, total)
+
+    async def amend(
+        self, caller: Caller, eyes: Eyes, entry: AgentEntryId, body: AgentChangeBody, version: int
+    ) -> Written[AgentEntry]:
+        """Change an entry that is at this version; each change that is accepted makes another."""
+        caller.require(Role.WRITER)
+        redactor = redactor_for(self.rules, caller, eyes.agent)
+        clean = await _screened(len(body.value or ""), drafts.clean_change, redactor, body)
+        work, room = _once(changes.amend, eyes), Room(capacities=self.capacities)
+        done = await self.accesses.write(
+            self.engine, caller, work, entry, eyes, clean, version, room
+        )
+        self._seal_soon(caller, body)
+        return Written(value=done.entries[0], redacted=redactor.count)
+
+    async def delete(
+        self, caller: Caller, eyes: Eyes, entry: AgentEntryId, version: int | None = None
+    ) -> None:
+        """Remove an entry for good."""
+        caller.require(Role.WRITER)
+        redactor_for(self.rules, caller, eyes.agent)
+        work = once(changes.delete)
+        await self.accesses.write(self.engine, caller, work, entry, eyes, version)
+        self.on_erased(caller)
+
+    async def write_batch(
+        self, caller: Caller, eyes: Eyes, items: Sequence[AgentBatchItem]
+    ) -> Written[Sequence[AgentEntry]]:
+        """Make and change entries, all or none; AtItem says which one is refused."""
+        for number, item in enumerate(items):
+            try:
+                item.place(eyes)
+            except Refusal as refusal:
+                raise AtItem(number, refusal) from refusal
+        caller.require(Role.WRITER)
+        redactor = redactor_for(self.rules, caller, eyes.agent)
+        clean = await _screened(BRIEF, _clean_items, redactor, items)
+        work, room = _once(changes.write_batch, eyes), Room(capacities=self.capacities)
+        done = await self.accesses.write(self.engine, caller, work, eyes, clean, room)
+        self._seal_soon(caller, *(item for item in items if item.version is not None))
+        return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
+
+    async def delete_batch(
+        self, caller: Caller, eyes: Eyes, filter_: AgentFilter, most: int = MOST_DELETED
+    ) -> tuple[int, bool]:
+        """Delete what the agent may write of what a filter matches; Invalid without a condition.
+
+        How many have gone, and whether there are more.
+        """
+        caller.require(Role.WRITER)
+        if filter_ == AgentFilter():
+            raise Invalid("A deletion of many needs a filter.")
+        clean = filter_.clean(redactor_for(self.rules, caller, eyes.agent))
+        work, most = once(changes.delete_batch), min(most, MOST_DELETED)
+        done = await self.accesses.write(self.engine, caller, work, eyes, clean, most)
+        if done[0]:
+            self.on_erased(caller)
+        return done
+
+    async def summary(self, caller: Caller, eyes: Eyes, agent: AgentId) -> AgentSummary:
+        """What an agent has in each tier, and which namespaces may be read by who asks.
+
+        Of another agent, who coordinates its work is told of what it may read; others Denied.
+        """
+        caller.require(Role.READER)
+        return await self.engine.read(caller, agents.summary, agent, eyes, self.capacities)
+
+    async def flush(self) -> None:
+        """Write what was noted of accesses and not written yet."""
+        for tenant in self.accesses.tenants():
+            await self.accesses.write(self.engine, Caller(tenant=tenant), lambda _: None)
+
+    async def _made(
+        self,
+        change: Callable[[Transaction, Eyes, AgentEntryBody, Room], Outcome],
+        caller: Caller,
+        eyes: Eyes,
+        body: AgentEntryBody,
+    ) -> Written[AgentEntry]:
+        body.place(eyes)
+        caller.require(Role.WRITER)
+        redactor = redactor_for(self.rules, caller, eyes.agent)
+        clean = await _screened(len(body.value), clean_entry, redactor, body)
+        work = _once(change, eyes, lambda it: 201 if it.is_new else 200)
+        room = Room(capacities=self.capacities)
+        done = await self.accesses.write(self.engine, caller, work, eyes, clean, room)
+        return Written(
+            value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
+        )
+
+    def _seal_soon(self, caller: Caller, *said: AgentChangeBody | AgentBatchItem) -> None:
+        """Let the plain bytes of what may be sealed from now on leave the files within seconds."""
+        if any(each.sensitivity in SEALED for each in said):
+            self.on_erased(caller)
+
+
+def _once(
+    work: Callable[Concatenate[Transaction, P], Outcome],
+    eyes: Eyes,
+    status: Callable[[Outcome], int] | None = None,
+) -> Callable[Concatenate[Transaction, P], Outcome]:
+    """Work whose repetition is told what these eyes may see."""
+    return once(
+        work, told=lambda tx, first: changes.told(tx, eyes, first), kept=changes.kept,
+        about=lambda it: [entry.memory for entry in it.entries], status=status,
+    )  # fmt: skip
+
+
+async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redactor, given: T) -> T:
+    """What was given without secrets; others are served meanwhile, unless it is brief."""
+    if size < BRIEF:
+        return work(redactor, given)
+    return await asyncio.to_thread(work, redactor, given)
+
+
+def _clean_items(redactor: Redactor, items: Sequence[AgentBatchItem]) -> Sequence[AgentBatchItem]:
+    return [clean_entry(redactor, item) for item in items]
+
+
+def _begin(
+    tx: Transaction, eyes: Eyes, filter_: AgentFilter, limit: int, offset: int
+) -> tuple[int, Left, Sequence[AgentEntry], datetime]:
+    """How many there are, the first of a list, and which ones follow."""
+    seen = sight.readable(tx, eyes)
+    ids = entries.ids_of(tx, filter_, seen, limit, offset)
+    first, left, now = _go_on(tx, eyes, ids)
+    return entries.total(tx, filter_, seen), left, first, now
+
+
+def _go_on(tx: Transaction, eyes: Eyes, left: Left) -> tuple[Sequence[AgentEntry], Left, datetime]:
+    """The next of a list, as many as one read holds; what is gone meanwhile is left out."""
+    ids, left = api.portion(left)
+    return entries.some(tx, ids, eyes), left, tx.now
+
+
+def _get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, datetime]:
+    return _readable(entries.known(tx, entry, eyes)), tx.now
+
+
+def _at(tx: Transaction, place: Place) -> tuple[AgentEntry, datetime]:
+    found = entries.entry_at(tx, place)
+    if found is None or not found.is_there(tx.now):
+        raise NotFound(api.NO_ENTRY)
+    return _readable(found), tx.now
+
+
+def _readable(entry: AgentEntry) -> AgentEntry:
+    if entry.is_lost:
+        raise KeyLost
+    return entry

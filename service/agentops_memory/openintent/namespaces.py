@@ -1,0 +1,325 @@
+"""Semantic namespaces: those that an agent may read, and who may do what in each (§2.3)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, PlainSerializer, model_validator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine.callbacks import Audit
+from ..engine.engine import Engine, Transaction
+from ..errors import Denied, NotFound
+from ..http.bodies import GIVEN, WRITTEN, answered
+from ..http.faults import fault_of
+from ..http.protocol import Operation
+from ..memory.idempotency import is_due, once
+from ..memory.limits import require_room
+from ..memory.model.access import Caller, Role
+from ..memory.model.agent_memory import Access, Eyes, Permissions
+from ..memory.model.stores import Written
+from ..memory.redactor import Redactor, RulesOf, default_rules
+from ..memory.sql.liveness import live
+from ..memory.sql.rows import count, instant, micros, reads
+from ..memory.sql.sight import NAMESPACES as KNOWN
+from ..memory.sql.sight import access_in, permissions, seen, sum_of
+from ..memory.sql.table import Sql
+from ..recall.recall import NO_NAMESPACE
+from ..telemetry import annotate
+from . import api
+from .api import MAX_NAME, PAGE, TAG, Agent, Shown, Stale, Time, names_in_path, op, page, whose
+from .entries import MEMORY
+
+NAMESPACES = f"{MEMORY}/namespaces"
+MAX_ALLOWED = 1_000  # agents of a namespace's permissions
+AccessName = Literal["none", "read", "write", "admin"]
+
+
+class OutdatedNamespace(Stale):
+    """The permissions are not at the version that was expected."""
+
+    def __init__(self, current: "Namespace") -> None:
+        super().__init__(f"The namespace is at version {current.version}.", current)
+
+
+class AllowedAgent(BaseModel):
+    """What one agent may do in a namespace."""
+
+    model_config = GIVEN
+    agent: Agent
+    access: AccessName
+
+
+class PermissionsBody(BaseModel):
+    """Who may do what; `allow` replaces the whole list, and what is not there stays."""
+
+    model_config = GIVEN
+    default: AccessName | None = None
+    allow: Annotated[list[AllowedAgent], Field(max_length=MAX_ALLOWED)] | None = None
+
+    @model_validator(mode="after")
+    def _named_once(self) -> "PermissionsBody":
+        named = [each.agent for each in self.allow or ()]
+        if len(set(named)) < len(named):
+            raise fault_of("allow", "names an agent twice")
+        return self
+
+    def changed(self, before: Permissions) -> Permissions:
+        """The permissions as they are to be."""
+        default, allow = before.default, before.allow
+        if self.default is not None:
+            default = Access[self.default.upper()]
+        if self.allow is not None:
+            allow = {it.agent: Access[it.access.upper()] for it in self.allow}
+        return Permissions(default=default, allow=allow)
+
+
+class NamespaceChangeBody(BaseModel):
+    """PATCH /api/v1/memory/namespaces/{namespace}."""
+
+    model_config = GIVEN
+    permissions: PermissionsBody
+
+
+class NamespacePermissions(BaseModel):
+    """Who may do what in a namespace."""
+
+    default: AccessName
+    allow: list[AllowedAgent]
+
+
+def _permitted(of: Permissions) -> NamespacePermissions:
+    allow = [
+        AllowedAgent.model_construct(agent=agent, access=_name(level))
+        for agent, level in of.allow.items()
+    ]
+    return NamespacePermissions.model_construct(default=_name(of.default), allow=allow)
+
+
+def _name(level: Access) -> Any:
+    return level.name.lower()
+
+
+class ListedNamespace(Shown):
+    """A namespace in a list."""
+
+    namespace: str
+    access: Annotated[Access, PlainSerializer(_name, return_type=AccessName)]  # of who asks
+    entry_count: int
+    updated_at: Time
+
+
+class Namespace(Shown):
+    """A semantic namespace, as one agent sees it."""
+
+    namespace: str
+    permissions: Annotated[
+        Permissions, PlainSerializer(_permitted, return_type=NamespacePermissions)
+    ]
+    access: Annotated[Access, PlainSerializer(_name, return_type=AccessName)]  # of that agent
+    version: int  # of the permissions; 0 while nothing was said of them
+    entry_count: int
+    total_size_kb: int
+    created_at: Time
+    updated_at: Time
+
+
+class NamespaceList(Shown):
+    """The namespaces that the agent may read."""
+
+    namespaces: list[ListedNamespace]
+    total: int
+    limit: int
+    offset: int
+
+
+def operations(namespaces: "Namespaces") -> Sequence[Operation]:
+    async def list_(request: Request) -> Response:
+        limit, offset = page(request)
+        total, found = await namespaces.page(*whose(request), limit, offset)
+        annotate({"memory.result_count": len(found)})
+        shown = [each.model_dump(include={*ListedNamespace.model_fields}) for each in found]
+        return answered({"namespaces": shown, "total": total, "limit": limit, "offset": offset})
+
+    async def get(request: Request) -> Response:
+        (name,) = names_in_path(request, 1)
+        return _answer(await namespaces.get(*whose(request), name))
+
+    async def update(request: Request) -> Response:
+        (name,) = names_in_path(request, 1)
+        api.require_names(namespace=name)
+        version = api.version_if_any(request)
+        body = await api.BODIES.read(request, NamespaceChangeBody)
+        caller, eyes = await api.writer(request)
+        done = await namespaces.permit(caller, eyes, name, body.permissions, version)
+        return _answer(done.value, done.redacted)
+
+    one = f"{NAMESPACES}/{{namespace:path}}"
+    return (
+        op("GET", NAMESPACES, "list_namespaces",
+           "Semantic namespaces that the agent may read, by name.",
+           list_, NamespaceList, query=PAGE),
+        op("PATCH", one, "update_namespace", "Say who may do what in a semantic namespace.",
+           update, Namespace, body=NamespaceChangeBody, sends=(api.MATCH,),
+           headers={**WRITTEN, **TAG}, refusals=(404, 409)),
+        op("GET", one, "get_namespace", "A semantic namespace, with who may do what in it.",
+           get, Namespace, headers=TAG, refusals=(404,)),
+    )  # fmt: skip
+
+
+def _answer(of: Namespace, redacted: int = 0) -> Response:
+    annotate({"memory.namespace": of.namespace})
+    return api.answer(of, redacted=redacted, tag=of.version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespaces:
+    """The semantic namespaces of one service; what an agent may not read is not there."""
+
+    engine: Engine
+    audit: Audit
+    rules: RulesOf = default_rules
+
+    async def page(
+        self, caller: Caller, eyes: Eyes, limit: int, offset: int
+    ) -> tuple[int, Sequence[Namespace]]:
+        """How many the agent may read, and some of them, by name."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, _page, eyes, limit, offset)
+
+    async def get(self, caller: Caller, eyes: Eyes, name: str) -> Namespace:
+        """The namespace; NotFound for one that is hidden, or of which there is nothing."""
+        caller.require(Role.READER)
+        clean = Redactor(self.rules(caller)).text(name, MAX_NAME)
+        return await self.engine.read(caller, _known, eyes, clean)
+
+    async def permit(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        name: str,
+        body: PermissionsBody,
+        version: int | None = None,
+    ) -> Written[Namespace]:
+        """Change permissions that are at this version; Denied for who does not administer them.
+
+        A namespace of which there is nothing is made, by administrators alone.
+        """
+        caller.require(Role.WRITER)
+        named = [it.agent for it in body.allow or ()]
+        redactor = api.redactor_for(self.rules, caller, eyes.agent, *named)
+        clean = redactor.text(name, MAX_NAME)
+        if after := await self.engine.read(caller, _planned, eyes, clean, body, version):
+            await asyncio.to_thread(
+                self.audit, caller, "namespace.permitted", tenant=caller.tenant, agent=eyes.agent,
+                namespace=clean, default=_name(after.default),
+                allow={agent: _name(access) for agent, access in after.allow.items()},
+            )  # fmt: skip
+        work = once(_permit, check=lambda tx, eyes, name, *_: _known(tx, eyes, name))
+        made = await self.engine.write(caller, work, eyes, clean, body, version)
+        return Written(value=made, redacted=redactor.count)
+
+
+def _page(tx: Transaction, eyes: Eyes, limit: int, offset: int) -> tuple[int, Sequence[Namespace]]:
+    total = tx[Sql].number(
+        f"SELECT count(*) FROM {KNOWN} WHERE {access_in('k.name')} >= {Access.READ:d}",
+        now=micros(tx.now), **seen(eyes),
+    )  # fmt: skip
+    return total, readable(tx, eyes, limit, offset)
+
+
+def _known(tx: Transaction, eyes: Eyes, name: str) -> Namespace:
+    found = _get(tx, eyes, name)
+    if found is None:
+        raise NotFound(NO_NAMESPACE)
+    return found
+
+
+def _planned(
+    tx: Transaction, eyes: Eyes, name: str, body: PermissionsBody, version: int | None
+) -> Permissions | None:
+    """The permissions that are to be, or the refusal; None if this request was executed before."""
+    if not is_due(tx):
+        return None
+    found = _get(tx, eyes, name)
+    if found is None and not eyes.is_admin:
+        raise NotFound(NO_NAMESPACE)
+    if found is not None and found.access < Access.ADMIN:
+        raise Denied("The agent does not administer this namespace.")
+    if version is not None and version != (found.version if found else 0):
+        raise NotFound(NO_NAMESPACE) if found is None else OutdatedNamespace(found)
+    return body.changed(permissions(tx, name))
+
+
+def _permit(
+    tx: Transaction, eyes: Eyes, name: str, body: PermissionsBody, version: int | None
+) -> Namespace:
+    after = _planned(tx, eyes, name, body, version)
+    assert after is not None  # nothing is asked to be done once here
+    require_room(tx)
+    tx[Sql].run(
+        """INSERT INTO namespaces (name, default_access, version, created_at, updated_at)
+           VALUES (:name, :access, 1, :now, :now)
+               ON CONFLICT (name) DO UPDATE
+              SET default_access = :access, version = namespaces.version + 1,
+                  updated_at = :now""",
+        name=name, access=int(after.default), now=micros(tx.now),
+    )  # fmt: skip
+    tx[Sql].run("DELETE FROM namespace_access WHERE namespace = :name", name=name)
+    tx[Sql].run_all(
+        """INSERT INTO namespace_access (namespace, agent, access)
+           VALUES (:name, :agent, :access)""",
+        [
+            {"name": name, "agent": agent, "access": int(access)}
+            for agent, access in after.allow.items()
+        ],
+    )
+    made = _known(tx, replace(eyes, is_admin=True), name)
+    return made.model_copy(update={"access": after.of(eyes)})
+
+
+def readable(tx: Transaction, eyes: Eyes, limit: int, offset: int) -> list[Namespace]:
+    """Those that these eyes may read, by name."""
+    return _read(tx, "TRUE", eyes, limit=limit, offset=offset)
+
+
+def _get(tx: Transaction, eyes: Eyes, name: str) -> Namespace | None:
+    """The namespace, if these eyes may read it and there is something of it."""
+    found = _read(tx, "k.name = :name", eyes, name=name, limit=1, offset=0)
+    if not found:
+        list(tx[Sql].intact([name], lambda it: permissions(tx, it)))  # damaged, it opens nothing
+    return found[0] if found else None
+
+
+def _read(tx: Transaction, which: str, eyes: Eyes, **values: object) -> list[Namespace]:
+    @reads("namespaces")
+    def made(  # noqa: PLR0913, PLR0917 - its columns
+        name: str, access: int, version: int | None, said_at: int | None,
+        changed_at: int | None, entries: int, size: int, first: int | None, last: int | None,
+    ) -> Namespace:  # fmt: skip
+        return Namespace.model_construct(
+            namespace=name, permissions=permissions(tx, name), access=Access(access),
+            version=count(version or 0), entry_count=entries,
+            total_size_kb=api.kilobytes(count(size)),
+            created_at=instant(min(at for at in (said_at, first) if at is not None)),
+            updated_at=instant(max(at for at in (changed_at, last) if at is not None)),
+        )  # fmt: skip
+
+    rows = tx[Sql].run(
+        f"""SELECT k.name, {access_in("k.name")} AS access,
+                   max(v.version), max(v.created_at), max(v.updated_at),
+                   count(m.id), {sum_of("a.size")}, min(m.created_at), max(m.updated_at)
+              FROM {KNOWN}
+              LEFT JOIN namespaces v ON v.name = k.name
+              LEFT JOIN agent_spaces p ON p.namespace = k.name AND p.agent = ''
+              LEFT JOIN memories m ON m.space_id = p.space_id AND {live("m")}
+              LEFT JOIN agent_memories a ON a.memory_id = m.id
+             WHERE {which} AND {access_in("k.name")} >= {Access.READ:d}
+          GROUP BY k.name
+          ORDER BY k.name
+             LIMIT :limit OFFSET :offset""",
+        now=micros(tx.now), **values, **seen(eyes),
+    )  # fmt: skip
+    return list(tx[Sql].intact(rows.fetchall(), made))

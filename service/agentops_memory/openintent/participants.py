@@ -1,0 +1,493 @@
+"""Coordinators and grants: who takes part in an intent beside who made it (RFC-0013, RFC-0011)."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine.callbacks import Audit
+from ..engine.engine import Engine, Transaction
+from ..errors import Denied, Invalid, NotFound
+from ..http.bodies import GIVEN, WRITTEN, answered
+from ..http.protocol import Operation
+from ..memory.idempotency import is_due, once
+from ..memory.limits import require_room
+from ..memory.model.access import Caller, Role
+from ..memory.model.agent_memory import Eyes
+from ..memory.model.agents import AgentId
+from ..memory.model.intents import CoordinatorId, GrantId, Guardrails, IntentId, Permission
+from ..memory.model.memory import Lifecycle
+from ..memory.model.stores import Written
+from ..memory.redactor import RulesOf, default_rules
+from ..memory.sql.rows import (
+    count,
+    flag,
+    instant,
+    micros,
+    optional_instant,
+    optional_micros,
+    reads,
+)
+from ..memory.sql.sight import DETAILS_OF_COORDINATOR, IS_OVER, guardrails_of
+from ..memory.sql.table import Sql
+from ..telemetry import annotate
+from . import api, intents
+from .api import BODIES, Agent, Shown, Time, answer, instant_if_any, op, redactor_for, whose, writer
+from .intents import INTENT, Chosen, Object, Small, Word, Words, intent_id, new_id, seen, told
+
+COORDINATORS = f"{api.PREFIX}/coordinators"
+ACL = f"{INTENT}/acl"
+MOST_COORDINATORS, MOST_GRANTS = 100, 1_000  # of an intent
+NO_COORDINATOR = "No such coordinator."
+NO_GRANT = "No such entry of the access list."
+NOT_YOURS = "Only who made the intent, or an administrator, may do that."
+COORDINATOR = "id, intent, agent, is_ended, details, version, granted_at, expires_at"
+GRANT = "id, intent, agent, permission, reason, granted_by, granted_at, expires_at"
+
+
+class GuardrailsBody(BaseModel):
+    """What bounds an intent's memory (§6.6); what else the package sends is kept as it is."""
+
+    model_config = GIVEN | {"extra": "allow"}
+    on_exceed: Literal["pause", "escalate", "pause_and_escalate", "fail"] | None = None
+    max_working_memory_per_task: Small | None = None
+    max_episodic_memory_per_agent: Small | None = None
+    allowed_semantic_namespaces: Words | None = None
+    denied_semantic_namespaces: Words | None = None
+    memory_archive_required: bool | None = None
+
+
+def _readable(given: GuardrailsBody) -> GuardrailsBody:
+    intents.without_nul(given.model_extra)
+    return given
+
+
+class CoordinatorBody(BaseModel):
+    """POST /api/v1/coordinators."""
+
+    model_config = GIVEN
+    intent_id: Chosen
+    agent_id: Agent
+    role: Word = "coordinator"
+    supervisor_id: Word | None = None
+    coordinator_type: Literal["llm", "human", "composite", "system"] = "llm"
+    scope: Literal["intent", "portfolio"] = "intent"
+    guardrails: Annotated[GuardrailsBody, AfterValidator(_readable)] | None = None
+    heartbeat_interval_seconds: Small | None = None
+    metadata: Object | None = None
+    expires_at: api.Expiry | None = None
+
+
+class Coordinator(api.Detailed):
+    """That an agent coordinates an intent; it does not lapse by silence."""
+
+    id: CoordinatorId
+    intent_id: IntentId
+    agent_id: AgentId
+    role: str
+    supervisor_id: str | None
+    coordinator_type: Literal["llm", "human", "composite", "system"]
+    scope: Literal["intent", "portfolio"]
+    guardrails: api.JsonObject | None
+    heartbeat_interval_seconds: int
+    metadata: api.JsonObject
+    status: Literal["active", "completed"] = "active"  # when it is shown
+    granted_at: Time
+    expires_at: Time | None
+    version: int = 1
+    is_ended: bool = Field(default=False, exclude=True)
+
+    members: ClassVar = DETAILS_OF_COORDINATOR
+
+    def at(self, now: datetime) -> "Coordinator":
+        """As it is shown then."""
+        ends = Lifecycle(expires_at=self.expires_at)
+        is_over = self.is_ended or ends.is_expired(now)
+        return self.model_copy(update={"status": "completed" if is_over else "active"})
+
+
+class GrantBody(BaseModel):
+    """POST /api/v1/intents/{id}/acl/entries; whatever the permission, it opens reading."""
+
+    model_config = GIVEN
+    principal_id: Agent
+    principal_type: Literal["agent"] = "agent"
+    permission: Literal["read", "write", "admin"] = "read"
+    reason: intents.Description | None = None
+    expires_at: api.Expiry | None = None
+
+
+class Grant(Shown):
+    """That an agent may read an intent, its tasks, its log and their working memory."""
+
+    id: GrantId
+    principal_id: AgentId
+    principal_type: Literal["agent"] = "agent"
+    permission: Permission
+    granted_by: AgentId
+    granted_at: Time
+    expires_at: Time | None
+    reason: str | None
+    intent: IntentId = Field(exclude=True)
+
+
+class AccessList(Shown):
+    """The grants on an intent."""
+
+    intent_id: str
+    default_policy: Literal["closed"] = "closed"
+    entries: Sequence[Grant]
+
+
+class RevokedGrant(Shown):
+    """That a grant is taken back."""
+
+    status: Literal["deleted"] = "deleted"
+    entry_id: str
+
+
+def operations(
+    participants: "Participants", clock: Callable[[], datetime]
+) -> tuple[Operation, ...]:
+    async def coordinate(request: Request) -> Response:
+        body = await BODIES.read(request, CoordinatorBody)
+        made = await participants.coordinate(*await writer(request), body)
+        return answer(made.value.at(clock()), 201, redacted=made.redacted)
+
+    async def get(request: Request) -> Response:
+        caller, eyes = whose(request)
+        found = await participants.coordinator(caller, eyes, _coordinator_id(request))
+        return answer(found.at(clock()))
+
+    async def end(request: Request) -> Response:
+        caller, eyes = await writer(request)
+        ended = await participants.end_coordinator(caller, eyes, _coordinator_id(request))
+        return answer(ended.at(clock()))
+
+    async def listed(request: Request) -> Response:
+        caller, eyes = whose(request)
+        now, found = clock(), await participants.coordinators(caller, eyes, intent_id(request))
+        annotate({"memory.result_count": len(found)})
+        return answered([each.at(now).model_dump() for each in found])
+
+    async def access_list(request: Request) -> Response:
+        caller, eyes = whose(request)
+        intent = intent_id(request)
+        found = await participants.grants(caller, eyes, intent)
+        annotate({"memory.result_count": len(found)})
+        return answer(AccessList.model_construct(intent_id=intent, entries=found))
+
+    async def grant(request: Request) -> Response:
+        body = await BODIES.read(request, GrantBody)
+        caller, eyes = await writer(request)
+        made = await participants.grant(caller, eyes, intent_id(request), body)
+        return answer(made.value, 201, redacted=made.redacted)
+
+    async def revoke(request: Request) -> Response:
+        caller, eyes = await writer(request)
+        grant = GrantId(api.chosen_id(request, "grant_id", NO_GRANT))
+        await participants.revoke(caller, eyes, intent_id(request), grant)
+        return answer(RevokedGrant(entry_id=grant))
+
+    one, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
+    return (
+        op("POST", COORDINATORS, "create_coordinator",
+           "Let an agent coordinate an intent, within guardrails.",
+           coordinate, Coordinator, status=201, body=CoordinatorBody, headers=WRITTEN,
+           refusals=(404,)),
+        op("GET", one, "get_coordinator", "One coordinator.", get, Coordinator, refusals=(404,)),
+        op("DELETE", one, "delete_coordinator", "Let an agent coordinate an intent no more.",
+           end, Coordinator, refusals=(404,)),
+        op("GET", f"{INTENT}/coordinators", "list_coordinators",
+           "The coordinators of an intent, ended ones too.",
+           listed, Coordinator, is_list=True, refusals=(404,)),
+        op("GET", ACL, "get_access_list", "Who may read an intent beside those who work on it.",
+           access_list, AccessList, refusals=(404,)),
+        op("POST", entries, "create_grant",
+           "Let an agent read an intent, its tasks, its log and their working memory.",
+           grant, Grant, status=201, body=GrantBody, headers=WRITTEN, refusals=(404,)),
+        op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Take a grant back.",
+           revoke, RevokedGrant, refusals=(404,)),
+    )  # fmt: skip
+
+
+def _coordinator_id(request: Request) -> CoordinatorId:
+    return CoordinatorId(api.chosen_id(request, "coordinator_id", NO_COORDINATOR))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Participants:
+    """Who takes part in the intents of one service.
+
+    NotFound for an intent that an agent may not see, as for what is not there; Denied for
+    what it may see alone. Each change is audited first, and not made if that fails.
+    """
+
+    engine: Engine
+    audit: Audit
+    rules: RulesOf = default_rules
+
+    async def coordinate(
+        self, caller: Caller, eyes: Eyes, body: CoordinatorBody
+    ) -> Written[Coordinator]:
+        """Let an agent coordinate an intent, which who made it may, and administrators."""
+        details = api.details_of(body, but={"intent_id", "agent_id", "expires_at"})
+        caller.require(Role.WRITER)
+        redactor = redactor_for(self.rules, caller, eyes.agent, body.agent_id)
+        clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
+        if await self.engine.read(caller, _may_make, eyes, intent, body):
+            await self._record(
+                caller, "coordinator.made", eyes, intent=intent, coordinator=body.agent_id
+            )
+        work = once(_coordinate, told=lambda tx, made: told(tx, eyes, made.intent_id, made))
+        made = await self.engine.write(caller, work, eyes, body, clean)
+        return Written(value=made, redacted=redactor.count)
+
+    async def coordinator(
+        self, caller: Caller, eyes: Eyes, coordinator: CoordinatorId
+    ) -> Coordinator:
+        """A coordinator of an intent that the agent sees."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, _seen_coordinator, eyes, coordinator)
+
+    async def coordinators(
+        self, caller: Caller, eyes: Eyes, intent: IntentId
+    ) -> Sequence[Coordinator]:
+        """Those of an intent, the first first."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, _seen_coordinators, eyes, intent)
+
+    async def end_coordinator(
+        self, caller: Caller, eyes: Eyes, coordinator: CoordinatorId
+    ) -> Coordinator:
+        """Let an agent coordinate no more; it may end that itself."""
+        caller.require(Role.WRITER)
+        redactor_for(self.rules, caller, eyes.agent)
+        ending = await self.engine.read(caller, _ending, eyes, coordinator)
+        if ending is not None:
+            said = {"intent": ending.intent_id, "coordinator": ending.agent_id}
+            await self._record(caller, "coordinator.ended", eyes, **said)
+        work = once(_end_coordinator, check=_may_end)
+        return await self.engine.write(caller, work, eyes, coordinator)
+
+    async def grant(
+        self, caller: Caller, eyes: Eyes, intent: IntentId, body: GrantBody
+    ) -> Written[Grant]:
+        """Let an agent read an intent, its tasks, its log and their working memory."""
+        caller.require(Role.WRITER)
+        redactor = redactor_for(self.rules, caller, eyes.agent, body.principal_id)
+        reason = None if body.reason is None else redactor.whole(body.reason)
+        if await self.engine.read(caller, _may_make, eyes, intent, body):
+            await self._record(caller, "grant.made", eyes, intent=intent, grantee=body.principal_id)
+        work = once(_grant, check=lambda tx, eyes, intent, *_: _require_govern(tx, eyes, intent))
+        made = await self.engine.write(caller, work, eyes, intent, body, reason)
+        return Written(value=made, redacted=redactor.count)
+
+    async def grants(self, caller: Caller, eyes: Eyes, intent: IntentId) -> Sequence[Grant]:
+        """The grants on an intent, for who may make them."""
+        caller.require(Role.READER)
+        return await self.engine.read(caller, _seen_grants, eyes, intent)
+
+    async def revoke(self, caller: Caller, eyes: Eyes, intent: IntentId, grant: GrantId) -> None:
+        """Take a grant back."""
+        caller.require(Role.WRITER)
+        redactor_for(self.rules, caller, eyes.agent)
+        found = await self.engine.read(caller, _revoked, eyes, intent, grant)
+        if found is not None:
+            said = {"intent": intent, "grantee": found.principal_id}
+            await self._record(caller, "grant.revoked", eyes, **said)
+        await self.engine.write(caller, once(_revoke), eyes, intent, grant)
+
+    async def _record(self, caller: Caller, action: str, eyes: Eyes, **fields: object) -> None:
+        await asyncio.to_thread(
+            self.audit, caller, action, tenant=caller.tenant, agent=eyes.agent, **fields
+        )
+
+
+def _require_govern(tx: Transaction, eyes: Eyes, intent: IntentId) -> None:
+    if not intents.require_sight(tx, eyes, intent).governs:
+        raise Denied(NOT_YOURS)
+
+
+def _may_make(
+    tx: Transaction, eyes: Eyes, intent: IntentId, body: CoordinatorBody | GrantBody
+) -> bool:
+    """Whether a coordinator or a grant is to be made, or the refusal; not if it was before."""
+    if not is_due(tx):
+        return False
+    _require_govern(tx, eyes, intent)
+    api.require_future(instant_if_any(body.expires_at), tx.now)
+    require_room(tx)
+    if isinstance(body, CoordinatorBody):
+        if len(coordinators_of(tx, intent)) >= MOST_COORDINATORS:
+            raise Invalid(f"An intent has at most {MOST_COORDINATORS} coordinators, ended too.")
+    elif len(_grants(tx, intent)) >= MOST_GRANTS:
+        raise Invalid(f"An intent has at most {MOST_GRANTS:,} grants.")
+    return True
+
+
+def _coordinate(tx: Transaction, eyes: Eyes, body: CoordinatorBody, details: str) -> Coordinator:
+    intent = IntentId(body.intent_id)
+    _may_make(tx, eyes, intent, body)
+    row: dict[str, Any] = {
+        "id": new_id(tx, "coord"), "intent": intent, "agent": body.agent_id, "is_ended": False,
+        "details": details, "version": 1, "granted_at": micros(tx.now),
+        "expires_at": optional_micros(instant_if_any(body.expires_at)),
+    }  # fmt: skip
+    tx[Sql].insert("coordinators", **row)
+    return _coordinator((0, *row.values()))
+
+
+def _seen_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
+    found = _get(tx, coordinator)
+    if found is None or not intents.standing(tx, eyes, found.intent_id).sees:
+        raise NotFound(NO_COORDINATOR)
+    return found
+
+
+def _seen_coordinators(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Coordinator]:
+    seen(tx, eyes, intent)
+    return coordinators_of(tx, intent)
+
+
+def _may_end(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> None:
+    """Refuse who may not end it, also once it has ended; it may not see the intent any more."""
+    found = _get(tx, coordinator)
+    if found is None:
+        raise NotFound(NO_COORDINATOR)
+    if found.agent_id != eyes.agent:
+        _require_govern(tx, eyes, found.intent_id)
+
+
+def _ending(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator | None:
+    """The coordinator that is to be ended, or the refusal; None if it was done before."""
+    if not is_due(tx):
+        return None
+    found = _seen_coordinator(tx, eyes, coordinator)
+    if found.agent_id != eyes.agent:
+        _require_govern(tx, eyes, found.intent_id)
+    return None if found.is_ended else found
+
+
+def _end_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
+    if _ending(tx, eyes, coordinator) is not None:
+        tx[Sql].run(
+            "UPDATE coordinators SET is_ended = TRUE, version = version + 1 WHERE id = :id",
+            id=coordinator,
+        )
+    found = _get(tx, coordinator)
+    assert found is not None  # it was there a moment ago, and none is ever removed
+    return found
+
+
+def _grant(
+    tx: Transaction, eyes: Eyes, intent: IntentId, body: GrantBody, reason: str | None
+) -> Grant:
+    _may_make(tx, eyes, intent, body)
+    row: dict[str, Any] = {
+        "id": new_id(tx, "grant"), "intent": intent, "agent": body.principal_id,
+        "permission": body.permission, "reason": reason, "granted_by": eyes.agent,
+        "granted_at": micros(tx.now),
+        "expires_at": optional_micros(instant_if_any(body.expires_at)),
+    }  # fmt: skip
+    tx[Sql].insert("grants", **row)
+    return _grant_of((0, *row.values()))
+
+
+def _seen_grants(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Grant]:
+    _require_govern(tx, eyes, intent)
+    return _grants(tx, intent)
+
+
+def _known_grant(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> Grant:
+    for each in _seen_grants(tx, eyes, intent):
+        if each.id == grant:
+            return each
+    raise NotFound(NO_GRANT)
+
+
+def _revoked(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> Grant | None:
+    """The grant that is to be taken back, or the refusal; None if it was done before."""
+    return _known_grant(tx, eyes, intent, grant) if is_due(tx) else None
+
+
+def _revoke(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> None:
+    found = _known_grant(tx, eyes, intent, grant)
+    tx[Sql].run("DELETE FROM grants WHERE id = :id", id=found.id)
+
+
+# Rows.
+
+
+def _get(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:
+    """The coordinator, ended or not, whoever may see it."""
+    return tx[Sql].first(
+        _coordinator,
+        f"SELECT {tx[Sql].dialect.row}, {COORDINATOR} FROM coordinators WHERE id = :id",
+        id=coordinator,
+    )
+
+
+def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
+    """All that an intent has had, the first first."""
+    rows = tx[Sql].run(
+        f"""SELECT {tx[Sql].dialect.row}, {COORDINATOR}
+              FROM coordinators
+             WHERE intent = :intent
+          ORDER BY granted_at, id""",
+        intent=intent,
+    )
+    return list(tx[Sql].intact(rows, _coordinator))
+
+
+def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
+    """What bounds the memory of an intent: of each who coordinates it now."""
+    rows = tx[Sql].run(  # those too of which nobody can tell whether they are over
+        f"""SELECT {tx[Sql].dialect.row}, {COORDINATOR}
+              FROM coordinators
+             WHERE intent = :intent AND NOT coalesce({IS_OVER}, FALSE)""",
+        intent=intent, now=micros(tx.now),
+    )  # fmt: skip
+    return [guardrails_of(_coordinator(row).details) for row in rows]
+
+
+def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
+    """Those on an intent, the first first."""
+    rows = tx[Sql].run(
+        f"""SELECT {tx[Sql].dialect.row}, {GRANT}
+              FROM grants
+             WHERE intent = :intent
+          ORDER BY granted_at, id""",
+        intent=intent,
+    )
+    return list(tx[Sql].intact(rows, _grant_of))
+
+
+@reads("coordinators")
+def _coordinator(  # noqa: PLR0913, PLR0917 - its columns
+    _: Any, id_: str, intent: str, agent: str, is_ended: bool, details: str,
+    version: int, granted_at: int, expires_at: int | None,
+) -> Coordinator:  # fmt: skip
+    guardrails_of(details)
+    return Coordinator.made(
+        details, id=id_, intent_id=intent, agent_id=agent, version=count(version),
+        is_ended=flag(is_ended), granted_at=instant(granted_at),
+        expires_at=optional_instant(expires_at),
+    )  # fmt: skip
+
+
+@reads("grants")
+def _grant_of(  # noqa: PLR0913, PLR0917 - its columns
+    _: Any, id_: str, intent: str, agent: str, permission: str, reason: str | None,
+    granted_by: str, granted_at: int, expires_at: int | None,
+) -> Grant:  # fmt: skip
+    return Grant.model_construct(
+        id=GrantId(id_), intent=IntentId(intent), principal_id=AgentId(agent),
+        permission=Permission(permission), reason=reason, granted_by=AgentId(granted_by),
+        granted_at=instant(granted_at), expires_at=optional_instant(expires_at),
+    )  # fmt: skip

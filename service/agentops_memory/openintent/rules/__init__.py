@@ -1,1 +1,0 @@
-"""The rules of agents' memory: OpenIntent's RFC-0015."""
