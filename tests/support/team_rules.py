@@ -127,6 +127,8 @@ class Entries:
     def batch(
         self, agent: AgentId, items: Sequence[AgentBatchItem], made: Iterator[AgentEntry]
     ) -> list[AgentEntry]:
+        if any(it.agent_id not in (None, agent) for it in items):  # before any is looked at
+            raise Denied("")
         written = dict[AgentEntryId, AgentEntry]()
         for item in items:
             if item.version is None:
