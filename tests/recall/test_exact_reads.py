@@ -18,10 +18,10 @@ from ..support.service import Clock, Service, serving
 
 __all__ = ["counted"]
 
-SLOW = pytest.mark.slow
+HEAVY = pytest.mark.heavy
 WITHOUT = [
     *["", "typos", "prior"],
-    *(pytest.param(it.value, marks=SLOW) for it in Feature if it.value not in ("typos", "prior")),
+    *(pytest.param(it.value, marks=HEAVY) for it in Feature if it.value not in ("typos", "prior")),
 ]
 
 
@@ -32,7 +32,7 @@ def asked(service: Service, history: History, question: Question, **more: str) -
 
 @pytest.mark.parametrize(
     ("seed", "phases", "steps"),
-    [(1, 2, 12), pytest.param(2, 10, 60, marks=SLOW), pytest.param(3, 10, 60, marks=SLOW)],
+    [(1, 2, 12), pytest.param(2, 10, 60, marks=HEAVY), pytest.param(3, 10, 60, marks=HEAVY)],
 )
 def test_whole_answers_of_a_history_are_those_of_the_long_way_and_of_the_stored_index(
     tmp_path: Path, counted: Counted, seed: int, phases: int, steps: int

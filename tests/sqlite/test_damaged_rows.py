@@ -82,7 +82,8 @@ def _cases() -> Iterator[Any]:
         each = [*filter(None, turn)]
         for start in range(0, len(each), AT_ONCE):
             some = each[start : start + AT_ONCE]
-            marks = () if number == 0 else (pytest.mark.slow,)
+            mark = pytest.mark.heavy if number % 4 else pytest.mark.slow
+            marks = (mark,) if number else ()
             yield pytest.param(some, id=" and ".join(map(str, some)), marks=marks)
 
 
