@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import groupby, zip_longest
@@ -15,6 +16,7 @@ import pytest
 
 from agentops_memory.memory.model.findings import Finding, Status
 from agentops_memory.operations.doctor.doctor import DoctorContext, findings_of, fixed
+from agentops_memory.sqlite.base.connection import connect
 
 from ..operations.test_doctor import patient
 from ..support.damaged_values import (
@@ -29,6 +31,7 @@ from ..support.damaged_values import (
 )
 from ..support.process import until
 from ..support.service import START, Service, serving
+from ..support.stores import at, entry, ok, store
 
 AT_ONCE = 7  # damages of different tables: each start asks every route
 GOING = {"met_tags", "pending_archives", "transcripts"}  # by themselves
@@ -165,3 +168,24 @@ def _first(service: Service) -> str:
     """The row that readiness names."""
     checks = service.http.get("/health/ready").json()["checks"]
     return str(checks["database"].get("detail", "")).rpartition("damaged, first ")[2]
+
+
+def test_a_list_goes_on_behind_a_damaged_row(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        home = store(service.http)
+        written = [entry(service.http, home, f"p{number}")["id"] for number in range(6)]
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute("UPDATE memories SET extras = '[' WHERE id = 5")
+        database.commit()
+
+    with serving(path) as service:
+        found, after = list[str](), dict[str, str]()
+        while True:
+            answer = ok(service.http.get(at(home, "memories"), params={"limit": "3", **after}))
+            found += [it["id"] for it in answer["data"]]
+            if not answer["has_more"]:
+                break
+            after = {"after_id": answer["last_id"]}
+    assert found == [it for it in written[::-1] if it != written[4]]

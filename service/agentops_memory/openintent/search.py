@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -14,7 +15,6 @@ from ..http.bodies import JSON, written
 from ..http.ids import ENTRY, public_id
 from ..http.protocol import Operation, Parameter
 from ..http.requests import parameter, query_of
-from ..http.spans import Attributes
 from ..memory.model.access import Caller, Role
 from ..memory.model.agent_memory import Eyes, Tier
 from ..memory.model.search import Filter, Found, Method
@@ -99,7 +99,7 @@ def operations(search: "AgentSearch") -> Sequence[Operation]:
                 "memory.search.degraded": found.is_degraded or None,
             }
         )
-        told: Iterator[Attributes] = (
+        told: Iterator[dict[str, Any]] = (
             {
                 "memory.entry.id": public_id(ENTRY, entry.id),
                 "memory.injected.rank": rank,

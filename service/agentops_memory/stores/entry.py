@@ -139,7 +139,7 @@ def list_entries(
         tx, f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most", "NULL",
         store=store, prefix=prefix, length=len(prefix), **page.values,
     )  # fmt: skip
-    return page.sliced(tx[Sql].intact(rows, _entry))
+    return page.sliced(rows, lambda it: tx[Sql].intact(it, _entry))
 
 
 def tree(

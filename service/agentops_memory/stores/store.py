@@ -127,11 +127,13 @@ class Page:
             **{name: micros(at) for name, at in spans.items() if at is not None},
         }  # fmt: skip
 
-    def sliced(self, found: Iterable[T]) -> "Slice[T]":
-        """The page of what is found, newest first; one more says that there is more."""
-        items = list(islice(found, self.limit + 1))
-        has_more = len(items) > self.limit
-        del items[self.limit :]
+    def sliced(
+        self, found: Iterable[Any], made: Callable[[Iterable[Any]], Iterable[T]] = iter
+    ) -> "Slice[T]":
+        """The page of what is made of rows, newest first; one more says that there is more."""
+        rows = list(islice(found, self.limit + 1))
+        items = list(made(rows[: self.limit]))
+        has_more = len(rows) > self.limit and bool(items)  # a page without any ends a list
         if self.before is not None:
             items.reverse()
         return Slice(items, has_more)

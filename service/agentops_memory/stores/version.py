@@ -134,7 +134,7 @@ def list_versions(
              LIMIT :most""",
         store=store, **filters, **page.values,
     )  # fmt: skip
-    return page.sliced(tx[Sql].intact(found, _version))
+    return page.sliced(found, lambda it: tx[Sql].intact(it, _version))
 
 
 def is_to_redact(tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy) -> bool:

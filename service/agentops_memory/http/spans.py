@@ -1,5 +1,0 @@
-"""What spans say."""
-
-from ..telemetry import Cut
-
-Attributes = dict[str, str | int | float | bool | Cut | None]
