@@ -189,3 +189,19 @@ def test_a_list_goes_on_behind_a_damaged_row(tmp_path: Path) -> None:
                 break
             after = {"after_id": answer["last_id"]}
     assert found == [it for it in written[::-1] if it != written[4]]
+
+
+def test_what_is_made_of_a_row_goes_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service, closing(connect(path)) as database:
+        service.save("apple")
+        service.save("pear")
+        stems = "SELECT count(*) FROM memory_stems"
+        until(lambda: database.execute(stems).fetchone() == (2,))
+    damage(path, "memories", "tags", "'['")
+
+    (done,) = fixed(_of_values(path))
+
+    assert done.status is Status.OK, done.sentence
+    assert [it for it in findings_of(patient_of(path)) if it.status is Status.FAILED] == []
+    assert {json.loads(line)["table"] for line in _quarantined(path)} == {"memories", "revisions"}

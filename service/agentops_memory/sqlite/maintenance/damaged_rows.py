@@ -130,10 +130,9 @@ class Quarantine:
         run(database, (f"DROP TRIGGER {name}" for name in triggers))
         database.execute("REINDEX")
         with undecoded(database):
-            every = list(checks(database))
-            for check in every:
-                self._note_references(check.table)
-            for check in every:
+            for table in tables(database):
+                self._note_references(table)
+            for check in list(checks(database)):
                 self._take_damaged(check)
         for namespace in self._closed:
             self._close(namespace)
@@ -198,7 +197,8 @@ class Quarantine:
         # With RETURNING it would look for a key once more, as one of the column's type.
         self._database.execute(f"DELETE {which}", values)
         for row in rows:
-            self.rows.append(_line(table, row, self._now))
+            if table not in DERIVED:
+                self.rows.append(_line(table, row, self._now))
             for child, its, of in self._named_by[table]:
                 self._take(child, {its: row[of]})
             if table in OWNERS:
