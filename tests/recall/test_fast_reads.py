@@ -77,6 +77,23 @@ def end(service: Service, session: str) -> None:
     service.http.post(f"/sessions/{session}/end", json=said)
 
 
+def test_a_word_counts_once_among_the_most_that_are_looked_for(
+    tmp_path: Path, counted: Counted
+) -> None:
+    letters = "abcdefgh"
+    words = [f"x{one}{other}" for one in letters for other in letters][:63]
+    repeated = [f"{it}," for it in words[:6]]
+    prompt = " ".join([*words, *repeated, "zebra"])
+    path = f"/context?{urlencode({'project': 'demo', 'limit': 2, 'query': prompt})}"
+    with serving(tmp_path / "memory.db") as service:
+        for text in ("zebra", words[0], "one of others", "another of them"):
+            service.save(text)
+        answer = held(service, counted, path)
+        found = {it["content"] for it in answer.json()["recent_observations"]}
+        assert found == {"zebra", words[0]}
+        assert len({*both(service, path)}) == 1
+
+
 @pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.slow)])
 def test_memory_answers_as_the_long_way_byte_for_byte(
     tmp_path: Path, counted: Counted, seed: int
