@@ -58,10 +58,14 @@ def some_scores(chance: random.Random, size: int) -> list[tuple[int, float]]:
     return [(place, worth * chance.uniform(0.9, 1.0)) for place in places]
 
 
-@pytest.mark.parametrize("has_numpy", [False, True])
+@pytest.mark.parametrize(
+    ("has_numpy", "unit"), [(False, lanes.UNIT), (True, lanes.UNIT), (False, 64 * lanes.UNIT)]
+)
 def test_a_large_project_is_answered_as_the_long_way_answers(
-    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, has_numpy: bool
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, has_numpy: bool, unit: int
 ) -> None:
+    """In the largest unit few sums fit into a lane."""
+    monkeypatch.setattr(lanes, "UNIT", unit)
     if not has_numpy:
         monkeypatch.setitem(sys.modules, "numpy", None)
     group.numpy_or_none.cache_clear()
