@@ -20,7 +20,7 @@ from ..memory.sql.kinds import GLOBAL_AREA
 from ..secrets.redaction import Rules
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
 from .inverted_index.group import Group, Stem, StemPiece
-from .inverted_index.prompt_words import Asked, PromptWords
+from .inverted_index.prompt_words import ParsedPrompt, PromptWords
 from .inverted_index.ranking import Ranking, Sentences
 from .inverted_index.vocabulary import UNKNOWN
 from .recall import SUMMARIES
@@ -194,20 +194,20 @@ class Reading:
 
     def best(self, prompt: str, limit: int) -> list[Scored] | None:
         """The best of each sentence; None for what has to be looked for in another way."""
-        asked = self._words.asked(prompt)
-        if asked is None:
+        parsed = self._words.parsed(prompt)
+        if parsed is None:
             return None
-        sentences, _ = self._looked_up_as_corrected(asked)
+        sentences, _ = self._looked_up_as_corrected(parsed)
         return self._best(sentences, limit) if sentences else []
 
     def every_then_any(self, text: str, limit: int) -> list[Scored] | None:
         """The best in which every word is, then others; None as of `best`, and of a path."""
-        asked = self._words.asked(text) if "/" not in text else None
-        if asked is None or not asked.sentences:
+        parsed = self._words.parsed(text) if "/" not in text else None
+        if parsed is None or not parsed.sentences:
             return None
-        if asked.is_plain:
-            sentences, meant = self._looked_up_as_corrected(asked)
-            every = dict.fromkeys(chain.from_iterable([words for words, _ in asked.sentences]))
+        if parsed.is_plain:
+            sentences, meant = self._looked_up_as_corrected(parsed)
+            every = dict.fromkeys(chain.from_iterable([words for words, _ in parsed.sentences]))
             stem_of = self._words.stems
             pieces: list[StemPiece] = [((stem_of[it],), meant.get(it, ())) for it in every]
         else:
@@ -222,25 +222,25 @@ class Reading:
         return self.step("store.fts", "best", self._ranking.any, sentences, limit)
 
     def _looked_up_as_corrected(
-        self, asked: Asked
+        self, parsed: ParsedPrompt
     ) -> tuple[list[tuple[list[Stem], float]], dict[int, list[Stem]]]:
         """The stems of each sentence, those included that a word may have meant; and these."""
         stem_of, text_of, ranking = self._words.stems, self._words.texts, self._ranking
-        sentences = [([stem_of[it] for it in words], weight) for words, weight in asked.sentences]
+        sentences = [([stem_of[it] for it in words], weight) for words, weight in parsed.sentences]
         for stems, _ in sentences:
             ranking.look_up(stems)
-        doubtful = [stem_of[it] for it in asked.doubtful]
+        doubtful = [stem_of[it] for it in parsed.doubtful]
         known = ranking.known(doubtful)
         missing = {
             text_of[word]: word
-            for word, stem in zip(asked.doubtful, doubtful, strict=True)
+            for word, stem in zip(parsed.doubtful, doubtful, strict=True)
             if stem not in known
         }
         corrections = self._corrections(missing) if missing else {}
         if not corrections:
             return sentences, {}
         self.corrections = corrections
-        for (words, _), (stems, _) in zip(asked.sentences, sentences, strict=True):
+        for (words, _), (stems, _) in zip(parsed.sentences, sentences, strict=True):
             texts = [text_of[it] for it in words]
             terms = chain.from_iterable(corrections.get(it, ()) for it in texts)
             new = [it for it in dict.fromkeys(terms) if it not in texts]

@@ -12,7 +12,7 @@ from ..text.query import MAX_PROMPT, MAX_TERMS, PREFIX, chunk_of, sentences, spo
 from .vocabulary import UNKNOWN, Vocabulary
 
 MOST, CHUNK = 2_000_000, 100  # characters that are remembered, and what a chunk has beside its own
-NOTHING, OTHERWISE = -1, -2  # instead of a word; below them are those of several words
+NO_WORD, NOT_PLAIN = -1, -2  # instead of a word; below them are those of several words
 
 Word = int
 """Twice the number of a word, and one more where it may be misspelt."""
@@ -21,7 +21,7 @@ Forms = list[tuple[str, list[Word]]]
 """What stands in a chunk, with the words that are looked for instead."""
 
 
-class Asked(NamedTuple):
+class ParsedPrompt(NamedTuple):
     """What a prompt is ranked by."""
 
     sentences: list[tuple[list[int], float]]  # the words of each, and what it weighs
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 class PromptWords(dict[str, Word]):
     """The word of each chunk of text between white space.
 
-    NOTHING for a stop word, OTHERWISE where it takes more to tell. Used under the lock of the
+    NO_WORD for a stop word, NOT_PLAIN where it takes more to tell. Used under the lock of the
     index.
     """
 
@@ -51,13 +51,13 @@ class PromptWords(dict[str, Word]):
     def __missing__(self, chunk: str) -> Word:
         self._size += CHUNK + len(chunk)
         forms = self._forms[chunk] = self._forms_of(chunk)
-        word = self[chunk] = OTHERWISE if forms is None else self._word_of(forms, chunk)
+        word = self[chunk] = NOT_PLAIN if forms is None else self._word_of(forms, chunk)
         return word
 
     def _word_of(self, forms: Forms, chunk: str) -> Word:
         words = [*chain.from_iterable([it for _, it in forms])]
         if not words:
-            return NOTHING
+            return NO_WORD
         if len(words) == 1 and chunk_of(chunk).pieces[0].parts:
             return words[0]
         self._several.append(words)
@@ -72,12 +72,12 @@ class PromptWords(dict[str, Word]):
             for form, piece in zip(found.words, found.pieces, strict=True)
         ]
 
-    def asked(self, prompt: str) -> Asked | None:
+    def parsed(self, prompt: str) -> ParsedPrompt | None:
         """A prompt by its words; None with a prefix, or a word that the index takes apart."""
         self._catch_up()
         return self._of_chunks(prompt[:MAX_PROMPT]) or self._of_terms(prompt)
 
-    def _of_chunks(self, prompt: str) -> Asked | None:
+    def _of_chunks(self, prompt: str) -> ParsedPrompt | None:
         """As most prompts are: plain text that there is room for."""
         found, doubtful, room = list[tuple[list[int], str]](), list[int](), MAX_TERMS
         is_plain, several = True, self._several
@@ -85,11 +85,11 @@ class PromptWords(dict[str, Word]):
             chunks = dict.fromkeys(sentence.split())
             if not chunks:
                 continue
-            marked = [it for it in map(self.__getitem__, chunks) if it != NOTHING]
+            marked = [it for it in map(self.__getitem__, chunks) if it != NO_WORD]
             if not marked or not sentence.isascii():  # all are stop words
                 return None
             if min(marked) < 0:
-                if OTHERWISE in marked:
+                if NOT_PLAIN in marked:
                     return None
                 is_plain = False
                 marked = [
@@ -105,7 +105,7 @@ class PromptWords(dict[str, Word]):
             doubtful += [it >> 1 for it in marked if it & 1]
         weights = [weight(said, len(words)) for words, said in found] if found[1:] else [1.0]
         weighed = [(words, by) for (words, _), by in zip(found, weights, strict=False)]
-        return Asked(weighed, doubtful, is_plain)
+        return ParsedPrompt(weighed, doubtful, is_plain)
 
     def _fitting(self, chunks: Iterable[str], room: int) -> list[Word]:
         """The first of their words, each once, as far as there is room for them."""
@@ -120,14 +120,14 @@ class PromptWords(dict[str, Word]):
                     fitting += words
         return fitting
 
-    def _of_terms(self, prompt: str) -> Asked | None:
+    def _of_terms(self, prompt: str) -> ParsedPrompt | None:
         said = spoken(prompt)
         if said is None or not all(
             self._stem_of[it] for texts, _ in said.sentences for it in texts
         ):
             return None
         found = [([self._word(it) for it in texts], by) for texts, by in said.sentences]
-        return Asked(found, [self._word(it) for it in said.doubtful], is_plain=False)
+        return ParsedPrompt(found, [self._word(it) for it in said.doubtful], is_plain=False)
 
     def _word(self, text: str) -> int:
         word = self._words.get(text)
