@@ -25,9 +25,10 @@ from agentops_memory.telemetry import Telemetry
 from agentops_memory_client import AsyncMemoryClient
 
 from ..support.engine import save
+from ..support.histories import any_observation, any_text
 from ..support.process import until
 from ..support.samples import sampled
-from ..support.service import Clock, Service, observation, serving
+from ..support.service import Clock, Service, serving
 
 STEPS = 40
 PROJECTS = ("heron", "stork", "crane")
@@ -139,19 +140,10 @@ class Play:
         self._ask("DELETE", f"/projects/{name}")
 
     def _body(self) -> dict[str, Any]:
-        chance = self.chance
-        return observation(
-            self._text(),
-            project=chance.choice(PROJECTS),
-            scope=chance.choice(SCOPES),
-            type=chance.choice(["discovery", "decision"]),
-            session_id=f"s{chance.randrange(4)}",
-            topic_key=chance.choice([None, None, "a/b", "c"]),
-            tags=chance.choices(WORDS, k=chance.randrange(3)),
-        )
+        return any_observation(self.chance, WORDS, PROJECTS)
 
     def _text(self) -> str:
-        return " ".join(self.chance.choices(WORDS, k=self.chance.choice([2, 6, 20, 60])))
+        return any_text(self.chance, WORDS)
 
     def _id(self) -> int:
         return self.chance.randint(1, self.last)
