@@ -528,7 +528,9 @@ def test_a_command_that_ends_in_an_import_is_completed_by_the_next(
 
     assert stored(path) >= least
     assert_sound(path, live=stored(path))
-    if number is signal.SIGTERM:
+    # Before its first line a program ends as the signal has it.
+    unbegun = (-number, "") if least == 0 else None
+    if number is signal.SIGTERM and (code, process.errors) != unbegun:
         assert code == TERMINATED
         assert process.errors.strip() == "agentops-memory: Stopped."
     assert run("import", str(file), variables=variables).returncode == 0
