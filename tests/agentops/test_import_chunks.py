@@ -18,7 +18,7 @@ from uuid import UUID
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.agentops.transfer import Document
@@ -53,6 +53,7 @@ from ..support.engines import rows, storage_at
 from ..support.files import assert_sound
 from ..support.forks import PROGRAM
 from ..support.process import program, run, served, until
+from ..support.samples import examples
 from ..support.service import Clock, observation, serving
 
 LARGE = CHUNK + 450  # rows: two chunks
@@ -158,10 +159,7 @@ observations = st.fixed_dictionaries(
 sessions = st.fixed_dictionaries({"id": few, "project": st.sampled_from("pq"), "summary": few})
 
 
-@settings(
-    max_examples=6, deadline=None, derandomize=True, database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+@examples(6)
 @given(parts=st.lists(st.tuples(st.lists(sessions), st.lists(observations)), max_size=3))
 def test_any_documents_are_stored_as_by_one_transaction_each(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, parts: Any

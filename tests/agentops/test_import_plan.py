@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import Service, serving
 
 Row = dict[str, Any]
@@ -145,10 +146,7 @@ def assert_the_plan_is_true(service: Service, number: int, document: Row) -> Row
     return told
 
 
-@settings(
-    max_examples=12, deadline=None, derandomize=True, database=None,
-    phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+@settings(examples(12), phases=(Phase.generate, Phase.shrink))
 @given(earlier=documents, deeds=deeds, document=documents)
 def test_a_plan_tells_what_the_import_then_does(
     service: Service, earlier: Row, deeds: list[tuple[str, int]], document: Row

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from agentops_memory.errors import Denied
@@ -50,6 +50,7 @@ from ..support.files import disk
 from ..support.process import run, served, until
 from ..support.projects import erased
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import START, Clock, Service, serving
 
 DAY = timedelta(days=1)
@@ -66,13 +67,7 @@ deed: st.SearchStrategy[tuple[str, list[Said]]] = st.one_of(
     st.tuples(st.just("end"), st.just([]) | messages),
     st.tuples(st.just("silence"), st.just([])),
 )
-EXAMPLES = settings(
-    max_examples=30,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+EXAMPLES = examples(30)
 
 
 class Silence:

@@ -6,14 +6,15 @@ The tests of examples say what stays; those of properties hold for any conversat
 import sys
 from collections.abc import Iterator, Sequence
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory_client.runtime.conversation import ChatMessage, tokens, trimmed
 
 from ..support.conversations import calls, conversations, result
+from ..support.samples import examples
 
-EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+EXAMPLES = examples(150)
 budgets = st.integers(-5, 400)
 
 SYSTEM = ChatMessage.system("Be brief.")

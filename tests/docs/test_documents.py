@@ -7,21 +7,17 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory.errors import Invalid
 from agentops_memory.http import json_reader as documents
 from agentops_memory.http.json_reader import MAX_ITEM, entries, parsed
 
+from ..support.samples import examples
+
 NAMES = ("sessions", "observations")
-EXAMPLES = settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+EXAMPLES = examples(150)
 
 text = st.text(max_size=12)
 fraction = st.floats(allow_nan=False, allow_infinity=False, width=32)

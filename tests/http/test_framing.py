@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import pytest
 import uvicorn
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.http.edge.http_limits import LimitedProtocol
 
 from ..support.callers import made_key
 from ..support.raw import HEALTH, NO_REQUEST, Wire, request, serving_on, wire
+from ..support.samples import examples
 from ..support.service import Service
-from .test_any_input import EXAMPLES
 from .test_connections import alive
 from .test_security_headers import EXPECTED
 
@@ -181,7 +181,7 @@ def test_a_transfer_coding_has_no_case(keyed: Keyed, client: Wire) -> None:
     assert client.answer().status == 201
 
 
-@settings(EXAMPLES, max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_the_answers_are_the_same_however_the_bytes_are_cut(
     keyed: Keyed, data: st.DataObject

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.http.requests import KEY_HEADERS
@@ -22,6 +22,7 @@ from ..support.engines import broken, quota, rows
 from ..support.erasing import erased, gone, remains
 from ..support.process import served
 from ..support.raw import Wire, request
+from ..support.samples import examples
 from ..support.service import PLAIN, START, Clock, Service, observation, serving
 from ..telemetry.test_tracing import traced
 
@@ -212,7 +213,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.tuples(st.sampled_from("klm"), st.sampled_from("xyz")), max_size=8))
 def test_of_any_requests_the_first_with_each_key_is_done(
     lasting: Service, asked: list[tuple[str, str]]

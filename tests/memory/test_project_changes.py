@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.engine.maintenance import Scrubbed
@@ -23,6 +23,7 @@ from ..support.engines import rows
 from ..support.erasing import gone, remains
 from ..support.process import Load, run, stored, until
 from ..support.projects import Said, changed, erased, everything, of_project, texts
+from ..support.samples import examples
 from ..support.service import Service, observation, serving
 
 A, B, C = Project("a"), Project("b"), Project("c")
@@ -38,7 +39,7 @@ SAID = st.builds(
 )
 BOTH = [Said("a", "apple"), Said("b", "pear")]
 MIXES = st.lists(SAID, max_size=12).map(lambda mix: [*BOTH, *mix])
-FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = examples(6)
 
 
 @FEW

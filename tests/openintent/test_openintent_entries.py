@@ -7,12 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ..support.erasing import remains
 from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, faults, ok, refused
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import Service
 
 MEMBERS = {
@@ -21,10 +22,7 @@ MEMBERS = {
     "expires_at",
 }  # fmt: skip
 NOW = "2030-01-01T12:00:00.000000+00:00"
-EXAMPLES = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+EXAMPLES = examples(40)
 
 
 @pytest.fixture

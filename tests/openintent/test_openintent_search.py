@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ..support.callers import calling, made_key
 from ..support.database import assert_index_is_whole
 from ..support.openintent_agents import MEMORY, Agent, Json, faults, ok
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import Service, observation, serving
 
 SEARCH = f"{MEMORY}/search"
@@ -113,10 +114,7 @@ WORDS = ["heron", "stork", "egret", "crane", "ibis"]
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
 
 
-@settings(
-    max_examples=3, deadline=None, derandomize=True, database=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+@examples(3)
 @given(own=st.lists(TEXTS, min_size=1, max_size=4), hidden=st.lists(TEXTS, max_size=6))
 @requirement("OI-69")
 def test_hidden_words_have_no_part_in_hits_ranks_and_corrections(

@@ -12,13 +12,14 @@ from fractions import Fraction
 from itertools import groupby
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.openwop.archives import Source, Unit, extract, has_words, units
 from agentops_memory.recall.text.query import STOPWORDS
 
 from ..support.requirements import requirement
+from ..support.samples import examples
 
 DAY = date(2026, 5, 1)
 EVERYTHING = 10**9  # bytes
@@ -37,7 +38,7 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 DAYS = st.integers(0, 3).map(lambda days: DAY + timedelta(days=days))
 SOURCES = st.lists(st.builds(Source, content=TEXTS, day=DAYS, is_archive=st.booleans()), max_size=5)
 CAPS = st.one_of(st.integers(-1, 24), st.integers(25, 200))
-EXAMPLES = settings(max_examples=100, deadline=None)
+EXAMPLES = examples(100)
 
 
 def of(*contents: str) -> list[Source]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.model.memory import MemoryId
@@ -14,6 +14,7 @@ from agentops_memory.openwop.pass_records import Link
 from agentops_memory.openwop.refs import RefEntryId
 
 from ..support.requirements import requirement
+from ..support.samples import examples
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
@@ -23,7 +24,7 @@ SAID = st.tuples(
     st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=4).map(" \n".join),
     st.one_of(st.just([]), st.lists(st.sampled_from(TAGS), unique=True, max_size=3)).map(tuple),
 )
-EXAMPLES = settings(max_examples=150, deadline=None)
+EXAMPLES = examples(150)
 
 
 def entries(*said: tuple[str, tuple[str, ...]]) -> list[RefEntry]:

@@ -8,7 +8,7 @@ from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.sql import memories, sessions, table
@@ -16,15 +16,10 @@ from agentops_memory.recall.text.query import STOPWORDS
 
 from ..support.recall import context, search, titles
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import Service, serving
 
-EXAMPLES = settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+EXAMPLES = examples(60)
 
 
 @pytest.fixture(scope="module")

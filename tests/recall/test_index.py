@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.model.access import OPERATOR
@@ -28,6 +28,7 @@ from agentops_memory.sqlite.fts.partitions import Partitions, table
 
 from ..support.database import assert_index_is_whole, imported
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import START, Service, observation, serving
 
 TEXTS = (
@@ -120,13 +121,7 @@ def body(*saved: str | None) -> dict[str, object]:
 
 @pytest.mark.sqlite_files
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
-@settings(
-    max_examples=6,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@examples(6)
 @given(events=st.lists(EVENTS, min_size=12, max_size=30))
 def test_the_index_equals_one_built_afresh(events: list[tuple[Any, ...]]) -> None:
     with (

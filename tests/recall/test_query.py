@@ -3,7 +3,7 @@
 # ruff: noqa: RUF001 - signs that look like ASCII ones are what is tested
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.recall.text.query import (
@@ -17,7 +17,9 @@ from agentops_memory.recall.text.query import (
     understood,
 )
 
-EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+from ..support.samples import examples
+
+EXAMPLES = examples(300)
 
 
 def terms(prompt: str) -> list[str]:

@@ -7,7 +7,7 @@ import unicodedata
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.model.space import project_name
@@ -20,7 +20,9 @@ from agentops_memory.recall.text.normalization import (
     parts,
 )
 
-EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+from ..support.samples import examples
+
+EXAMPLES = examples(200)
 anything = st.text(st.characters(codec="utf-8"))
 
 PARTS = {

@@ -10,7 +10,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.engine.shared import stems
@@ -22,10 +22,11 @@ from agentops_memory.sqlite.fts.partitions import Vocabularies
 from ..support.database import assert_index_is_whole, imported
 from ..support.explaining import explained
 from ..support.recall import context, search, titles
+from ..support.samples import examples
 from ..support.service import Service, observation
 from ..support.spelling import SAID, by_hand, mistyped
 
-EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+EXAMPLES = examples(200)
 
 
 def corrections(service: Service, text: str, **asked: Any) -> dict[str, list[str]]:

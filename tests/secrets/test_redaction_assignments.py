@@ -7,14 +7,15 @@ import re
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.secrets.redaction import Redacted, redacted
 
+from ..support.samples import examples
 from .test_redaction_rules import FALSE_FRIENDS, SAMPLES, UUID, hexed, mixed, plain
 
-EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+EXAMPLES = examples(300)
 
 STRONG = "S3cr3t" + "P@ss!"
 WEAK = "correct" + "horse"

@@ -10,7 +10,7 @@ from functools import partial
 from hashlib import sha256
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.errors import Invalid, OverQuota
@@ -25,9 +25,9 @@ from agentops_memory.secrets.redaction import (
     redacted,
 )
 
-from ..support.samples import sampled
+from ..support.samples import examples, sampled
 
-EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+EXAMPLES = examples(150)
 
 PLACEHOLDER = re.compile(r"\[REDACTED:[A-Za-z0-9._-]{1,64}\]")
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.engine.engine import Transaction
@@ -34,15 +34,10 @@ from ..support.database import assert_index_is_whole
 from ..support.engine import Seen, Work, raising, run, save, saving, together
 from ..support.engines import rows
 from ..support.files import NOW
+from ..support.samples import examples
 from ..support.service import Clock
 
-FEW = settings(
-    max_examples=8,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+FEW = examples(8)
 
 
 def draft(project: str, content: str, session: str = "s", scope: str = "project") -> Draft:

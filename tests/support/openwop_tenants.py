@@ -7,18 +7,15 @@ from itertools import count
 from urllib.parse import quote
 
 import httpx
-from hypothesis import HealthCheck, settings
 
 from .callers import calling, made_key
 from .openwop_hosts import Host, Json, ok
+from .samples import examples
 from .service import Service
 
 NEVER = f"mem_{'0' * 32}"  # an id that was never given
 SECRET = "sk-" + "Zq7xylograph" * 2  # in pieces, so that nobody takes this file for a leak
-EXAMPLES = settings(
-    max_examples=25, deadline=None, derandomize=True, database=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+EXAMPLES = examples(25)
 
 MARK = "[REDACTED:"
 

@@ -1,10 +1,14 @@
 """Cases of a kind of which some run each time, and the others where there is time for all."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
+from hypothesis import HealthCheck, settings
+
+NIGHTLY = "nightly"  # the profile of Hypothesis: --hypothesis-profile=nightly
 
 
 def sampled(
@@ -28,3 +32,48 @@ def sampled(
         )
         for number, case in enumerate(cases)
     ]
+
+
+def represent(items: Sequence[pytest.Item]) -> None:
+    """Of a test that is marked so, the cases that `representative(number)` does not take are heavy.
+
+    It takes cases that differ from each other in every parameter, as on the diagonal of a grid.
+    """
+    for _, of_test in groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        cases = [item for item in of_test if isinstance(item, pytest.Function)]
+        if mark := cases and cases[0].get_closest_marker("representative"):
+            taken = {*_diagonal([it.callspec.indices for it in cases], *mark.args)}
+            for number, case in enumerate(cases):
+                if number not in taken:
+                    case.add_marker(pytest.mark.heavy)
+
+
+def _diagonal(cells: Sequence[Mapping[str, int]], number: int) -> Iterator[int]:
+    left, seen = {*range(len(cells))}, set[tuple[str, int]]()
+    for turn in range(min(number, len(cells))):
+        evenly = turn * len(cells) // number
+        best = max(
+            left, key=lambda at: (len(cells[at].items() - seen), -((at - evenly) % len(cells)))
+        )
+        left.remove(best)
+        seen |= cells[best].items()
+        yield best
+
+
+def examples(number: int) -> settings:
+    """So many examples of a property at night, other ones each time; else the same few of them."""
+    nightly = settings.get_current_profile_name() == NIGHTLY
+    return settings(
+        max_examples=number if nightly else max(3, number // 5),
+        derandomize=not nightly,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def budgets() -> None:
+    """The same for properties that name no number."""
+    settings.register_profile(NIGHTLY, examples(100), max_examples=500, derandomize=False)
+    settings.register_profile("each time", examples(100))
+    settings.load_profile("each time")
