@@ -130,6 +130,7 @@ class Dying:
         return await self._engine.write(*args, **kwargs)
 
 
+@pytest.mark.slow
 @awaited
 async def test_a_long_import_stores_what_one_transaction_would(tmp_path: Path) -> None:
     async with opened(tmp_path / "a.db") as one, opened(tmp_path / "b.db") as other:
@@ -159,6 +160,7 @@ observations = st.fixed_dictionaries(
 sessions = st.fixed_dictionaries({"id": few, "project": st.sampled_from("pq"), "summary": few})
 
 
+@pytest.mark.slow
 @examples(6)
 @given(parts=st.lists(st.tuples(st.lists(sessions), st.lists(observations)), max_size=3))
 def test_any_documents_are_stored_as_by_one_transaction_each(
@@ -181,6 +183,8 @@ def test_any_documents_are_stored_as_by_one_transaction_each(
     asyncio.run(compare())
 
 
+@pytest.mark.slow
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("step", [1, 2, 3])
 @awaited
 async def test_whoever_dies_at_any_step_has_stored_whole_chunks_and_a_repeat_stores_the_rest(
@@ -226,6 +230,7 @@ def chained(size: int) -> Document:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 2, 3])
 @awaited
 async def test_a_repeat_completes_what_rows_supersede_too(
@@ -246,6 +251,7 @@ async def test_a_repeat_completes_what_rows_supersede_too(
     assert rows(path, LINKS) == due
 
 
+@pytest.mark.slow
 @awaited
 async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> None:
     begun = asyncio.Event()
@@ -262,6 +268,7 @@ async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> Non
         assert (await task).memories == 5 * LARGE
 
 
+@pytest.mark.slow
 @awaited
 async def test_others_wait_for_few_rows_alone(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
@@ -283,6 +290,7 @@ def draft() -> Draft:
 # Refused before anything is stored
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("size", [SLICE, 2 * LARGE])
 @awaited
@@ -310,6 +318,7 @@ async def test_a_short_import_stores_no_session_without_room_for_it(
         assert await exported(engine) == []
 
 
+@pytest.mark.slow
 @awaited
 async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
     tmp_path: Path,
@@ -330,6 +339,7 @@ async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
         assert imported.memories == LARGE
 
 
+@pytest.mark.slow
 @awaited
 async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) -> None:
     fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
@@ -341,6 +351,7 @@ async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) 
         assert (await service.import_all(mine, of(observations=some))).memories == LARGE
 
 
+@pytest.mark.slow
 @awaited
 async def test_each_secret_is_counted_once_for_a_key_with_patterns(tmp_path: Path) -> None:
     fields = {"project": "demo", "title": SECRET, "created_at": "2029-01-01T00:00:00Z"}
@@ -359,6 +370,7 @@ def test_rows_of_long_contents_are_stored_few_at_a_time() -> None:
     assert [len(chunk) for chunk in chunks] == [21, 21, 8]  # a mebibyte each
 
 
+@pytest.mark.slow
 def test_each_fault_is_named_with_its_row_and_nothing_is_stored(tmp_path: Path) -> None:
     some: list[object] = [observation(f"Row {n}.") for n in range(2 * CHUNK)]
     some[3] = {"title": 1}
@@ -384,6 +396,7 @@ def test_the_faults_of_twenty_rows_are_named() -> None:
     assert "observations[20]" not in str(refused.value)
 
 
+@pytest.mark.slow
 @awaited
 async def test_a_request_that_is_cancelled_has_stored_whole_chunks(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
@@ -401,6 +414,7 @@ async def test_a_request_that_is_cancelled_has_stored_whole_chunks(tmp_path: Pat
         assert len(await contents(engine)) == 5 * LARGE
 
 
+@pytest.mark.slow
 @awaited
 async def test_a_full_disk_says_what_was_stored(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
@@ -409,6 +423,7 @@ async def test_a_full_disk_says_what_was_stored(tmp_path: Path) -> None:
             await service.import_all(OPERATOR, document(LARGE))
 
 
+@pytest.mark.slow
 @awaited
 async def test_a_dry_run_of_a_long_document_changes_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
@@ -510,6 +525,7 @@ def test_sigterm_ends_an_import_whose_pipe_is_silent_though_nothing_wakes_it(
     assert {*tmp_path.iterdir()} == before
 
 
+@pytest.mark.representative(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("least", [0, CHUNK, 3 * CHUNK])
@@ -536,6 +552,7 @@ def test_a_command_that_ends_in_an_import_is_completed_by_the_next(
     assert_sound(path, live=size)
 
 
+@pytest.mark.representative(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("least", [1, CHUNK, 3 * CHUNK, 5 * CHUNK])
 def test_a_service_that_is_killed_in_an_import_loses_nothing_and_a_repeat_completes_it(

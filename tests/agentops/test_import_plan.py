@@ -146,6 +146,7 @@ def assert_the_plan_is_true(service: Service, number: int, document: Row) -> Row
     return told
 
 
+@pytest.mark.slow
 @settings(examples(12), phases=(Phase.generate, Phase.shrink))
 @given(earlier=documents, deeds=deeds, document=documents)
 def test_a_plan_tells_what_the_import_then_does(
@@ -161,6 +162,7 @@ def counts(told: Row) -> tuple[int, int, int, int]:
     return new, back, same, conflicting
 
 
+@pytest.mark.slow
 def test_a_row_meets_what_earlier_rows_of_its_document_leave_behind(service: Service) -> None:
     gone = [("delete", 0)]
     for name, earlier, deeds, rows, expected in [
@@ -250,6 +252,7 @@ def test_a_plan_tells_who_meets_whom_and_what_stays(service: Service) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_first_hundred_conflicts_are_named(service: Service) -> None:
     carried(service, {"observations": [row(project="full", topic_key="k")]})
     rows = [row(project="full", topic_key="k", content=f"State {number}.") for number in range(140)]

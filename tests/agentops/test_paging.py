@@ -1,5 +1,7 @@
 """Reading past one list, and answers that stay under their bound."""
 
+import pytest
+
 from ..support.database import imported
 from ..support.requirements import requirement
 from ..support.service import Service, observation
@@ -69,6 +71,7 @@ def test_a_timeline_leaves_out_what_is_farthest(service: Service) -> None:
     assert answer.headers["X-Results-Omitted"] == "10"
 
 
+@pytest.mark.slow
 @requirement("agentops:answers:two-mebibytes")
 def test_a_history_stays_under_the_bound(service: Service) -> None:
     for number in range(50):

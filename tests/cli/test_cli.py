@@ -9,6 +9,7 @@ from agentops_memory import __version__
 from agentops_memory.settings.settings import VARIABLES
 
 from ..support.process import ANEW, free_port, program, run
+from ..support.samples import for_each
 from ..support.service import Service
 
 
@@ -36,7 +37,7 @@ def test_an_option_and_help_is_the_help_of_serve() -> None:
     assert run("--listen", ":0", "--help").stdout == run("serve", "--help").stdout
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help"), ("health", "-h")])
+@for_each("arguments", [("--help",), ("demo", "--help"), ("health", "-h")])
 def test_help_fits_a_terminal(arguments: tuple[str, ...]) -> None:
     assert max(map(len, run(*arguments).stdout.splitlines())) <= 80
 
@@ -45,8 +46,8 @@ def test_version_is_one_line() -> None:
     assert run("--version").stdout == f"agentops-memory {__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@for_each(
+    "arguments, said",
     [
         (("remember",), "No such command 'remember'"),
         (("--colour", "red"), "No such option '--colour'"),
@@ -91,9 +92,7 @@ def test_the_demonstration_goes_round_a_proxy_of_the_environment(service: Servic
     assert run("demo", "--url", service.url, variables=proxy).returncode == 0
 
 
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:{port}", "http://", "127.0.0.1:7437", "http://a:b"]
-)
+@for_each("url", ["http://127.0.0.1:{port}", "http://", "127.0.0.1:7437", "http://a:b"])
 def test_the_demonstration_says_so_when_nothing_answers(url: str) -> None:
     done = run("demo", "--url", url.format(port=free_port()))
 
@@ -135,6 +134,7 @@ def test_health_does_not_load_the_server() -> None:
         assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_fork_prints_and_ends_as_a_program_that_was_started_anew(tmp_path: Path) -> None:
     for arguments in (("--version",), ("demo", "--url", "nowhere"), ("eat",), ("keys", "list")):
         done = []

@@ -14,6 +14,7 @@ from agentops_memory.cli.output import cut, one_line, padded, size, width
 
 from ..support.engines import command
 from ..support.process import environment, run
+from ..support.samples import for_each
 from ..support.terminal import Terminal
 
 PROGRAM = [sys.executable, "-m", "agentops_memory"]
@@ -57,6 +58,7 @@ def watched(at: Terminal, *arguments: str, **variables: str) -> str:
     return seen.decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
     seen = watched(at, "search", "wide")
 
@@ -79,6 +81,7 @@ def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
     assert re.search(r"\x1b\[\d*m", seen) is None
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_terminal_gets_what_a_restore_warns_of_whole(at: Terminal, tmp_path: Path) -> None:
     at.say("keys", "create", "--name", "ada", "--role", "admin")
@@ -99,12 +102,14 @@ def test_no_terminal_gets_no_colours_and_whole_lines(at: Terminal) -> None:
     assert "\x1b" not in Terminal(at.variables | {"NO_COLOR": "1"}).run("stats", color=True).stdout
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_failure_worth_a_word(at: Terminal) -> None:
     done = in_shell(at, f"{IN_SHELL} search wide | true; echo ${{PIPESTATUS[0]}}")
 
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
+@pytest.mark.slow
 def test_an_output_that_has_no_such_letter_spells_it_out(at: Terminal) -> None:
     done = run("search", "wide", variables=at.variables | {"PYTHONIOENCODING": "latin-1"})
 
@@ -112,8 +117,8 @@ def test_an_output_that_has_no_such_letter_spells_it_out(at: Terminal) -> None:
     assert r"Wide \u6f22\u5b57" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("text", "room", "shown"),
+@for_each(
+    "text, room, shown",
     [("plain", None, "plain"), ("plain", 5, "plain"), ("plain", 4, "pla\N{HORIZONTAL ELLIPSIS}"),
      ("漢字漢", 5, "漢字\N{HORIZONTAL ELLIPSIS}"), ("漢字漢", 4, "漢\N{HORIZONTAL ELLIPSIS}"),
      ("e\u0301e\u0301", 2, "e\u0301e\u0301"), ("ab", -9, "a\N{HORIZONTAL ELLIPSIS}")],

@@ -28,6 +28,7 @@ from ..support.engine import draft
 from ..support.engines import command, is_postgresql
 from ..support.erasing import remains
 from ..support.process import environment, run
+from ..support.samples import for_each
 from ..support.service import START, Service, observation, serving
 
 ACME = TenantId("acme")
@@ -81,8 +82,8 @@ def test_an_erasure_at_the_terminal_ends_when_the_bytes_are_gone(shop: Service) 
     assert shop.http.get(f"/erasures/{receipt['id']}").json()["project"] == "a"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+@for_each(
+    "arguments, code, said",
     [
         (("projects", "erase", "nothing", "--yes"), 1, "agentops-memory: No such project.\n"),
         (("projects", "erase", "a"), 2, "say --yes"),
@@ -216,6 +217,7 @@ def test_an_export_goes_through_a_pipe_that_is_there(shop: Service) -> None:
     assert pipe.is_fifo()
 
 
+@pytest.mark.slow
 def test_a_tenant_that_was_erased_does_not_come_back_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path, MEMORY_SWEEP_EVERY="50ms") as service:
@@ -254,6 +256,8 @@ def test_a_tenant_that_cannot_be_audited_is_not_made(tmp_path: Path) -> None:
     assert not tenant_file(tmp_path / "memory.db", ACME).exists()
 
 
+@pytest.mark.slow
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("words", ["projects list", "tenants list", "index", "scan"])
 def test_output_that_cannot_be_written_is_a_sentence(shop: Service, words: str) -> None:
     done = in_shell(shop, words, "> /dev/full")
@@ -263,6 +267,7 @@ def test_output_that_cannot_be_written_is_a_sentence(shop: Service, words: str) 
     assert "No space left on device" in done.stderr
 
 
+@pytest.mark.slow
 def test_nobody_can_be_asked_without_a_standard_input(shop: Service) -> None:
     done = in_shell(shop, "projects erase a", "<&-")
 

@@ -70,6 +70,12 @@ def modules() -> Mapping[str, Module]:
     return {module.name: module for module in sources(SERVICE, CLIENT)}
 
 
+@cache
+def imports() -> Mapping[str, set[str]]:
+    """The modules that each of ours imports."""
+    return by_module(list(modules().values()))
+
+
 def room(name: str) -> str:
     """The room of a module: the folder, or the loose module, at the top of the package."""
     package, _, below = name.partition(".")
@@ -91,13 +97,13 @@ def crossings(graph: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
 
 def test_a_room_imports_only_the_rooms_below_it() -> None:
     """An import that went takes its number along: lower it in `CROSSINGS`."""
-    found = crossings(by_module(list(modules().values())))
+    found = crossings(imports())
 
     assert Counter((room(importer), room(imported)) for importer, imported in found) == CROSSINGS
 
 
 def test_the_client_knows_nothing_of_the_server() -> None:
-    graph = by_module(list(modules().values()))
+    graph = imports()
 
     assert [
         (importer, name)

@@ -78,6 +78,7 @@ def watching(path: Path) -> Iterator[Watched]:
         )
 
 
+@pytest.mark.slow
 def test_what_is_sent_is_answered_while_nothing_is_broken(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_TOOLS="all") as service:
         answers = [
@@ -123,7 +124,8 @@ def test_a_request_that_is_refused_is_quoted_nowhere(tmp_path: Path) -> None:
     [
         "memories",
         *(pytest.param(it, marks=pytest.mark.slow)
-          for it in ("memories_fts_0_data", "sessions", "stores", "revisions", "spaces")),
+          for it in ("memories_fts_0_data", "spaces")),
+        *(pytest.param(it, marks=pytest.mark.heavy) for it in ("sessions", "stores", "revisions")),
     ],
 )  # fmt: skip
 def test_a_damaged_page_is_quoted_nowhere(table: str, tmp_path: Path) -> None:
@@ -208,7 +210,7 @@ OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
         pytest.param(QUICK, id="quick"),
         *sampled(
             [[it] for it in COMMANDS],
-            4,
+            8,
             first=1,
             kept=[pytest.mark.slow],
             id_=lambda those: those[0][0],

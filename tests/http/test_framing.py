@@ -13,7 +13,7 @@ from agentops_memory.http.edge.http_limits import LimitedProtocol
 
 from ..support.callers import made_key
 from ..support.raw import HEALTH, NO_REQUEST, Wire, request, serving_on, wire
-from ..support.samples import examples
+from ..support.samples import examples, for_each
 from ..support.service import Service
 from .test_connections import alive
 from .test_security_headers import EXPECTED
@@ -73,7 +73,7 @@ def _body(name: str) -> bytes:
     return f'{{"id": "{name}",\r\n\r\n"project": "café"}}'.encode()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "trailer",
     ["X-API-Key: {other}", "Authorization: Bearer {other}", "Host: evil.example",
      "Origin: https://evil.example", "Connection: close", "Connection: upgrade\r\nUpgrade: h2c",
@@ -107,7 +107,7 @@ def test_a_trailer_brings_no_key(keyed: Keyed, client: Wire) -> None:
     assert client.answer().status == 401
 
 
-@pytest.mark.parametrize("offer", ["h2c", "websocket"])
+@for_each("offer", ["h2c", "websocket"])
 def test_a_trailer_of_a_declined_offer_is_no_header(keyed: Keyed, client: Wire, offer: str) -> None:
     trailers = f"X-API-Key: {keyed.other}\r\n".encode()
 

@@ -148,6 +148,7 @@ def folder_gone(file: Path) -> None:
     shutil.rmtree(file.parent)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("harm", [deleted, replaced, folder_gone])
 def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
@@ -168,6 +169,7 @@ def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
         assert service.http.get("/metrics").status_code == 200
 
 
+@pytest.mark.representative(2)
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("harm", [deleted, replaced, folder_gone])
 def test_a_save_into_a_file_that_is_not_in_its_place_is_refused_and_reads_go_on(

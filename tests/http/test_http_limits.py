@@ -65,6 +65,7 @@ def assert_refused(client: Wire, status: int, sentence: str) -> None:
 CHUNKED = b"POST /sessions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
+@pytest.mark.representative(7)
 @pytest.mark.parametrize(
     ("start", "more"),
     [

@@ -24,7 +24,8 @@ HELLO: dict[str, object] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", [BARE, pytest.param("legacy", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [BARE, pytest.param("legacy", marks=pytest.mark.heavy)])
 def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
     mode: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from agentops_memory.recall.text.visible import invisible, printable
 from ..support.agents import agent
 from ..support.callers import calling, made_key
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 from ..support.terminal import Terminal
 
@@ -52,7 +53,7 @@ def older(service: Service) -> Service:
 
 
 @requirement("agentops:names:visible")
-@pytest.mark.parametrize("kind", UNSEEN)
+@for_each("kind", UNSEEN)
 def test_a_new_name_with_something_invisible_is_refused_by_its_field(
     service: Service, kind: str
 ) -> None:
@@ -76,7 +77,7 @@ def test_a_new_name_with_something_invisible_is_refused_by_its_field(
 
 
 @requirement("agentops:names:visible")
-@pytest.mark.parametrize(("name", "sign"), DOUBLES.items(), ids=ascii)
+@for_each("name, sign", DOUBLES.items())
 def test_what_needs_its_neighbours_is_refused_without_them(
     service: Service, name: str, sign: str
 ) -> None:

@@ -69,6 +69,7 @@ def test_the_document_has_the_table_of_the_code() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service) -> None:
     fill(service)
     live = living(service.path)
@@ -91,6 +92,7 @@ def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service
     assert len(service.http.get("/observations/1/history").json()) == 3
 
 
+@pytest.mark.slow
 def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
     fill(service)
     service.save("A walnut.")
@@ -116,6 +118,7 @@ def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
     assert told == swept(service, at + MONTH)  # its revisions go with it, and once
 
 
+@pytest.mark.slow
 def test_what_is_kept_for_ever_stays(service: Service) -> None:
     fill(service)
     for_ever = Retentions(deleted=FOR_EVER, revisions=0, idempotency=FOR_EVER, receipts=MONTH)
@@ -124,6 +127,7 @@ def test_what_is_kept_for_ever_stays(service: Service) -> None:
     assert swept(service, START + 900 * MONTH, Retentions()) == NOTHING | {Kind.IDEMPOTENCY: 2}
 
 
+@pytest.mark.slow
 def test_a_swept_deletion_leaves_what_a_hard_one_leaves(tmp_path: Path) -> None:
     left = []
     for hard in (False, True):
@@ -152,6 +156,7 @@ def test_a_swept_deletion_leaves_what_a_hard_one_leaves(tmp_path: Path) -> None:
     assert left[0] == left[1]
 
 
+@pytest.mark.slow
 def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> None:
     saving = partial(service.http.post, "/observations", json=observation("A pear."))
     kept = Retentions(deleted=MONTH, idempotency=FOR_EVER)
@@ -173,6 +178,7 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_step_takes_more_than_saves_may_wait_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +219,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_step_is_small_in_bytes_too(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past_retention, "MAX_STEP", 1000)
     for number in range(6):
@@ -267,6 +274,7 @@ def test_a_key_that_was_used_anew_meanwhile_stays(service: Service) -> None:
     assert saving().headers["Idempotent-Replayed"] == "true"
 
 
+@pytest.mark.slow
 def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         home = store(service.http)
@@ -285,6 +293,7 @@ def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> Non
     assert rows(service.path, "SELECT observations, revisions FROM erasures") == [(1, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_receipts_that_are_not_done_stay_and_long_ones_go_in_steps(service: Service) -> None:
     for number in range(3):
@@ -323,6 +332,7 @@ def test_a_receipt_stays_as_long_as_a_request_that_may_name_it(service: Service)
     assert service.http.get(f"/erasures/{named}").status_code == 404
 
 
+@pytest.mark.slow
 def test_fewer_revisions_are_kept_from_the_next_save_on(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     for keep, expected in (("0", 30), ("20", 20), ("7", 7), ("1", 1)):
@@ -337,6 +347,7 @@ def test_fewer_revisions_are_kept_from_the_next_save_on(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 def test_a_service_sweeps_by_itself_and_tells(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -361,6 +372,7 @@ def test_a_service_sweeps_by_itself_and_tells(
     assert [(vars(it)["deleted"], vars(it)["tenant"]) for it in told] == [(3, "default")]
 
 
+@pytest.mark.slow
 def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "memory.db"
     token = made_key(path, tenant="acme")
@@ -378,6 +390,7 @@ def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> 
         until(lambda: is_postgresql() or rows(database, PENDING) == [])
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         fill(service)
@@ -400,6 +413,7 @@ def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path:
     assert rows(service.path, DELETED) == []
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_in_the_midst_of_a_sweep_makes_nothing_old(service: Service) -> None:
     fill(service)
 
@@ -438,6 +452,7 @@ def test_a_clock_that_is_put_right_little_by_little_is_steady() -> None:
     assert looks == [False] * 5 + [True] * 3
 
 
+@pytest.mark.slow
 def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -34,7 +34,7 @@ from agentops_memory.openintent.namespaces import Namespaces, PermissionsBody
 from agentops_memory.openintent.streams import Events
 
 from ..support.engine import opened
-from ..support.samples import sampled
+from ..support.samples import for_each, sampled
 from ..support.service import Clock
 
 AGENTS = [AgentId(name) for name in ("ada", "bob", "cyn")]
@@ -407,8 +407,8 @@ def test_capacity_holds_under_racing_creates(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-@pytest.mark.parametrize(
-    ("ttl", "seconds"),
+@for_each(
+    "ttl, seconds",
     [
         ("duration:PT1S", 1),
         ("duration:PT0.25S", 0.25),
@@ -423,7 +423,7 @@ def test_a_lifetime_is_read(ttl: str, seconds: float) -> None:
     assert lifetime(ttl) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "ttl",
     ["", "P1D", "duration:", "duration:P", "duration:PT", "duration:P1", "duration:P0D",
      "duration:-P1D", "duration:P101Y", "duration:P999999999Y", "duration:P1DT", "duration:p1d",

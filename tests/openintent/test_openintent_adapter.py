@@ -147,6 +147,7 @@ def test_of_agents_that_store_at_once_each_has_stored_or_knows_that_it_has_not(
     remembering(service, work)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.usefixtures("adapter")
 @pytest.mark.parametrize("tier", ["working", "episodic", "semantic"])
 @requirement("OI-29", "OI-50")

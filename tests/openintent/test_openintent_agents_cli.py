@@ -20,6 +20,7 @@ from ..support.erasing import remains
 from ..support.openintent_agents import MEMORY, Agent, ok, refused
 from ..support.process import run
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 OWN = ("agent_spaces", "agent_memories", "agent_events", "agents")
@@ -189,6 +190,7 @@ def test_an_agent_with_nothing_but_a_key_can_be_erased(team: Service) -> None:
     assert cli(team, "list")[0]["agent"] == "ada"
 
 
+@pytest.mark.slow
 @requirement("OI-90")
 def test_an_agent_with_much_goes_in_many_steps(team: Service) -> None:
     bob = Agent(team.http, "bob")
@@ -204,8 +206,8 @@ def test_an_agent_with_much_goes_in_many_steps(team: Service) -> None:
 
 
 @requirement("OI-90")
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+@for_each(
+    "arguments, code, told",
     [
         (("erase", "nobody", "--yes"), 1, "agentops-memory: No such agent.\n"),
         (("erase", "nobody", "--dry-run"), 1, "agentops-memory: No such agent.\n"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ..support.erasing import remains
 from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, faults, ok, refused
 from ..support.requirements import requirement
-from ..support.samples import examples
+from ..support.samples import examples, for_each
 from ..support.service import Service
 
 MEMBERS = {
@@ -70,7 +70,7 @@ def test_a_value_comes_back_as_it_was_sent(service: Service, value: Json) -> Non
     assert json.dumps(stored) == json.dumps(value)  # also the order, and what kind of number
 
 
-@pytest.mark.parametrize(
+@for_each(
     "sent",
     [b'{"a":1e400}', b'{"a":NaN}', b'{"a":"\\ud800"}', b'{"\\udfff":1}', b"[1]", b'"text"', b"7",
      b"null", b'{"a":' + b"[" * 101 + b"]" * 101 + b"}", b'{"a":123456789012345678901}'],
@@ -96,8 +96,8 @@ def test_a_value_has_64_kilobytes_of_compact_json(ada: Agent) -> None:
     assert ada.query()["total"] == 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
+@for_each(
+    "fields, named",
     [
         ({"namespace": ""}, ["namespace"]),
         ({"namespace": "a*"}, ["namespace"]),

@@ -170,6 +170,7 @@ def test_kill_9_under_load_again_and_again_leaves_entries_events_and_index_in_li
     _all_kept(path, *told, last)
 
 
+@pytest.mark.representative(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("call", "every"), [("fdatasync", 4), ("pwrite64", 97)])
 @requirement("OI-93")

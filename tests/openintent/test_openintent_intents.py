@@ -270,6 +270,7 @@ def test_null_is_absent_in_the_parts_of_a_task_too(team: Team) -> None:
     assert task["requires_tools"] == [{"service": "ocr", "scopes": [], "required": True}]
 
 
+@pytest.mark.slow
 @requirement("OI-63")
 def test_a_long_list_of_tasks_is_told_piece_by_piece(team: Team) -> None:
     intent = team.intent()

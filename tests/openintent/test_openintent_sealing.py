@@ -31,6 +31,7 @@ def seals(path: Path) -> list[tuple[object, ...]]:
     return rows(path, "SELECT memory_id, key, nonce, sealed FROM seals ORDER BY memory_id")
 
 
+@pytest.mark.representative(2)
 @requirement("OI-85")
 @pytest.mark.parametrize("tier", TIERS)
 def test_whatever_writes_a_confidential_value_leaves_it_in_no_file(
@@ -181,6 +182,7 @@ def test_no_log_line_no_span_and_no_event_tells_a_confidential_value(
     assert [word for word in (WORD, key) for text in told if word in text] == []
 
 
+@pytest.mark.representative(2)
 @requirement("OI-85")
 @pytest.mark.parametrize(
     "moved",

@@ -77,6 +77,7 @@ def test_what_has_outlived_its_task_by_an_instant_of_its_own_keeps_an_end(team: 
     assert (freed["ttl"], freed["expires_at"]) == (None, None)
 
 
+@pytest.mark.representative(2)
 @requirement("OI-34", "OI-35", "OI-36", "OI-75", "OI-18")
 @pytest.mark.parametrize("status", FINAL)
 def test_the_end_of_a_task_archives_and_clears_its_working_memory(team: Team, status: str) -> None:
@@ -121,6 +122,7 @@ def test_the_end_of_a_task_archives_and_clears_its_working_memory(team: Team, st
     assert working(team.ada, team.work(), "progress")["version"] == 1  # the key is free
 
 
+@pytest.mark.slow
 @requirement("OI-18", "OI-34", "OI-84")
 def test_many_entries_that_live_as_long_as_a_task_end_with_it_at_once(team: Team) -> None:
     task = team.work()

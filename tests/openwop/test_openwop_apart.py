@@ -105,6 +105,7 @@ def test_whatever_is_not_there_is_answered_byte_for_byte_alike(
     assert page(ours)["entries"] == [kept]
 
 
+@pytest.mark.slow
 @requirement("OW-33", "OW-30", "OW-31")
 def test_an_empty_list_is_the_same_for_every_ref_that_holds_nothing(
     hosts: tuple[Service, Host, Host],
@@ -227,6 +228,7 @@ def test_no_number_reaches_an_entry_of_a_ref(beside: tuple[Service, Host]) -> No
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 @requirement("OW-36", "OW-28")
 def test_these_routes_show_nothing_of_other_protocols(beside: tuple[Service, Host]) -> None:
     service, host = beside

@@ -37,6 +37,7 @@ from ..docs.test_docs import ROOT
 from ..support.openwop_clients import client, kind, memory
 from ..support.openwop_hosts import REF, Host
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import START, Service
 
 UNKNOWN, FOREIGN = "mem://nobody", "tenants/acme/notes"
@@ -247,8 +248,8 @@ def test_either_is_an_adapter_that_cannot_write(service: Service) -> None:
 
 
 @requirement("OW-104")
-@pytest.mark.parametrize(
-    ("blocking", "awaited"),
+@for_each(
+    "blocking, awaited",
     [
         (OpenWopMemory, AsyncOpenWopMemory),
         (Run, AsyncRun),

@@ -193,6 +193,7 @@ def test_an_extract_of_an_extract_has_no_line_of_its_own_and_then_stays(
         assert second == first
 
 
+@pytest.mark.slow
 @requirement("OW-65")
 def test_the_order_of_sets_decides_nothing() -> None:
     program = (
@@ -293,6 +294,8 @@ def test_sources_of_stop_words_alone_are_not_silent() -> None:
     assert not has_words([archive("- 2026-05-01: ...")])
 
 
+@pytest.mark.slow
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     "content",
     [

@@ -28,6 +28,7 @@ def intents(host: Host) -> Intents:
     return Intents(host)
 
 
+@pytest.mark.representative(2)
 @requirement("OW-84", "OW-86")
 @pytest.mark.parametrize("look", ["/commitments", "/events", "/runs/r1/events", "/commitments/{}"])
 def test_a_time_fires_at_the_first_look_at_its_millisecond_and_not_before(

@@ -155,6 +155,8 @@ def test_a_tag_is_compared_exactly_and_whole(host: Host) -> None:
     assert faults(long) == ["tag"]
 
 
+@pytest.mark.slow
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("sign", ["x", "\u00e9", '"'])  # the last is two bytes on the wire
 @requirement("OW-21")
 def test_no_answer_is_over_two_mebibytes_and_each_says_where_to_go_on(

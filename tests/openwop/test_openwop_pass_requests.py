@@ -13,6 +13,7 @@ from ..support.openwop_passes import CONSOLIDATED, events, ids, of_type, passed,
 from ..support.openwop_tenants import SECRET, counted, keyed
 from ..support.process import until
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 WORD = "xylophagan"
@@ -82,7 +83,7 @@ def test_each_role_may_do_what_is_its_own(closed: Service, name: str) -> None:
     assert refused(unknown) == (401, "unauthenticated")
 
 
-@pytest.mark.parametrize("name", PASSES)
+@for_each("name", PASSES)
 @requirement("OW-30", "OW-31", "OW-44", "OW-14")
 def test_refs_that_may_not_be_written_are_refused(closed: Service, name: str) -> None:
     with keyed(closed) as host:
@@ -154,6 +155,7 @@ def test_passes_are_of_one_tenant(closed: Service) -> None:
         assert passed(at[1].consolidate(merge), CONSOLIDATED)["outputCount"] == 1
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("name", PASSES)
 @requirement("OW-13")
 def test_a_pass_under_a_key_is_done_once(host: Host, name: str) -> None:

@@ -142,6 +142,7 @@ def test_a_revision_replaces_what_it_names_and_installs_nothing(
     assert told_of(host, "proposal.activated") == []
 
 
+@pytest.mark.representative(3)
 @pytest.mark.parametrize("first", ENDS)
 @pytest.mark.parametrize("then", [*ENDS, "revise"])
 @requirement("OW-90")
@@ -211,6 +212,7 @@ def test_what_repeats_an_installed_artifact_names_its_ref(host: Host) -> None:
     assert proposed(host)["duplicateOf"].startswith("prop_")
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("kind", COMPLETE)
 @requirement("OW-92")
 def test_what_its_kind_needs_is_asked_at_apply_alone(host: Host, kind: str) -> None:

@@ -21,6 +21,7 @@ from ..support.erasing import remains
 from ..support.openwop_hosts import H, Host, Json, ok, refused
 from ..support.openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted, keyed, of_one, page
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 MALFORMED = [
@@ -124,7 +125,7 @@ def test_an_id_with_nul_in_a_path_is_no_entrys(host: Host) -> None:
             refused(answer)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@for_each("form", FORMS)
 @requirement("OW-31")
 def test_a_ref_of_another_tenant_is_empty_on_reads_and_forbidden_on_writes(
     closed: Service, host: Host, form: str
@@ -140,6 +141,7 @@ def test_a_ref_of_another_tenant_is_empty_on_reads_and_forbidden_on_writes(
         assert refused(told) == (403, "forbidden")
 
 
+@pytest.mark.slow
 @requirement("OW-30", "OW-31")
 def test_every_other_form_is_legal(service: Service) -> None:
     host = Host(service.http)

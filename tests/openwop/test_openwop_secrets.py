@@ -151,6 +151,7 @@ def test_no_value_is_stored_and_what_is_none_stays_as_it_is(
             assert not any(value in text for value in hidden)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("given", "stored"),
     [

@@ -104,6 +104,7 @@ def test_a_file_that_may_not_grow_refuses_saves_until_it_may(tmp_path: Path) -> 
     assert_sound(path, live=len(saved))
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     "fault",
     ["fdatasync:error=EIO", "pwrite64:error=EIO", "pwrite64:error=EROFS", "pwrite64:error=EDQUOT"],

@@ -29,7 +29,7 @@ from agentops_memory.sqlite.schema.migrate import planned
 
 from ..support.damages import CASES, Case, beside, running
 from ..support.engines import rows as stored
-from ..support.samples import sampled
+from ..support.samples import for_each, sampled
 from ..support.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
@@ -257,8 +257,8 @@ def test_every_tenant_is_looked_at_or_one(path: Path) -> None:
     assert "default:" not in one.stdout
 
 
-@pytest.mark.parametrize(
-    ("variables", "status", "said"),
+@for_each(
+    "variables, status, said",
     [
         ({"MEMORY_TENANT_QOUTA": "1"}, Status.WARNING, "Was MEMORY_TENANT_QUOTA meant?"),
         ({"MEMORY_XYZZY": "1"}, Status.NOTE, "docs/configuration.md"),

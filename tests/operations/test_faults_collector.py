@@ -59,6 +59,7 @@ PORTS: dict[str, Callable[[], AbstractContextManager[int]]] = {
 }
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("fault", "protocol"),
     [

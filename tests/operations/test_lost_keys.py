@@ -43,6 +43,7 @@ def assert_closed(path: Path, auth: str = "") -> None:
         assert said in str(refused.value)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("auth", AUTH)
 def test_a_start_is_refused_however_open_it_may_be(path: Path, auth: str) -> None:
     keys(path).unlink()

@@ -50,6 +50,7 @@ def three(
         ]
 
 
+@pytest.mark.slow
 def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> None:
     play, (one, other, plain) = random.Random(7), three  # noqa: S311 - a seed, to be played again
     projects, ids = ["red", "green", "blue"], list[int]()
@@ -106,6 +107,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return areas
 
 
+@pytest.mark.slow
 def test_what_is_held_is_asked(three: list[Service], held: list[int]) -> None:
     """Else the test above would be of the database alone."""
     one = three[0]
@@ -127,6 +129,7 @@ def test_what_a_service_has_saved_itself_is_held_by_the_next_request(
         assert (len(hits), any(held)) == (number + 2, True)
 
 
+@pytest.mark.slow
 def test_what_is_held_is_dropped_with_a_connection(
     three: list[Service], held: list[int], postgresql: str
 ) -> None:

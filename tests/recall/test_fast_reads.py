@@ -110,6 +110,7 @@ def test_memory_answers_as_the_long_way_byte_for_byte(
     assert counted.answered > 100
 
 
+@pytest.mark.slow
 def test_a_held_project_takes_few_calls(
     tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_held_project_takes_few_calls(
             assert counted.statements == [STATEMENTS] * len(asked)
 
 
+@pytest.mark.slow
 def test_new_prompts_of_a_project_with_pins_and_globals_take_few_calls_too(
     tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -241,6 +243,7 @@ def _texts() -> Iterator[str]:
             yield from it.said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [RuntimeError("a bug"), Unavailable("no database")])
 def test_what_fails_in_front_is_answered_the_long_way(
     tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, fault: Exception
@@ -257,6 +260,7 @@ def test_what_fails_in_front_is_answered_the_long_way(
         assert service.http.get(path).content == before
 
 
+@pytest.mark.slow
 def test_a_summary_is_in_the_next_context(tmp_path: Path, counted: Counted) -> None:
     path = "/context?project=heron&query=rollback"
     with serving(tmp_path / "memory.db") as service:
@@ -301,6 +305,7 @@ def test_a_name_that_is_not_the_services_own_is_refused_in_front_too(
             assert one.startswith(b"403")
 
 
+@pytest.mark.slow
 def test_a_key_has_as_many_held_reads_as_its_rate(tmp_path: Path, counted: Counted) -> None:
     path = "/context?project=heron&query=rollback"
     with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="60/h") as service:
@@ -311,6 +316,7 @@ def test_a_key_has_as_many_held_reads_as_its_rate(tmp_path: Path, counted: Count
         assert set(statuses[59:]) == {429}
 
 
+@pytest.mark.slow
 def test_who_takes_no_answer_is_given_no_more(tmp_path: Path, counted: Counted) -> None:
     path, many = "/context?project=heron&query=rollback&limit=20", 4_000
     with serving(tmp_path / "memory.db") as service:

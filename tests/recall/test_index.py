@@ -119,6 +119,7 @@ def body(*saved: str | None) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
 @examples(6)
@@ -270,6 +271,7 @@ READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]]
 }
 
 
+@pytest.mark.representative(4)
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("name", READS)
 def test_a_read_goes_by_an_index(service: Service, name: str) -> None:

@@ -146,6 +146,7 @@ def talk(service: Service) -> Service:
     return service
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_words_that_are_gone_are_found_nowhere(talk: Service, change: str) -> None:
     assert finds(talk, "zebra") == [2, 3, 4]

@@ -17,7 +17,7 @@ from agentops_memory.recall.text.query import (
     understood,
 )
 
-from ..support.samples import examples
+from ..support.samples import examples, for_each
 
 EXAMPLES = examples(300)
 
@@ -51,7 +51,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize(("prompt", "asked"), SENTENCES.items())
+@for_each("prompt, asked", SENTENCES.items())
 def test_a_prompt_asks_for_these_words(prompt: str, asked: list[str]) -> None:
     assert terms(prompt) == asked
 

@@ -22,7 +22,7 @@ from agentops_memory.sqlite.fts.partitions import Vocabularies
 from ..support.database import assert_index_is_whole, imported
 from ..support.explaining import explained
 from ..support.recall import context, search, titles
-from ..support.samples import examples
+from ..support.samples import examples, for_each
 from ..support.service import Service, observation
 from ..support.spelling import SAID, by_hand, mistyped
 
@@ -39,7 +39,7 @@ def corrections(service: Service, text: str, **asked: Any) -> dict[str, list[str
 TYPOS = {"left out": "widow", "added": "winddow", "replaced": "windaw", "swapped": "wnidow"}
 
 
-@pytest.mark.parametrize("typo", TYPOS.values(), ids=TYPOS)
+@for_each("typo", TYPOS.values())
 def test_a_word_with_one_wrong_letter_finds(service: Service, typo: str) -> None:
     service.save("close the window", title="it")
     service.save("something else", title="other", session_id="s2")
@@ -49,7 +49,7 @@ def test_a_word_with_one_wrong_letter_finds(service: Service, typo: str) -> None
     assert context(service, typo, limit=1) == ["it"]
 
 
-@pytest.mark.parametrize("text", ["qindow", "iwndow", "indow", "widnwo", "windowish", "widaw"])
+@for_each("text", ["qindow", "iwndow", "indow", "widnwo", "windowish", "widaw"])
 def test_the_first_letter_must_be_right_and_only_one_may_be_wrong(
     service: Service, text: str
 ) -> None:
@@ -81,7 +81,7 @@ def test_words_of_four_letters_are_taken_at_their_word(service: Service) -> None
     assert search(service, "pooll", project="demo") != []
 
 
-@pytest.mark.parametrize("text", ["wind0w", "win-dow", "window2", "数据库的"])
+@for_each("text", ["wind0w", "win-dow", "window2", "数据库的"])
 def test_only_words_of_letters_are_put_right(service: Service, text: str) -> None:
     service.save("a windows2 数据库")
 
@@ -162,6 +162,7 @@ def test_the_first_four_unknown_words_are_put_right(service: Service) -> None:
     assert list(found) == typos[:4]
 
 
+@pytest.mark.slow
 def test_a_word_stands_for_what_a_look_at_each_word_finds(service: Service) -> None:
     chance = random.Random(3)  # noqa: S311 - the same each time
     words = [it for it in SAID if it.isalpha() and len(it) > 4]

@@ -17,6 +17,7 @@ from agentops_memory.recall.search import query as index_query
 from agentops_memory.recall.search import search
 
 from ..support.files import reading
+from ..support.samples import for_each
 from ..support.service import Service
 
 
@@ -47,7 +48,7 @@ def test_what_is_deleted_is_as_unknown_as_what_never_was(service: Service) -> No
             }
 
 
-@pytest.mark.parametrize("memory", ["x", "1.5", "1e3", str(1 << 63), "9" * 30, "٣"])
+@for_each("memory", ["x", "1.5", "1e3", str(1 << 63), "9" * 30, "٣"])
 def test_an_id_that_is_none_is_refused(service: Service, memory: str) -> None:
     for path in ("/search", "/context"):
         answer = service.http.get(path, params={"why_not": memory})

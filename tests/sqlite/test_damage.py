@@ -61,6 +61,7 @@ def serving_with_a_damaged_index(path: Path) -> Iterator[Service]:
         yield service
 
 
+@pytest.mark.slow
 def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -148,6 +149,7 @@ def saved(service: Service, content: str) -> Any:
     return None
 
 
+@pytest.mark.slow
 def test_whatever_page_of_the_index_is_damaged_it_is_mended_and_no_other_is_touched(
     tmp_path: Path,
 ) -> None:

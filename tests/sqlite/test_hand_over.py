@@ -53,6 +53,7 @@ def test_a_signal_ends_a_service_that_waits_at_once(tmp_path: Path) -> None:
         assert (process.wait(), process.errors) == (0, "")  # else it would refuse, with exit code 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_the_next_service_says_for_whom_it_waits_and_takes_over_all_that_was_saved(
     tmp_path: Path, end: signal.Signals

@@ -43,6 +43,8 @@ DAMAGES = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_seen_in_its_partition_and_mended_there_alone(
     service: Service, monkeypatch: pytest.MonkeyPatch, damage: str
@@ -74,6 +76,7 @@ def test_damage_is_seen_in_its_partition_and_mended_there_alone(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +98,7 @@ def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
 # Moving
 
 
+@pytest.mark.slow
 def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_before(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +126,7 @@ def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_bef
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_project_is_moved_to_a_partition_that_is_made_for_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +158,7 @@ def test_a_project_alone_and_one_too_large_to_move_stay(
     assert swept(service.path).moved == 0
 
 
+@pytest.mark.slow
 def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +177,7 @@ def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
 # Memory stores
 
 
+@pytest.mark.slow
 def test_a_partition_that_stores_have_left_is_used_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +193,7 @@ def test_a_partition_that_stores_have_left_is_used_again(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +226,7 @@ WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_reads_along_no_table(service: Service, name: str) -> None:
     for content in ("one", "two", "three", "four"):

@@ -42,6 +42,7 @@ def test_every_operation_is_asked_for() -> None:
     }
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("role", ROLES)
 @requirement("anthropic:keys:roles")
 def test_a_key_does_what_its_role_may_and_no_more(
@@ -72,6 +73,7 @@ def test_a_key_for_some_projects_has_no_stores(
         assert one.json()["error"] == other.json()["error"]
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("token", [None, "amk_nobody", ""])
 @requirement("anthropic:sdk:keys")
 def test_without_a_key_that_works_nothing_is_done(

@@ -20,6 +20,7 @@ from ..support.engines import filler, quota
 from ..support.raw import request, wire
 from ..support.refusals import codes
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 __all__ = ["sdk"]
@@ -42,8 +43,8 @@ def envelope(type_: str, message: str, request_id: str) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "type_", "message"),
+@for_each(
+    "method, path, status, type_, message",
     [
         ("GET", "/anthropic", 404, "not_found_error", "There is nothing at this path."),
         ("GET", "/anthropic/", 404, "not_found_error", "There is nothing at this path."),
@@ -69,8 +70,8 @@ def test_every_refusal_has_the_envelope(
     assert REQUEST_ID.fullmatch(answer.headers["request-id"])
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
+@for_each(
+    "method, path, allowed",
     [
         ("PUT", STORES, "GET, HEAD, POST"),
         ("PATCH", f"{STORES}/{NOWHERE}", "DELETE, GET, HEAD, POST"),
@@ -265,8 +266,8 @@ def test_a_fault_of_the_service_is_500_in_the_envelope(broken: Service) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("refusal_", "status", "type_", "headers"),
+@for_each(
+    "refusal_, status, type_, headers",
     [
         (Busy("It is locked."), 503, "overloaded_error", {"retry-after": "1"}),
         (TimedOut("It took too long."), 503, "overloaded_error", {"retry-after": "1"}),

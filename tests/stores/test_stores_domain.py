@@ -118,6 +118,7 @@ def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
     engines.run(tmp_path / "memory.db", look)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     "path", ["", "a//b", "a/../b", "./a", "a/", "/a", "a\0", "/".join("a" * 21), "x" * 1025]
 )

@@ -1,5 +1,7 @@
 """Cases of a kind of which some run each time, and the others where there is time for all."""
 
+import functools
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -34,6 +36,37 @@ def sampled(
     ]
 
 
+Test = Callable[..., None]
+
+
+def for_each(names: str, cases: Iterable[Any]) -> Callable[[Test], Test]:
+    """As `parametrize`, but one test of all cases, which share its fixtures.
+
+    So no case may hinder another. A failure has the case as a note.
+    """
+
+    def looping(test: Test) -> Test:
+        given = [name.strip() for name in names.split(",")]
+        whole, rest = [*cases], inspect.signature(test)
+
+        @functools.wraps(test)
+        def loop(**fixtures: Any) -> None:
+            for case in whole:
+                values = case if len(given) > 1 else [case]
+                values = case.values if isinstance(case, ParameterSet) else values
+                try:
+                    test(**fixtures, **dict(zip(given, values, strict=True)))
+                except BaseException as failure:
+                    failure.add_note(f"with {names} = {case!r}")
+                    raise
+
+        fixtures = [it for name, it in rest.parameters.items() if name not in given]
+        loop.__signature__ = rest.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        return loop
+
+    return looping
+
+
 def represent(items: Sequence[pytest.Item]) -> None:
     """Of a test that is marked so, the cases that `representative(number)` does not take are heavy.
 
@@ -42,13 +75,14 @@ def represent(items: Sequence[pytest.Item]) -> None:
     for _, of_test in groupby(items, lambda item: item.nodeid.partition("[")[0]):
         cases = [item for item in of_test if isinstance(item, pytest.Function)]
         if mark := cases and cases[0].get_closest_marker("representative"):
-            taken = {*_diagonal([it.callspec.indices for it in cases], *mark.args)}
+            taken = {*diagonal([it.callspec.indices for it in cases], *mark.args)}
             for number, case in enumerate(cases):
                 if number not in taken:
                     case.add_marker(pytest.mark.heavy)
 
 
-def _diagonal(cells: Sequence[Mapping[str, int]], number: int) -> Iterator[int]:
+def diagonal(cells: Sequence[Mapping[str, int]], number: int) -> Iterator[int]:
+    """So many places in the sequence, of cells that have as few values in common as can be."""
     left, seen = {*range(len(cells))}, set[tuple[str, int]]()
     for turn in range(min(number, len(cells))):
         evenly = turn * len(cells) // number

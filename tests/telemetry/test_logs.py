@@ -29,6 +29,7 @@ from agentops_memory.telemetry import Metrics, Requests, Telemetry, configure_lo
 from agentops_memory.telemetry.logs import JsonFormatter
 
 from ..support.otlp import Collector
+from ..support.samples import for_each
 from ..support.traced import collector, trace
 
 __all__ = ["collector"]
@@ -77,7 +78,7 @@ def test_a_line_has_its_time_its_level_its_logger_its_words_and_its_fields() -> 
     }
 
 
-@pytest.mark.parametrize("at", [0.0, 1893456000.0004, 1893456000.9994, 1893456000.9999999])
+@for_each("at", [0.0, 1893456000.0004, 1893456000.9994, 1893456000.9999999])
 def test_the_time_of_a_line_is_that_of_its_record_in_whole_milliseconds(at: float) -> None:
     record = logging.makeLogRecord({"name": OURS, "msg": "swept", "created": at})
 
