@@ -64,6 +64,7 @@ def test_a_deletion_that_is_refused_is_refused_as_ever(service: Service) -> None
     assert denied.status_code == 403
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @requirement("agentops:observations:delete-answer")
 def test_the_description_is_that_of_the_running_service(service: Service, mode: str) -> None:

@@ -145,6 +145,7 @@ def test_a_row_is_known_again_by_its_uid_or_by_its_fields(
     assert (again, stored(service)) == ([(0, 0), (0, 0)], before)
 
 
+@pytest.mark.slow
 @for_each(
     "change",
     [{"project": "other"}, {"scope": "global"}, {"session_id": "s2"}, {"type": "other"},
@@ -234,6 +235,7 @@ def test_a_state_that_is_there_is_known_again_by_its_second(service: Service) ->
     assert contents(service, 1) == ["Ours."]
 
 
+@pytest.mark.slow
 def test_a_full_history_takes_no_earlier_state(service: Service) -> None:
     rows = [
         row(f"State {number}.", topic_key="k") | {"uid": None, "updated_at": at}

@@ -445,6 +445,7 @@ def test_however_many_are_idle_all_of_them_end(shared: Service) -> None:
     assert asyncio.run(work()) == 2 * AT_ONCE + 1
 
 
+@pytest.mark.slow
 @requirement("agentops:messages:idle")
 def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_each_sweep(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -484,6 +485,7 @@ def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_ea
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("agentops:messages:idle")
 def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(
     tmp_path: Path,
@@ -584,6 +586,7 @@ def has_ended(client: httpx.Client, session: str = "swept") -> bool:
 # Several at once, and crashes
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) -> None:
     path, ahead, enough = tmp_path / "memory.db", Clock(), Event()
     ahead.advance(days=2)  # to whom every session is idle
@@ -714,6 +717,7 @@ def test_a_scan_finds_what_was_told_before_and_takes_it_out(tmp_path: Path) -> N
         )
 
 
+@pytest.mark.slow
 def test_a_session_whose_summary_lost_a_secret_goes_on_where_it_was(tmp_path: Path) -> None:
     path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
     said = [{"role": "user", "content": f"use {SECRET} {'x' * 300}"}] * 3

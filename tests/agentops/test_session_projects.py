@@ -104,6 +104,7 @@ def test_a_repeated_request_has_the_warning_too(service: Service, write: str) ->
     assert again.headers[HEADER] == first.headers[HEADER] == MONDAY
 
 
+@pytest.mark.slow
 @for_each("write", WRITES)
 @requirement("agentops:sessions:of-another-project")
 def test_no_warning_names_a_project_to_a_key_without_access(service: Service, write: str) -> None:

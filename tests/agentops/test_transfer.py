@@ -149,6 +149,7 @@ def test_an_export_of_a_project_has_its_own_rows_alone(service: Service) -> None
     assert [row["id"] for row in document["sessions"]] == ["s1"]
 
 
+@pytest.mark.slow
 def test_an_export_goes_on_past_a_page(service: Service) -> None:
     rows = [observation(f"Row {number}.", session_id=f"s{number}") for number in range(1_234)]
     carried(service, {"observations": rows, "sessions": []})

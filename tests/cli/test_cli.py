@@ -77,6 +77,7 @@ def test_the_demonstration_shows_the_context_that_an_agent_would_get(service: Se
     assert re.findall(r"^- \[(\w+)\] ", blocks[2], re.MULTILINE) == ["config", "decision"]
 
 
+@pytest.mark.slow
 def test_the_second_demonstration_stores_nothing_twice(service: Service) -> None:
     run("demo", "--url", service.url)
     done = run("demo", "--url", service.url)
@@ -124,6 +125,7 @@ def test_health_refuses_a_wrong_setting_with_a_sentence() -> None:
     assert done.stderr.startswith("agentops-memory: MEMORY_LISTEN: 'here' is no address")
 
 
+@pytest.mark.slow
 def test_health_does_not_load_the_server() -> None:
     profile = {"PYTHONPROFILEIMPORTTIME": "1"}
 

@@ -89,6 +89,7 @@ def test_secrets_are_told_of_beside_the_answer(terminal: Terminal) -> None:
     assert done.stderr == "Kept out of it: 1 secret.\n"
 
 
+@pytest.mark.slow
 def test_programs_get_the_json_of_the_api(terminal: Terminal, service: Service) -> None:
     first = saved(
         terminal, "Queue", "Orders go through a queue.", "--topic-key", "a/q", "--tag", "t"
@@ -241,6 +242,7 @@ def test_an_explanation_is_sentences(terminal: Terminal) -> None:
     assert re.search(r"    What follows it adds \d+%: #\d+\.\n", reminded), reminded
 
 
+@pytest.mark.slow
 def test_stored_text_cannot_speak_to_the_terminal(terminal: Terminal) -> None:
     project = f"p{next(NUMBERS)} \x1b[2J\u202e"
     named = Terminal(terminal.variables | {"MEMORY_PROJECT": project})

@@ -162,6 +162,7 @@ def test_a_shell_completes_commands_before_options_of_serve() -> None:
     assert completed("import", "x") == ["file,x"]
 
 
+@pytest.mark.slow
 def test_the_script_of_bash_completes_the_program(tmp_path: Path) -> None:
     program = tmp_path / "agentops-memory"
     program.write_text(f'#!/bin/sh\nexec {IN_SHELL} "$@"\n', "utf-8")

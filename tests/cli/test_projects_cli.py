@@ -135,6 +135,7 @@ def test_a_tenant_is_made_listed_exported_and_erased_while_a_service_has_it_open
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_tenant_whose_keys_cannot_be_revoked_is_not_erased(shop: Service) -> None:
     made_key(shop.path, tenant="acme")
@@ -149,6 +150,7 @@ def test_a_tenant_whose_keys_cannot_be_revoked_is_not_erased(shop: Service) -> N
     assert tenants_of(shop.path) == ["default", "acme"]
 
 
+@pytest.mark.slow
 def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(tmp_path: Path) -> None:
     path, caller = tmp_path / "memory.db", Caller(tenant=ACME, key=KeyId("a key"))
 

@@ -314,6 +314,7 @@ def test_who_answers_slower_and_slower_is_left(kind: str) -> None:
     assert len(road.requests) == 1
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_not_read_to_its_end_is_closed(kind: str) -> None:
     questions: list[Question] = [STATS, lambda client: next(client.export())]
     for status, packed in ((200, ""), (500, ""), (200, "gzip"), (302, "")):

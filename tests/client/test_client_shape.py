@@ -63,6 +63,7 @@ def test_many_tasks_may_ask_at_once(served: Service) -> None:
     assert len({saved.id for saved in asyncio.run(main())}) == 150
 
 
+@pytest.mark.slow
 def test_several_threads_may_ask_at_once(served: Service) -> None:
     start = threading.Barrier(8)
 
@@ -171,6 +172,7 @@ def test_what_cannot_be_right_is_refused_at_once_and_not_repeated(
         client_of(retries=-1)
 
 
+@pytest.mark.slow
 def test_what_the_server_shares_with_the_client_loads_no_httpx(tmp_path: Path) -> None:
     (tmp_path / "httpx.py").write_text("raise ModuleNotFoundError('no', name='httpx')")
     shared = ", ".join(it for it in modules() if it.startswith("agentops_memory_client.contract"))

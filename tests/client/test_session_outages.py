@@ -304,6 +304,7 @@ def test_a_write_that_is_refused_for_what_it_is_is_lost(status: int) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_of_a_turn_that_is_too_much_what_is_given_up_is_not_sent(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:

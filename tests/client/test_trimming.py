@@ -6,6 +6,7 @@ The tests of examples say what stays; those of properties hold for any conversat
 import sys
 from collections.abc import Iterator, Sequence
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -123,6 +124,7 @@ def test_system_messages_stay_and_the_rest_is_the_end_of_the_conversation(
     assert [*dropped, *others(stays)] == others(messages)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(conversations, budgets)
 def test_what_stays_fits_or_is_the_newest_block(messages: list[ChatMessage], budget: int) -> None:
@@ -180,6 +182,7 @@ def test_a_larger_budget_never_keeps_less(
     assert len(trimmed(messages, budget)[0]) <= len(trimmed(messages, budget + more)[0])
 
 
+@pytest.mark.slow
 def test_the_work_grows_as_the_conversation_does() -> None:
     def steps(turns: int) -> int:
         messages = [

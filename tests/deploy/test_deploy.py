@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+import pytest
 import yaml
 
 from agentops_memory.server import GRACE
@@ -41,6 +42,7 @@ SPANS = timedelta(seconds=2)  # that the last spans may take
 VARIABLE_NAMES = {variable.name for variable in VARIABLES}
 
 
+@pytest.mark.slow
 @for_each("version", ["1.28", "1.35"])
 @for_each("path", MANIFESTS)
 def test_a_manifest_follows_the_schema_of_kubernetes(path: Path, version: str) -> None:

@@ -139,6 +139,7 @@ def test_no_pattern_repeats_a_group_possessively() -> None:
     assert breaches == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "where"),
     [

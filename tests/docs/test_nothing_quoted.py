@@ -107,6 +107,7 @@ def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Pa
     assert 0 not in sound
 
 
+@pytest.mark.slow
 def test_a_request_that_is_refused_is_quoted_nowhere(tmp_path: Path) -> None:
     with watching(tmp_path / "memory.db") as service:
         statuses = [planted.send(service.http, it) for it in planted.refusable(service.stock)]
@@ -118,6 +119,7 @@ def test_a_request_that_is_refused_is_quoted_nowhere(tmp_path: Path) -> None:
     assert not [status for status in statuses if status >= 500]
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     "table",
@@ -141,6 +143,7 @@ def test_a_damaged_page_is_quoted_nowhere(table: str, tmp_path: Path) -> None:
     assert set(statuses) & {500, 503}
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_schema_of_garbage_is_quoted_nowhere(tmp_path: Path) -> None:
     with watching(tmp_path / "memory.db") as service:
@@ -203,6 +206,7 @@ OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     "commands",

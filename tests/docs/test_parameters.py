@@ -49,6 +49,7 @@ def fields_of(described: Mapping[str, Any], operation: Mapping[str, Any]) -> set
     return set(model["properties"])
 
 
+@pytest.mark.slow
 def test_a_table_names_the_parameters_of_its_routes(described: dict[str, Any]) -> None:
     rows = ROW.findall((ROOT / "docs" / "api.md").read_text("utf-8"))
     assert len(rows) > 20

@@ -98,6 +98,7 @@ def test_a_write_that_takes_too_long_is_no_readiness(
     assert ready(service.http)[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_full_disk_is_no_readiness_until_there_is_space_again(tmp_path: Path) -> None:
     with (

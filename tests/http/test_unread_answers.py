@@ -83,6 +83,7 @@ def test_a_key_has_so_many_large_answers_unread_and_no_more(service: Service, pa
     assert until(lambda: http.get(path).is_success)
 
 
+@pytest.mark.slow
 def test_the_files_of_the_page_share_the_slots_of_requests_without_a_key(service: Service) -> None:
     viewer = "/docs/swagger-ui-bundle.js"
     with ExitStack() as stack:

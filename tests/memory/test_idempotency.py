@@ -173,6 +173,7 @@ def test_a_key_is_not_taken_for_another_body(
     assert told(ask(service.http, method, path, body)) == told(first)
 
 
+@pytest.mark.slow
 def test_a_body_that_came_in_a_file_counts_to_its_last_byte(service: Service) -> None:
     said = "x" * (2 * 1024 * 1024)
     bodies = [
@@ -262,6 +263,7 @@ def test_a_change_is_answered_as_it_was_after_it(two: Service) -> None:
     assert told(ask(two.http, "PATCH", "/observations/1", change)) == told(first)
 
 
+@pytest.mark.slow
 def test_a_change_is_answered_as_before_also_when_its_revision_is_trimmed(two: Service) -> None:
     first = ask(two.http, "PATCH", "/observations/1", {"content": "Newer."})
     for number in range(100):

@@ -52,6 +52,7 @@ def older(service: Service) -> Service:
     return service
 
 
+@pytest.mark.slow
 @requirement("agentops:names:visible")
 @for_each("kind", UNSEEN)
 def test_a_new_name_with_something_invisible_is_refused_by_its_field(
@@ -306,6 +307,7 @@ def test_the_description_tells_what_a_new_name_has(service: Service) -> None:
     assert "no `*`" in fields["project"]["description"]
 
 
+@pytest.mark.slow
 def test_every_code_point_is_seen_or_not_by_its_category() -> None:
     """Beside letters, where nothing needs it: what is no control, no format sign and no filler."""
     listed = set(EVERY) | set(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0000, 0xE1000)]))

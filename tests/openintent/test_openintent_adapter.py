@@ -60,6 +60,7 @@ def test_the_program_of_the_five_minutes_runs(
     assert told == [("created", "open"), ("updated", "open"), ("deleted", "open")]
 
 
+@pytest.mark.slow
 @requirement("OI-1", "OI-34", "OI-36", "OI-40", "OI-43", "OI-96")
 def test_the_story_of_a_task_that_another_agent_takes_over_prints_what_the_guide_says(
     service: Service, capsys: pytest.CaptureFixture[str]

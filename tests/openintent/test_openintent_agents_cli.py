@@ -104,6 +104,7 @@ def test_an_agents_own_capacity_holds_from_its_next_entry_on(team: Service) -> N
     assert {(it["agent"], it["by"]["uid"]) for it in lines} == {("ada", os.getuid())}  # type: ignore[index]
 
 
+@pytest.mark.slow
 @requirement("OI-90")
 def test_an_export_has_what_get_shows_the_newest_last(team: Service, tmp_path: Path) -> None:
     ada, file = Agent(team.http), tmp_path / "ada.jsonl"

@@ -53,6 +53,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("OI-14", "OI-12")
 @EXAMPLES
 @given(value=st.dictionaries(st.text(max_size=6), VALUES, max_size=4))
@@ -276,6 +277,7 @@ def test_a_change_is_partial_and_each_makes_a_version(service: Service, ada: Age
     assert (cleared["sensitivity"], cleared["curated_by"], cleared["tags"]) == (None, None, [])
 
 
+@pytest.mark.slow
 @requirement("OI-28")
 def test_what_identifies_an_entry_may_be_repeated_and_not_changed(ada: Agent) -> None:
     entry = ada.make(scope={"task_id": "t1"})

@@ -187,6 +187,7 @@ def test_a_namespace_that_is_made_has_a_name_that_an_entry_could_have(ada: Agent
     assert ok(ada.ask("GET", NAMESPACES))["total"] == 0
 
 
+@pytest.mark.slow
 @requirement("OI-87")
 def test_no_agents_id_with_a_secret_is_stored(service: Service, ada: Agent) -> None:
     entry = ada.make(memory_type="semantic")

@@ -85,6 +85,7 @@ def test_the_package_shows_what_is_wrong(sdk: OpenIntentClient) -> None:
         sdk.create_memory("bob", "notes", "a", {})
 
 
+@pytest.mark.slow
 @requirement("OI-59", "OI-62")
 def test_paging_sees_each_entry_once_while_others_write(sdk: OpenIntentClient) -> None:
     made = [sdk.create_memory("ada", "notes", str(number), {}) for number in range(25)]
@@ -160,6 +161,7 @@ FIELDS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @requirement("OI-12")
 @examples(12)
 @given(fields=FIELDS, change=FIELDS)

@@ -64,6 +64,7 @@ def test_whatever_writes_a_confidential_value_leaves_it_in_no_file(
     assert len(seals(service.path)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @requirement("OI-85")
 def test_what_is_gone_takes_its_sealed_bytes_with_it(tmp_path: Path) -> None:
@@ -112,6 +113,7 @@ def _again(held: Json) -> Json:
     }
 
 
+@pytest.mark.slow
 @requirement("OI-85")
 @pytest.mark.parametrize("mark", MARKS)
 def test_the_mark_is_set_and_taken_away(tmp_path: Path, mark: str) -> None:

@@ -53,6 +53,7 @@ def test_words_of_keys_tags_and_values_are_found(service: Service, ada: Agent) -
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 @requirement("OI-68")
 def test_what_changes_is_found_by_its_new_words(service: Service, ada: Agent) -> None:
     entry = ada.make(value={"text": "heron"}, tags=["old"])

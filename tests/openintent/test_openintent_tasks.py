@@ -175,6 +175,7 @@ def test_without_an_archive_the_entries_leave_their_ends_alone(team: Team) -> No
     assert team.log(task)[-1]["payload"]["snapshot"][0]["key"] == "progress"
 
 
+@pytest.mark.slow
 @requirement("OI-30", "OI-31", "OI-43")
 def test_who_takes_part_reads_working_memory_until_the_end_of_its_task(team: Team) -> None:
     intent = team.intent()
@@ -244,6 +245,7 @@ def test_a_reassigned_task_is_resumed_from_what_its_agent_left(team: Team) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("OI-42", "OI-32")
 def test_a_task_that_is_mirrored_late_binds_what_its_agent_has_of_it(team: Team) -> None:
     mine, theirs = (

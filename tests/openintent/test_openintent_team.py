@@ -38,6 +38,7 @@ def played(path: Path, seed: int, steps: int) -> Counter[str]:
     return asyncio.run(whole())
 
 
+@pytest.mark.slow
 @requirement("OI-18", "OI-29", "OI-30", "OI-31", "OI-32", "OI-33", "OI-34", "OI-35", "OI-36")
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
 def test_a_team_is_as_a_model_says(tmp_path: Path, seed: int) -> None:

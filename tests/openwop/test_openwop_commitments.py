@@ -269,6 +269,7 @@ def test_readers_read_commitments_and_writers_make_and_cancel_them(tmp_path: Pat
         assert ok(Intents(reader).get(armed["id"])) == armed
 
 
+@pytest.mark.slow
 @requirement("OW-32", "OW-33", "OW-34")
 def test_another_tenant_sees_its_own_commitments_alone(tmp_path: Path) -> None:
     with (

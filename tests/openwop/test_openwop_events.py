@@ -76,6 +76,7 @@ def test_a_run_tells_what_was_written_and_deleted_in_it_and_nothing_it_says(
     assert stream(host)["events"] == told
 
 
+@pytest.mark.slow
 @requirement("OW-55")
 def test_what_is_done_without_a_run_is_told_of_by_none(host: Host) -> None:
     run = host.in_run("r1")
@@ -242,6 +243,7 @@ def test_under_racing_writers_every_event_comes_once_in_the_order_of_commits(
         }
 
 
+@pytest.mark.slow
 @requirement("OW-57", "OW-58")
 def test_of_racing_ends_and_puts_the_end_comes_last(service: Service, host: Host) -> None:
     run = host.in_run("r1")

@@ -77,6 +77,7 @@ def test_what_is_no_number_of_entries_is_refused(host: Host) -> None:
 DEEDS = st.sampled_from(["nothing", "put", "delete the last seen", "delete the next", "expire"])
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(count=st.integers(0, 9), limit=st.integers(1, 4), deeds=st.lists(DEEDS, max_size=9))
 @requirement("OW-19")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,6 +101,7 @@ def test_a_plan_is_what_the_rule_says(those: list[RefEntry]) -> None:
     assert places(those) == model(those)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(ENTRIES)
 @requirement("OW-78")

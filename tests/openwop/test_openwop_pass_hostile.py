@@ -95,6 +95,7 @@ def test_a_refused_consolidation_has_merged_nothing(host: Host) -> None:
     assert (host.entries(limit=5), len(events(host))) == before
 
 
+@pytest.mark.slow
 @requirement("OW-71")
 def test_an_undo_counts_what_is_back(host: Host) -> None:
     made = ids([host.put("herons wade"), host.put("storks nest")])

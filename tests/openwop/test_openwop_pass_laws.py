@@ -56,6 +56,7 @@ def consolidated(host: Host, before: list[Json]) -> str:
     return str(ok(answer)["runId"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", sampled(range(12), 3))
 @requirement("OW-77", "OW-78", "OW-79", "OW-80", "OW-29", "OW-71")
 def test_no_word_is_lost_and_all_can_be_undone(service: Service, host: Host, seed: int) -> None:

@@ -134,6 +134,7 @@ def test_unknown_fields_are_ignored_and_null_is_absent(host: Host) -> None:
     assert ids(host.entries(limit=1)) == [passed(answers[3])["outputId"]]
 
 
+@pytest.mark.slow
 @requirement("OW-34", "OW-32", "OW-83")
 def test_passes_are_of_one_tenant(closed: Service) -> None:
     with keyed(closed) as ours, keyed(closed, "writer", "acme") as theirs:
@@ -215,6 +216,7 @@ def test_no_refusal_tells_what_was_said(host: Host) -> None:
         assert WORD not in answer.text
 
 
+@pytest.mark.slow
 @requirement("OW-11")
 def test_bodies_are_exact_json_and_not_too_large(host: Host) -> None:
     bodies = [
@@ -232,6 +234,7 @@ def test_bodies_are_exact_json_and_not_too_large(host: Host) -> None:
         assert refused(got) == (405, "method_not_allowed")
 
 
+@pytest.mark.slow
 @requirement("OW-77", "OW-82")
 def test_refs_that_changed_are_consolidated_by_themselves(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_CONSOLIDATE_EVERY="5ms") as service:

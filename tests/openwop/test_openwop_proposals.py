@@ -167,6 +167,7 @@ def test_ends_allow_no_other_move_and_the_same_again(host: Host, first: str, the
     assert len(told_of(host, "proposal.activated")) == (first == "apply")
 
 
+@pytest.mark.slow
 @requirement("OW-90")
 def test_what_is_not_there_is_told_alike_by_every_route(host: Host) -> None:
     proposed(host)

@@ -96,6 +96,7 @@ def test_a_key_of_some_projects_may_do_nothing(path: Path) -> None:
                     assert refused(answer) == FORBIDDEN
 
 
+@pytest.mark.slow
 @requirement("OW-32", "OW-33")
 def test_tenants_see_their_own_alone(hosts: dict[str, Host]) -> None:
     ours, theirs = hosts["admin"], hosts["theirs"]

@@ -144,6 +144,7 @@ def test_a_tenant_that_is_erased_takes_its_proposals_with_it(path: Path, tmp_pat
         assert listed(ours) == [kept]
 
 
+@pytest.mark.slow
 @requirement("OW-89")
 def test_bytes_that_are_not_those_that_were_stored_are_never_installed(path: Path) -> None:
     with serving(path) as service:

@@ -186,6 +186,7 @@ def test_no_refusal_quotes_what_was_sent_or_stored(host: Host) -> None:
             assert word not in answer.text, answer.text
 
 
+@pytest.mark.slow
 @requirement("OW-6", "OW-24")
 def test_a_tenant_that_is_full_is_refused_more_and_reads_and_deletes(tmp_path: Path) -> None:
     with serving(

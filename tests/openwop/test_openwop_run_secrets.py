@@ -193,6 +193,7 @@ def test_the_same_secret_with_another_value_redacts_that_one_too(host: Host) -> 
     assert "wombat-wombat" not in run.put("a wombat-wombat")["content"]
 
 
+@pytest.mark.slow
 @requirement("OW-64")
 def test_a_run_of_which_nothing_is_heard_loses_its_secrets_and_nothing_else(
     tmp_path: Path,

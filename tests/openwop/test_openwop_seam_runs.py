@@ -191,6 +191,7 @@ def test_runs_of_one_fixture_at_a_time_are_apart(across: Suite) -> None:
     assert {len(run["variables"].get("memoryList", "x")) for run in runs} == {1}
 
 
+@pytest.mark.slow
 @requirement("OW-99", "OW-13")
 def test_a_run_is_done_once_for_an_idempotency_key(suite: Suite) -> None:
     once = {"headers": {"Idempotency-Key": "k1"}}

@@ -88,6 +88,7 @@ def test_keys_are_in_it_when_they_are_asked_for_and_only_of_the_tenants_meant(
     assert "keys.json" not in names(backed_up(service.path, tmp_path / "b.zip"))
 
 
+@pytest.mark.slow
 def test_what_was_erased_is_not_in_it(service: Service, tmp_path: Path) -> None:
     for number in range(30):
         service.save(f"{number} a word and the other, unmistakable " * 30)

@@ -151,6 +151,7 @@ def test_tables_and_columns_are_the_same_in_both_engines(path: Path, database: D
             assert [it for _, _, it, *_ in columns] == [TYPES[it] for it in table.types], name
 
 
+@pytest.mark.slow
 def test_each_table_comes_after_those_that_it_refers_to(path: Path, database: Database) -> None:
     tables = [table.name for table in described(database)]
     with closing(connect(path)) as file:

@@ -130,6 +130,7 @@ def test_a_failing_disk_is_never_acknowledged_and_what_it_refused_stays_refused(
     assert_sound(path, live=len(saved))
 
 
+@pytest.mark.slow
 def test_none_of_those_who_share_a_commit_that_fails_is_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with served(path) as (program, http):

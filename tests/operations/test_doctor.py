@@ -134,6 +134,7 @@ def test_a_damage_is_found_and_mended_where_that_is_promised(name: str, path: Pa
         assert rows(path) == kept
 
 
+@pytest.mark.slow
 def test_links_stay_within_a_project_and_its_scope(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     terminal = Terminal({"MEMORY_DB_PATH": str(path)})

@@ -114,6 +114,7 @@ def test_a_session_that_many_open_is_of_one_project(two: Pods) -> None:
     assert two.rows("SELECT count(*) FROM sessions") == [(1,)]
 
 
+@pytest.mark.slow
 def test_racing_messages_of_a_session_are_all_counted(two: Pods) -> None:
     two.http.post("/sessions", json={"id": "s1", "project": "demo"})
 

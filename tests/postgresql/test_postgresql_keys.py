@@ -228,6 +228,7 @@ def test_what_a_caller_changes_is_audited_with_the_key(
     assert (entry["action"], entry["by"]) == ("project.erased", {"key": key["id"]})
 
 
+@pytest.mark.slow
 def test_a_change_is_refused_for_now_while_the_audit_cannot_be_written(
     start: Start, postgresql: str
 ) -> None:

@@ -48,6 +48,7 @@ def types(answer: Any) -> list[str]:
     return [row["type"] for row in rows]
 
 
+@pytest.mark.slow
 @for_each("route", ROUTES)
 @requirement("agentops:types:excluded")
 def test_what_is_of_an_excluded_type_takes_no_place(service: Service, route: str) -> None:

@@ -94,6 +94,7 @@ def test_a_word_counts_once_among_the_most_that_are_looked_for(
         assert len({*both(service, path)}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.slow)])
 def test_memory_answers_as_the_long_way_byte_for_byte(
     tmp_path: Path, counted: Counted, seed: int

@@ -133,6 +133,7 @@ def test_a_question_finds_what_it_is_about(shared: Service, prompt: str, content
     assert finds(shared, content, prompt)
 
 
+@pytest.mark.slow
 @requirement("agentops:context:query")
 @for_each("content", [*IDENTIFIERS, *LANGUAGES])
 def test_a_text_is_found_by_its_parts_and_as_a_whole(shared: Service, content: str) -> None:
@@ -189,6 +190,7 @@ separator = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(words=st.lists(word, min_size=1, max_size=5), data=st.data())
 def test_a_text_finds_itself_by_each_of_its_words(

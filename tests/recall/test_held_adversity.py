@@ -69,6 +69,7 @@ def test_a_prompt_of_any_script_is_answered_as_the_long_way_does(
     assert counted.answered > before + 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [40, pytest.param(2_000, marks=pytest.mark.heavy)])
 def test_any_bytes_are_answered_as_the_long_way_does(service: Service, count: int) -> None:
     chance = random.Random(count)  # noqa: S311 - the same each time
@@ -167,6 +168,7 @@ def test_what_another_log_holds_is_never_mixed_with_what_is_in_memory(service: S
     assert_nothing_wrong(asked)
 
 
+@pytest.mark.slow
 def test_a_transaction_of_another_process_holds_up_no_read(
     service: Service, counted: Counted
 ) -> None:

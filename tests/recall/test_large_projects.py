@@ -20,6 +20,7 @@ RARE = [f"word{chr(97 + at // 26)}{chr(97 + at % 26)}" for at in range(300)]
 MEMORIES = group.LARGE + 200
 
 
+@pytest.mark.slow
 @for_each("seed", range(40))
 def test_the_likely_places_hold_the_best_and_are_few(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - not secret

@@ -138,6 +138,7 @@ def test_any_text_is_understood_and_no_term_is_syntax(prompt: str) -> None:
     assert all(text and not set(text) & set('"*^:(){}+-\0 ') for text in asked)
 
 
+@pytest.mark.slow
 def test_more_words_than_are_remembered_change_nothing() -> None:
     prompt = "What did HTTPServer do? The pool ran, 数据库, a/b.c"
     first = understood(prompt)

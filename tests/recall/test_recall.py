@@ -100,6 +100,7 @@ def test_the_title_weighs_twice_the_content(service: Service) -> None:
     assert titles(search(service, "pool")) == ["pool and something", "another thing"]
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     texts = [
         "saves failed under load", "pool size is 40", "one worker", "max_connections is 40",

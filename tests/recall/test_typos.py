@@ -128,6 +128,7 @@ def test_words_of_global_memories_are_offered_to_all(service: Service) -> None:
     assert titles(search(service, "windaw", scope="global")) == ["it"]
 
 
+@pytest.mark.slow
 def test_nothing_is_put_right_where_no_single_project_is_asked(service: Service) -> None:
     service.save("the window", project="first")
     service.save("another thing", project="second")
@@ -301,6 +302,7 @@ def test_a_form_finds_the_word_in_the_index(words: list[str]) -> None:
     assert "" not in {form for word, form in forms.items() if word.isascii()}
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(words=st.lists(word, min_size=2, max_size=20, unique=True))
 def test_two_words_have_one_form_when_each_finds_the_other(words: list[str]) -> None:

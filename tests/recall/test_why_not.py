@@ -84,6 +84,7 @@ def test_it_names_each_filter_that_it_does_not_pass(service: Service) -> None:
     assert filters(everyones, "/context", project="", scope="team") == ["project"]
 
 
+@pytest.mark.slow
 def test_a_memory_in_the_answer_has_its_place(service: Service) -> None:
     saved(service, "apple apple")
     second = saved(service, "apple and several more words")
@@ -139,6 +140,7 @@ def test_a_memory_that_others_outrank_has_its_place_among_all(
         }
 
 
+@pytest.mark.slow
 def test_the_places_of_a_search_go_through_its_tiers(service: Service) -> None:
     keyed = [saved(service, f"plum {n}", topic_key=f"apple/pear/{n}") for n in range(2)]
     both = [saved(service, f"apple pear {n}", topic_key=f"apple/pear/+{n}") for n in range(1)]
@@ -259,6 +261,7 @@ def test_a_memory_behind_very_many_has_no_place(
         assert told["reason"] == "rank"
 
 
+@pytest.mark.slow
 def test_places_are_counted_over_every_project(service: Service) -> None:
     ids = [
         saved(service, "apple " + "and pears " * n, project=f"p{n}", scope=scope)

@@ -281,6 +281,7 @@ def test_no_span_and_no_log_line_has_a_secret(
     assert [line for line in lines if AWS in line or RARE in line] == []
 
 
+@pytest.mark.slow
 def test_what_the_operator_allows_is_told_in_spans_from_the_next_request_on(
     telling: Service, collector: Collector
 ) -> None:

@@ -6,6 +6,7 @@ import random
 import re
 import string
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -185,6 +186,7 @@ TOKENS = [
 ]
 
 
+@pytest.mark.slow
 @for_each("spelling", SPELLINGS)
 @for_each("name", ["X", "API_KEY", "access_token"])
 def test_a_token_is_taken_out_in_each_spelling(name: str, spelling: str) -> None:
@@ -244,6 +246,7 @@ def is_mixed(token: str) -> bool:
     )
 
 
+@pytest.mark.slow
 @for_each("length", [16, 18, 20, 24, 32, 40])
 @for_each("alphabet", ALPHABETS)
 def test_a_token_of_sixteen_characters_is_taken_out_beside_its_label(

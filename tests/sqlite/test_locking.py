@@ -62,6 +62,7 @@ def test_a_write_waits_for_another_process_then_is_refused_and_reads_go_on(
     assert service.save("after")["id"] == 2
 
 
+@pytest.mark.slow
 def test_a_write_that_gets_the_lock_in_time_is_served(service: Service) -> None:
     with ThreadPoolExecutor() as threads:
         with locked(service.path):

@@ -238,6 +238,7 @@ CHANGED = st.tuples(st.sampled_from(["amend", "forget", "erase", "search"]), st.
 DEEDS = st.tuples(st.one_of(SAID, SAID, SAID, CHANGED), st.integers(0, 4).map(lambda it: it == 0))
 
 
+@pytest.mark.slow
 @FEW
 @given(batches=st.lists(st.lists(DEEDS, min_size=1, max_size=8), min_size=1, max_size=4))
 def test_the_index_is_whole_after_any_batches(batches: list[list[Any]]) -> None:

@@ -29,6 +29,7 @@ def path(tmp_path: Path) -> Path:
 # Damage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("journal_mode", sampled(["WAL", "DELETE"], 2))
 def test_a_damaged_index_does_not_stop_the_upgrade(
@@ -132,6 +133,7 @@ def test_a_copy_of_an_earlier_state_stays_beside_the_new_one(path: Path) -> None
 # What stops it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", sampled(["kept_copy", "_register", "content_hash", "_displaced", "log"], 2)
 )

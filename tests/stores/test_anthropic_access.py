@@ -42,6 +42,7 @@ def test_every_operation_is_asked_for() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("role", ROLES)
 @requirement("anthropic:keys:roles")
@@ -131,6 +132,7 @@ def test_projects_and_stores_see_nothing_of_each_other(
     assert len(versions(sdk, notes)) == 1
 
 
+@pytest.mark.slow
 def test_no_store_crosses_tenants(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         ada, bob = (

@@ -142,6 +142,7 @@ def test_a_change_that_expects_another_content_is_not_made(
     assert memories.retrieve(held.id, memory_store_id=notes.id).content == "first"
 
 
+@pytest.mark.slow
 def test_a_hash_is_in_lower_case(service: Service, held: Memory) -> None:
     upper = expecting(held.content_sha256.upper())
 

@@ -113,6 +113,7 @@ def test_any_other_depth_is_refused(service: Service, notes: Store, depth: str) 
     )
 
 
+@pytest.mark.slow
 @for_each("limit, depth, view", list(product([1, 2, 3, 10], [0, 1], ["basic", "full"])))
 @requirement("anthropic:paging")
 def test_pages_have_every_item_once(

@@ -125,6 +125,7 @@ FORMAT = "path: it has no format characters, U+2028 or U+2029."
 BYTES = "path: it has at most 1,024 bytes, the leading '/' included."
 
 
+@pytest.mark.slow
 @for_each(
     "path, sentence",
     [

@@ -182,6 +182,7 @@ def test_a_change_sets_what_it_says_and_keeps_the_rest(
     assert changed == expected == sdk.beta.memory_stores.retrieve(made.id)
 
 
+@pytest.mark.slow
 def test_a_description_is_cleared_by_an_empty_one_and_kept_by_null(
     sdk: anthropic.Anthropic,
 ) -> None:

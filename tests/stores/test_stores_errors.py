@@ -140,6 +140,7 @@ def test_what_is_no_json_object_is_refused(service: Service, body: bytes) -> Non
         assert (told.status, told.type, told.param) == (400, INVALID, None)
 
 
+@pytest.mark.slow
 @requirement("stores:empty-bodies")
 @for_each("body", [b"", b"{}", b"not json", b"\xff", b"x" * 5_000_000])
 def test_what_needs_no_body_reads_none(service: Service, body: bytes) -> None:
@@ -296,6 +297,7 @@ def test_a_database_that_another_holds_is_to_be_tried_again(service: Service) ->
     assert ok(service.http.get(at(home)))["status"] == "active"
 
 
+@pytest.mark.slow
 @requirement("stores:error:envelope")
 def test_a_full_tenant_is_told_so(tmp_path: Path) -> None:
     with serving(

@@ -102,6 +102,7 @@ def test_nothing_is_found_in_an_empty_store(service: Service, home: Object) -> N
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_an_unknown_store_is_not_searched(service: Service) -> None:
     told = service.http.get(at({"id": "memstore_x"}, "search"), params={"q": "???"})
 

@@ -151,6 +151,7 @@ def test_the_entry_keeps_what_it_says_when_its_version_is_redacted(
     assert "content" not in ok(service.http.get(version_at(home, version)))
 
 
+@pytest.mark.slow
 def test_a_deletion_can_be_redacted_and_says_no_more_than_before(
     service: Service, home: Object
 ) -> None:
