@@ -23,7 +23,7 @@ from ..support.openwop_passes import (
     of_type,
     passed,
 )
-from ..support.openwop_tenants import counted
+from ..support.openwop_tenants import counted, listed
 from ..support.process import DEADLINE, Program, served, until
 from ..support.requirements import requirement
 from ..support.service import PLAIN
@@ -43,17 +43,6 @@ def filled(host: Host, *tags: str) -> list[Json]:
         for _ in range(TIMES)
         for text in range(TEXTS)
     ]
-
-
-def listed(host: Host) -> list[Json]:
-    """Every entry of the ref."""
-    found, query = list[Json](), dict[str, object]({"memoryRef": host.ref, "limit": 500})
-    while True:
-        page = ok(host.ask("GET", "/memory", params=query))
-        found += page["entries"]
-        if "next" not in page:
-            return found
-        query["before"] = page["next"]
 
 
 def killed(program: Program, http: httpx.Client, work: Work, due: Callable[[], object]) -> bool:

@@ -10,7 +10,6 @@ from agentops_memory.sqlite.base.connection import connect
 from ..support.engines import rows
 from ..support.fast_reads import LONG_WAY, Counted, counted, held
 from ..support.process import run, until
-from ..support.samples import sampled
 from ..support.service import serving
 
 __all__ = ["counted"]
@@ -49,7 +48,7 @@ def changed(path: Path, statement: str) -> None:
     "name",
     [
         pytest.param(QUICK),
-        *sampled([it for it in TAMPERED if it != QUICK], 4, kept=[pytest.mark.slow]),
+        *(pytest.param(it, marks=pytest.mark.heavy) for it in TAMPERED if it != QUICK),
     ],
 )
 def test_stems_that_were_tampered_with_cause_no_error_and_are_mended(
