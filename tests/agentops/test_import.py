@@ -145,7 +145,7 @@ def test_a_row_is_known_again_by_its_uid_or_by_its_fields(
     assert (again, stored(service)) == ([(0, 0), (0, 0)], before)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @for_each(
     "change",
     [{"project": "other"}, {"scope": "global"}, {"session_id": "s2"}, {"type": "other"},

@@ -130,7 +130,7 @@ class Dying:
         return await self._engine.write(*args, **kwargs)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @awaited
 async def test_a_long_import_stores_what_one_transaction_would(tmp_path: Path) -> None:
     async with opened(tmp_path / "a.db") as one, opened(tmp_path / "b.db") as other:
@@ -160,7 +160,7 @@ observations = st.fixed_dictionaries(
 sessions = st.fixed_dictionaries({"id": few, "project": st.sampled_from("pq"), "summary": few})
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @examples(6)
 @given(parts=st.lists(st.tuples(st.lists(sessions), st.lists(observations)), max_size=3))
 def test_any_documents_are_stored_as_by_one_transaction_each(
@@ -183,7 +183,7 @@ def test_any_documents_are_stored_as_by_one_transaction_each(
     asyncio.run(compare())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("step", [1, 2, 3])
 @awaited
@@ -230,7 +230,7 @@ def chained(size: int) -> Document:
     ])  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("step", [1, 2, 3])
 @awaited
 async def test_a_repeat_completes_what_rows_supersede_too(
@@ -251,7 +251,7 @@ async def test_a_repeat_completes_what_rows_supersede_too(
     assert rows(path, LINKS) == due
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @awaited
 async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> None:
     begun = asyncio.Event()
@@ -290,7 +290,7 @@ def draft() -> Draft:
 # Refused before anything is stored
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("size", [SLICE, 2 * LARGE])
 @awaited
@@ -318,7 +318,7 @@ async def test_a_short_import_stores_no_session_without_room_for_it(
         assert await exported(engine) == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @awaited
 async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
     tmp_path: Path,
@@ -339,7 +339,7 @@ async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
         assert imported.memories == LARGE
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @awaited
 async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) -> None:
     fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
@@ -351,7 +351,7 @@ async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) 
         assert (await service.import_all(mine, of(observations=some))).memories == LARGE
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @awaited
 async def test_each_secret_is_counted_once_for_a_key_with_patterns(tmp_path: Path) -> None:
     fields = {"project": "demo", "title": SECRET, "created_at": "2029-01-01T00:00:00Z"}
@@ -396,7 +396,7 @@ def test_the_faults_of_twenty_rows_are_named() -> None:
     assert "observations[20]" not in str(refused.value)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @awaited
 async def test_a_request_that_is_cancelled_has_stored_whole_chunks(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
@@ -423,7 +423,7 @@ async def test_a_full_disk_says_what_was_stored(tmp_path: Path) -> None:
             await service.import_all(OPERATOR, document(LARGE))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @awaited
 async def test_a_dry_run_of_a_long_document_changes_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:

@@ -67,7 +67,7 @@ SHAPES: dict[str, Callable[[int], dict[str, object]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("shape", sampled(SHAPES, 4))
 def test_an_import_takes_four_times_as_long_for_four_times_as_many_rows(
     tmp_path: Path, shape: str

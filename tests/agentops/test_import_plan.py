@@ -162,7 +162,7 @@ def counts(told: Row) -> tuple[int, int, int, int]:
     return new, back, same, conflicting
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_row_meets_what_earlier_rows_of_its_document_leave_behind(service: Service) -> None:
     gone = [("delete", 0)]
     for name, earlier, deeds, rows, expected in [

@@ -445,7 +445,7 @@ def test_however_many_are_idle_all_of_them_end(shared: Service) -> None:
     assert asyncio.run(work()) == 2 * AT_ONCE + 1
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("agentops:messages:idle")
 def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_each_sweep(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

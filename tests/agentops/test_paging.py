@@ -73,7 +73,7 @@ def test_a_timeline_leaves_out_what_is_farthest(service: Service) -> None:
     assert answer.headers["X-Results-Omitted"] == "10"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("agentops:answers:two-mebibytes")
 def test_a_history_stays_under_the_bound(service: Service) -> None:
     for number in range(50):

@@ -136,7 +136,7 @@ def test_health_does_not_load_the_server() -> None:
         assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_fork_prints_and_ends_as_a_program_that_was_started_anew(tmp_path: Path) -> None:
     for arguments in (("--version",), ("demo", "--url", "nowhere"), ("eat",), ("keys", "list")):
         done = []

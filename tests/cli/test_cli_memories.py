@@ -89,7 +89,7 @@ def test_secrets_are_told_of_beside_the_answer(terminal: Terminal) -> None:
     assert done.stderr == "Kept out of it: 1 secret.\n"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_programs_get_the_json_of_the_api(terminal: Terminal, service: Service) -> None:
     first = saved(
         terminal, "Queue", "Orders go through a queue.", "--topic-key", "a/q", "--tag", "t"

@@ -58,7 +58,7 @@ def watched(at: Terminal, *arguments: str, **variables: str) -> str:
     return seen.decode()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
     seen = watched(at, "search", "wide")
 
@@ -81,7 +81,7 @@ def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
     assert re.search(r"\x1b\[\d*m", seen) is None
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_a_terminal_gets_what_a_restore_warns_of_whole(at: Terminal, tmp_path: Path) -> None:
     at.say("keys", "create", "--name", "ada", "--role", "admin")
@@ -102,14 +102,14 @@ def test_no_terminal_gets_no_colours_and_whole_lines(at: Terminal) -> None:
     assert "\x1b" not in Terminal(at.variables | {"NO_COLOR": "1"}).run("stats", color=True).stdout
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_reader_that_leaves_is_no_failure_worth_a_word(at: Terminal) -> None:
     done = in_shell(at, f"{IN_SHELL} search wide | true; echo ${{PIPESTATUS[0]}}")
 
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_output_that_has_no_such_letter_spells_it_out(at: Terminal) -> None:
     done = run("search", "wide", variables=at.variables | {"PYTHONIOENCODING": "latin-1"})
 

@@ -219,7 +219,7 @@ def test_an_export_goes_through_a_pipe_that_is_there(shop: Service) -> None:
     assert pipe.is_fifo()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_tenant_that_was_erased_does_not_come_back_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path, MEMORY_SWEEP_EVERY="50ms") as service:
@@ -258,7 +258,7 @@ def test_a_tenant_that_cannot_be_audited_is_not_made(tmp_path: Path) -> None:
     assert not tenant_file(tmp_path / "memory.db", ACME).exists()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("words", ["projects list", "tenants list", "index", "scan"])
 def test_output_that_cannot_be_written_is_a_sentence(shop: Service, words: str) -> None:
@@ -269,7 +269,7 @@ def test_output_that_cannot_be_written_is_a_sentence(shop: Service, words: str) 
     assert "No space left on device" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_nobody_can_be_asked_without_a_standard_input(shop: Service) -> None:
     done = in_shell(shop, "projects erase a", "<&-")
 

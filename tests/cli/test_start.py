@@ -25,7 +25,7 @@ GRACE = 30.0  # seconds that an end may take on a busy machine; a fault takes 60
 SENTENCE = re.compile(r"agentops-memory: [^\n]*\.\n")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_start_up_line_says_where_it_listens_where_the_data_is_and_how_durable(
     tmp_path: Path,
 ) -> None:

@@ -208,7 +208,7 @@ def test_a_search_finds_and_explains(client: MemoryClient, project: str) -> None
     assert client.search("apples", project=project, type="other") == Found()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_hits_that_one_answer_has_no_room_for_are_counted(
     client: MemoryClient, project: str
 ) -> None:

@@ -47,7 +47,7 @@ def noted(client: MemoryClient, project: str, content: str) -> Saved:
     return client.save(session_id="s1", project=project, type="note", title="T", content=content)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_many_tasks_may_ask_at_once(served: Service) -> None:
     async def main() -> list[Saved]:
         async with AsyncMemoryClient(served.url, timeout=timedelta(seconds=60)) as client:

@@ -113,7 +113,7 @@ def test_the_schema_allows_of_a_setting_what_the_service_takes(
         assert not validator.is_valid(merged(defaults(), {"settings": {name: text}})), text
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_every_value_is_explained_where_it_stands_and_in_the_documents() -> None:
     explained = documented()
     names = {value.name for value in explained}
@@ -179,7 +179,7 @@ def test_no_pod_writes_the_file_that_the_way_back_replaces() -> None:
     assert chosen == {"app.kubernetes.io/instance=memory", "app.kubernetes.io/component=memory"}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_some_refusals_are_the_schemas(validator: Any) -> None:
     refused = [not validator.is_valid(merged(defaults(), case.values)) for case in REFUSED]
 

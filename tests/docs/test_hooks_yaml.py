@@ -300,7 +300,7 @@ def test_what_is_not_yaml_is_told_with_its_line_and_column() -> None:
         assert first.startswith(told), first
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_is_nested_too_deep_is_refused() -> None:
     told = "This is not YAML: it is nested deeper than 100 levels."
 

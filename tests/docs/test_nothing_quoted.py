@@ -78,7 +78,7 @@ def watching(path: Path) -> Iterator[Watched]:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_is_sent_is_answered_while_nothing_is_broken(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_TOOLS="all") as service:
         answers = [
@@ -119,7 +119,7 @@ def test_a_request_that_is_refused_is_quoted_nowhere(tmp_path: Path) -> None:
     assert not [status for status in statuses if status >= 500]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     "table",

@@ -82,7 +82,7 @@ def test_the_report_counts_what_is_there(found: list[Module]) -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_no_module_and_no_folder_of_ours_imports_itself_through_others() -> None:
     assert cycles(by_module(ours())) == []
     assert cycles(by_folder(ours())) == []

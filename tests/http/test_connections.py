@@ -51,7 +51,7 @@ def is_alone(service: Service) -> bool:
     return len(alive(LimitedProtocol)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_requests_that_were_sent_together_are_answered_in_order(client: Wire) -> None:
     client.send(request("POST", "/sessions", SESSION) + HEALTH + request("GET", "/nowhere"))
 
@@ -141,7 +141,7 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
         assert len(client.rest()) < 9_000_000
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_client_that_takes_its_answer_slowly_gets_it_whole(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +152,7 @@ def test_a_client_that_takes_its_answer_slowly_gets_it_whole(
         assert client.take(65_536, SHORT / 40) > 9_000_000
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_connections_that_were_dropped_leave_nothing_behind(service: Service) -> None:
     begun = (b"", b"GET / HT", HEALTH, request("POST", "/sessions", SESSION, content_length="99"))
     for number in range(600):
@@ -163,7 +163,7 @@ def test_connections_that_were_dropped_leave_nothing_behind(service: Service) ->
     until(lambda: is_alone(service))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_idle_connections_do_not_keep_others_out(service: Service) -> None:
     idle = [Wire(service.url) for _ in range(200)]
     for connection in idle[:100]:

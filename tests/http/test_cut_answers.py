@@ -69,7 +69,7 @@ def test_damage_in_an_export_is_a_line_of_the_log_and_an_answer_without_an_end(
     _assert_one_line(caplog, "The database file is damaged.")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_key_that_is_revoked_in_an_export_is_a_line_of_the_log_and_an_answer_without_an_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

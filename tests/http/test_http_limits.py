@@ -195,7 +195,7 @@ def test_413_reaches_a_client_that_is_still_sending(
         assert (answer.status, answer.json) == (413, {"error": OVER})
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 def test_curl_shows_413(service: Service, tmp_path: Path) -> None:
     large = tmp_path / "large"

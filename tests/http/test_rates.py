@@ -230,7 +230,7 @@ def test_the_start_and_the_end_of_a_session_and_health_are_never_refused(service
     assert told[-1].status_code == 429
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_by_default_there_is_no_limit(tmp_path_factory: pytest.TempPathFactory) -> None:
     with serving(tmp_path_factory.mktemp("free") / "memory.db") as free:
         saves = [free.http.post("/observations", json=observation("again")) for _ in range(200)]

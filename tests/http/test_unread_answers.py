@@ -65,7 +65,7 @@ def assert_refused(answer: httpx.Response, status: int, sentence: str) -> None:
     assert answer.headers["retry-after"] == "1"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("path", ["/export", MANY, "/search?q=apple&limit=20"])
 def test_a_key_has_so_many_large_answers_unread_and_no_more(service: Service, path: str) -> None:
@@ -166,7 +166,7 @@ def test_a_client_that_takes_a_piece_too_slowly_is_cut_off(
     assert reasons() == [large.TOO_SLOW] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_client_that_reads_no_description_is_cut_off_without_a_traceback(
     service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +182,7 @@ def test_a_client_that_reads_no_description_is_cut_off_without_a_traceback(
     assert _tracebacks(caplog) == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_client_that_leaves_several_requests_behind_leaves_no_traceback(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -200,7 +200,7 @@ def test_a_client_that_leaves_several_requests_behind_leaves_no_traceback(
     assert _tracebacks(caplog) == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_was_done_is_answered_as_far_as_it_is_taken(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,7 +228,7 @@ def test_what_was_done_is_answered_as_far_as_it_is_taken(
     assert counts.json()["episodic"]["entry_count"] == 60
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_no_send_is_longer_than_a_piece(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     send = RequestResponseCycle.send
@@ -302,7 +302,7 @@ def test_everything_else_goes_on_between_the_pieces_of_a_large_list() -> None:
     assert waited == [1, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_no_route_has_an_answer_that_needs_no_slot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -334,7 +334,7 @@ def test_no_route_has_an_answer_that_needs_no_slot(
     assert 503 not in done
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_client_comes_again_when_a_slot_is_free(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,7 +206,7 @@ def test_a_refusal_at_the_door_reaches_the_agent(shared: Service, mode: str) -> 
         told.call("mem_search", query="x" * (1 << 20))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_tenants_do_not_see_each_other(guarded: Service) -> None:
     one, two = (
         {"Authorization": f"Bearer {made_key(guarded.path, 'writer', tenant)}"}

@@ -84,7 +84,7 @@ def test_nothing_of_an_erased_memory_is_left_in_any_file(service: Service) -> No
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("agentops:observations:delete")
 def test_a_memory_that_was_deleted_before_leaves_nothing_either(service: Service) -> None:
     memory = with_a_past(service)
@@ -95,7 +95,7 @@ def test_a_memory_that_was_deleted_before_leaves_nothing_either(service: Service
     assert remains(service.path.parent, *EVER, *STEMS) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_words_that_separate_pages_of_the_index_go_too(service: Service) -> None:
     """Words that differ in their last letters alone stand whole where a page begins."""
     words = [f"account{number:05}" for number in range(3_000)]
@@ -110,7 +110,7 @@ def test_words_that_separate_pages_of_the_index_go_too(service: Service) -> None
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_words_go_while_others_are_saved_and_erased(
     service: Service, monkeypatch: pytest.MonkeyPatch
@@ -133,7 +133,7 @@ def test_words_go_while_others_are_saved_and_erased(
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_what_lies_in_free_space_goes_with_the_next_erasure(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -178,7 +178,7 @@ def leave_in_free_space(path: Path, word: bytes, pages: Collection[int] = range(
     path.write_bytes(content)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_pages_that_change_while_free_space_is_zeroed_are_zeroed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -202,7 +202,7 @@ def test_pages_that_change_while_free_space_is_zeroed_are_zeroed_too(
     assert_sound(path, live=29 + 150)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("own", [True, False])
 def test_a_page_that_is_written_behind_the_walk_is_zeroed_before_its_end(
@@ -285,7 +285,7 @@ def test_many_memories_leave_nothing_in_the_gaps_of_pages(service: Service) -> N
     assert_sound(service.path, live=40)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_words_are_gone_while_saves_go_on(tmp_path: Path) -> None:
     with served(tmp_path / "memory.db") as (_, http):
         memory = http.post("/observations", json=observation(HIDDEN)).json()["id"]
@@ -385,7 +385,7 @@ def test_a_command_can_finish_what_it_has_erased(tmp_path: Path) -> None:
 # Files that were used before
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_a_file_of_the_original_is_rid_of_what_was_deleted_in_it(tmp_path: Path) -> None:
     path = forgetful(tmp_path)
@@ -460,7 +460,7 @@ def test_a_receipt_of_another_project_is_as_one_that_never_was(tmp_path: Path) -
     engines.run(path, look)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_words_stay_gone_however_the_index_has_grown(tmp_path: Path) -> None:
     chance = random.Random(5)  # noqa: S311 - the same each time
     path = tmp_path / "memory.db"
@@ -493,7 +493,7 @@ def test_deleting_what_never_was_has_no_receipt(service: Service) -> None:
         assert "X-Erasure-Id" not in answer.headers
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("unknown", ["1", "a%20b/c", "%00", "%ff", "%ed%a0%80", "x" * 3000])
 def test_an_unknown_receipt_is_not_found(service: Service, unknown: str) -> None:
     answer = service.http.get(f"/erasures/{unknown}")

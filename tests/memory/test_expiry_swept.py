@@ -63,7 +63,7 @@ def test_a_clock_that_went_back_puts_it_in_again(service: Service) -> None:
     assert 1 in found(service, "xylographer")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_sweep_goes_in_steps_and_one_that_is_cut_off_goes_on(service: Service) -> None:
     for number in range(51):
         ending(service, f"pear {number}", START + SECOND)

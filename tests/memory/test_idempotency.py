@@ -263,7 +263,7 @@ def test_a_change_is_answered_as_it_was_after_it(two: Service) -> None:
     assert told(ask(two.http, "PATCH", "/observations/1", change)) == told(first)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_change_is_answered_as_before_also_when_its_revision_is_trimmed(two: Service) -> None:
     first = ask(two.http, "PATCH", "/observations/1", {"content": "Newer."})
     for number in range(100):

@@ -170,7 +170,7 @@ def test_a_reader_of_the_file_elsewhere_delays_the_end_little_and_the_log_says_s
     assert stored(path) == {"kept": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_nothing_is_left_undone_that_python_or_asyncio_would_complain_about(
     tmp_path: Path,
 ) -> None:

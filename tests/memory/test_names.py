@@ -52,7 +52,7 @@ def older(service: Service) -> Service:
     return service
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("agentops:names:visible")
 @for_each("kind", UNSEEN)
 def test_a_new_name_with_something_invisible_is_refused_by_its_field(

@@ -42,7 +42,7 @@ MIXES = st.lists(SAID, max_size=12).map(lambda mix: [*BOTH, *mix])
 FEW = examples(6)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @FEW
 @given(MIXES)
 def test_a_merge_loses_no_text_and_leaves_the_index_exact(
@@ -69,7 +69,7 @@ def test_a_merge_loses_no_text_and_leaves_the_index_exact(
     assert rows(path, "SELECT DISTINCT project FROM sessions") == [("b",)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @FEW
 @given(MIXES)
 def test_a_rename_keeps_all_but_the_name(
@@ -93,7 +93,7 @@ def test_a_rename_keeps_all_but_the_name(
         assert everything(path)[table] == before[1][table]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @FEW
 @given(MIXES, st.integers(1, 3))
 def test_an_erasure_takes_all_of_a_project_and_nothing_of_another(
@@ -220,7 +220,7 @@ def test_what_is_not_audited_is_not_erased(service: Service) -> None:
     assert service.http.get("/stats").json()["total_observations"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_saves_are_taken_while_a_project_is_erased(service: Service) -> None:
     many = (observation(f"apple {n}", project="a") for n in range(3 * BATCH))
     imported(service, many)
@@ -236,7 +236,7 @@ def test_saves_are_taken_while_a_project_is_erased(service: Service) -> None:
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(
     service: Service,
 ) -> None:
@@ -253,7 +253,7 @@ def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_erasure_goes_on_when_the_client_leaves(service: Service) -> None:
     imported(service, (observation(f"apple {n}", project="a") for n in range(3 * BATCH)))
     address = urlsplit(service.url)
@@ -389,7 +389,7 @@ def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: P
     assert_index_is_whole(path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "query",
     ["hard=true&dry_run=on", "hard=true&dry_run=%20true", "hard=true&dry_run=&dry_run=true",

@@ -69,7 +69,7 @@ def test_the_document_has_the_table_of_the_code() -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service) -> None:
     fill(service)
     live = living(service.path)
@@ -92,7 +92,7 @@ def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service
     assert len(service.http.get("/observations/1/history").json()) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
     fill(service)
     service.save("A walnut.")
@@ -118,7 +118,7 @@ def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
     assert told == swept(service, at + MONTH)  # its revisions go with it, and once
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_is_kept_for_ever_stays(service: Service) -> None:
     fill(service)
     for_ever = Retentions(deleted=FOR_EVER, revisions=0, idempotency=FOR_EVER, receipts=MONTH)
@@ -127,7 +127,7 @@ def test_what_is_kept_for_ever_stays(service: Service) -> None:
     assert swept(service, START + 900 * MONTH, Retentions()) == NOTHING | {Kind.IDEMPOTENCY: 2}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_swept_deletion_leaves_what_a_hard_one_leaves(tmp_path: Path) -> None:
     left = []
     for hard in (False, True):
@@ -178,7 +178,7 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_no_step_takes_more_than_saves_may_wait_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,7 +293,7 @@ def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> Non
     assert rows(service.path, "SELECT observations, revisions FROM erasures") == [(1, 2)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_receipts_that_are_not_done_stay_and_long_ones_go_in_steps(service: Service) -> None:
     for number in range(3):
@@ -332,7 +332,7 @@ def test_a_receipt_stays_as_long_as_a_request_that_may_name_it(service: Service)
     assert service.http.get(f"/erasures/{named}").status_code == 404
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_fewer_revisions_are_kept_from_the_next_save_on(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     for keep, expected in (("0", 30), ("20", 20), ("7", 7), ("1", 1)):
@@ -372,7 +372,7 @@ def test_a_service_sweeps_by_itself_and_tells(
     assert [(vars(it)["deleted"], vars(it)["tenant"]) for it in told] == [(3, "default")]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "memory.db"
     token = made_key(path, tenant="acme")
@@ -390,7 +390,7 @@ def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> 
         until(lambda: is_postgresql() or rows(database, PENDING) == [])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         fill(service)
@@ -413,7 +413,7 @@ def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path:
     assert rows(service.path, DELETED) == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_clock_that_jumps_in_the_midst_of_a_sweep_makes_nothing_old(service: Service) -> None:
     fill(service)
 
@@ -452,7 +452,7 @@ def test_a_clock_that_is_put_right_little_by_little_is_steady() -> None:
     assert looks == [False] * 5 + [True] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

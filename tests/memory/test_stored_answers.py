@@ -14,7 +14,7 @@ from ..support.service import Clock, Service, observation, serving
 LOST = "This was done, and its answer is not known any more."
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_every_write_is_answered_again_as_before_after_a_restart(tmp_path: Path) -> None:
     clock = Clock()
     with serving(tmp_path / "memory.db", clock=clock) as service:

@@ -346,7 +346,7 @@ def _fits(filter_: AgentFilter, entry: AgentEntry) -> bool:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
 def test_entries_are_as_a_model_says(tmp_path: Path, seed: int) -> None:
     clock = Clock()

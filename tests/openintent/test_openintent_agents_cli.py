@@ -191,7 +191,7 @@ def test_an_agent_with_nothing_but_a_key_can_be_erased(team: Service) -> None:
     assert cli(team, "list")[0]["agent"] == "ada"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-90")
 def test_an_agent_with_much_goes_in_many_steps(team: Service) -> None:
     bob = Agent(team.http, "bob")

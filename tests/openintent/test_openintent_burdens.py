@@ -21,7 +21,7 @@ from ..support.service import serving
 __all__ = ["team"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-65", "OI-55")
 def test_a_deletion_passes_over_what_guardrails_keep_in_few_steps(
     team: Team, monkeypatch: pytest.MonkeyPatch

@@ -43,7 +43,7 @@ TABLES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("write", sampled(WRITES_OF_ONE, 2))
 @pytest.mark.parametrize("part", TABLES)
 @requirement("OI-93")

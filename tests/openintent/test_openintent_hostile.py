@@ -77,7 +77,7 @@ def pending(tx: Transaction) -> list[ErasureId]:
     return list(tx[ReceiptTable].pending())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-84")
 def test_of_what_agents_remove_no_receipt_stays(service: Service, ada: Agent) -> None:
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(tmp_path: Path) -
     asyncio.run(whole())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-5", "OI-63")
 def test_so_it_is_in_a_list_of_tasks_and_in_a_log(tmp_path: Path) -> None:
     async def whole() -> None:
@@ -206,7 +206,7 @@ def test_no_agents_id_with_a_secret_is_stored(service: Service, ada: Agent) -> N
     assert remains(service.path.parent, TOKEN) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-48", "OI-64")
 def test_a_capacity_that_was_lowered_is_reached_step_by_step(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -223,7 +223,7 @@ def test_a_capacity_that_was_lowered_is_reached_step_by_step(tmp_path: Path) -> 
         assert ada.query()["total"] == 104
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-87", "OI-22")
 def test_a_value_without_its_secrets_keeps_its_members_and_its_limit(ada: Agent) -> None:
     other = TOKEN.replace("a", "c")
@@ -280,7 +280,7 @@ def test_another_version_is_another_request(service: Service, ada: Agent) -> Non
     assert ok(once.patch(entry, pinned=True))["pinned"] is True  # as it was answered
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-12")
 @pytest.mark.parametrize("text", ['{"a":"\\ud800"}', "[" * 2_000, '{"a":' * 970 + "1" + "}" * 970])
 def test_one_damaged_row_breaks_no_list(service: Service, ada: Agent, text: str) -> None:
@@ -315,7 +315,7 @@ def test_a_word_that_has_a_route_is_no_id(ada: Agent) -> None:
     assert refused(ada.ask("GET", f"{MEMORY}/batches")) == (404, "ENTRY_NOT_FOUND")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-84", "OI-89")
 def test_names_of_what_is_gone_go_with_the_events(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"

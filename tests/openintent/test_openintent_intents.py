@@ -129,7 +129,7 @@ def test_a_log_is_read_on_from_the_last_event_that_was_seen(team: Team) -> None:
     assert [it["payload"]["entry_id"] for it in team.bob.events()] == [labelled["id"]]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-79", "OI-56", "OI-11")
 def test_each_right_is_refused_to_everybody_else(team: Team) -> None:
     intent = team.intent()
@@ -271,7 +271,7 @@ def test_null_is_absent_in_the_parts_of_a_task_too(team: Team) -> None:
     assert task["requires_tools"] == [{"service": "ocr", "scopes": [], "required": True}]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-63")
 def test_a_long_list_of_tasks_is_told_piece_by_piece(team: Team) -> None:
     intent = team.intent()

@@ -156,7 +156,7 @@ def test_a_large_end_is_whole_for_every_reader_however_far_it_is_settled(tmp_pat
     ended(tmp_path, TaskStatus.COMPLETED, then)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-34", "OI-80")
 def test_what_is_made_while_an_end_is_settled_is_left_alone(tmp_path: Path) -> None:
     async def then(end: End) -> None:

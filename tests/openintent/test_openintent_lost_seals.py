@@ -50,7 +50,7 @@ LOSSES: dict[str, Callable[[Path], None]] = {
 KEYS_AWAY = ("it is gone", "it is another one")  # so that others can be made
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-86")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_without_its_key_an_entry_keeps_all_but_its_value(tmp_path: Path, loss: str) -> None:

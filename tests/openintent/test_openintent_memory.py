@@ -385,7 +385,7 @@ def test_a_change_moves_no_entry_to_another_page(service: Service) -> None:
     assert seen == ["5", "4", "3", "2", "1", "0"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-63")
 def test_a_long_list_comes_piece_by_piece(service: Service) -> None:
     ada = Agent(service.http)

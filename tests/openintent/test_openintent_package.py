@@ -161,7 +161,7 @@ FIELDS = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-12")
 @examples(12)
 @given(fields=FIELDS, change=FIELDS)

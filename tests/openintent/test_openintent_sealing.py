@@ -113,7 +113,7 @@ def _again(held: Json) -> Json:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-85")
 @pytest.mark.parametrize("mark", MARKS)
 def test_the_mark_is_set_and_taken_away(tmp_path: Path, mark: str) -> None:

@@ -122,7 +122,7 @@ def test_the_end_of_a_task_archives_and_clears_its_working_memory(team: Team, st
     assert working(team.ada, team.work(), "progress")["version"] == 1  # the key is free
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-18", "OI-34", "OI-84")
 def test_many_entries_that_live_as_long_as_a_task_end_with_it_at_once(team: Team) -> None:
     task = team.work()

@@ -38,7 +38,7 @@ def played(path: Path, seed: int, steps: int) -> Counter[str]:
     return asyncio.run(whole())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-18", "OI-29", "OI-30", "OI-31", "OI-32", "OI-33", "OI-34", "OI-35", "OI-36")
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
 def test_a_team_is_as_a_model_says(tmp_path: Path, seed: int) -> None:
@@ -55,7 +55,7 @@ def test_many_teams_are_as_a_model_says(tmp_path: Path, seed: int) -> None:
     assert min(counts[deed] for deed in ("batch", "coordinate", "create: Taken")) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OI-56", "OI-79", "OI-77")
 def test_no_agent_makes_itself_part_of_the_work_of_others(team: Team) -> None:
     intent = team.intent(id="goal")

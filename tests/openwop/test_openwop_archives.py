@@ -173,7 +173,7 @@ def test_the_index_of_what_is_not_there_is_empty(host: Host) -> None:
     assert {*counted(host)} - {*held} == {REF}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-76")
 def test_the_index_shows_the_newest_200(host: Host) -> None:
     host.put("herons wade")

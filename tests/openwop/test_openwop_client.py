@@ -77,7 +77,7 @@ def test_what_is_put_is_listed_and_got(memory: OpenWopMemory, service: Service) 
         first.content = "x"  # type: ignore[misc]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-104")
 def test_refs_that_are_unknown_malformed_or_anothers_have_no_entries(
     client: MemoryClient, memory: OpenWopMemory, service: Service

@@ -41,7 +41,7 @@ def test_of_puts_that_race_one_fires(service: Service, host: Host, intents: Inte
     assert stored(service.path) == ["fired"] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-84")
 def test_of_looks_that_race_one_fires_and_each_sees_all_of_it(
     service: Service, host: Host, intents: Intents, monkeypatch: pytest.MonkeyPatch

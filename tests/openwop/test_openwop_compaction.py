@@ -118,7 +118,7 @@ KEEPERS: dict[str, Callable[[Host], Json]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", KEEPERS)
 @requirement("OW-68")
 def test_what_is_pinned_or_armed_is_never_superseded(host: Host, name: str) -> None:
@@ -154,7 +154,7 @@ EMPTY: dict[str, Callable[[Host], object]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", EMPTY)
 @requirement("OW-69", "OW-14")
 def test_fewer_than_two_inputs_or_no_word_is_refused_and_told_of_nowhere(
@@ -186,7 +186,7 @@ def test_the_text_of_a_host_takes_the_place_of_the_extract_and_is_screened(
     assert host.entries() == [archive]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(5)
 @pytest.mark.parametrize("content", ["", " \n\t", "x" * 65_537, "\u00e9" * 32_769, 7, ["a"]])
 @requirement("OW-70", "OW-12")
@@ -214,7 +214,7 @@ def test_what_was_stored_before_it_was_secret_is_not_said_again(host: Host) -> N
     assert VALUE not in ok(host.get(archive["id"]))["entry"]["content"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-66")
 def test_an_archive_is_no_larger_than_a_third_of_its_sources(host: Host) -> None:
     words = "heron egret stork crane ibis bittern".split()
@@ -231,7 +231,7 @@ def test_an_archive_is_no_larger_than_a_third_of_its_sources(host: Host) -> None
     assert payload["sourceCount"] == 40
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-66")
 @pytest.mark.parametrize("count", [100, 101])
 def test_of_many_sources_the_number_is_told_and_not_each(host: Host, count: int) -> None:
@@ -289,7 +289,7 @@ def test_a_pass_is_of_one_ref_and_of_no_run(service: Service, host: Host) -> Non
     assert counted(other)[other.ref][0] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-71", "OW-29")
 @pytest.mark.parametrize("is_again", [False, True])
 def test_an_archive_that_is_deleted_gives_its_sources_back(

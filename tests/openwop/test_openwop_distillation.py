@@ -80,7 +80,7 @@ def test_what_the_budget_leaves_is_the_cap_of_the_extract(host: Host, sources: l
     assert ok(answer)["archiveChecksum"] == DIGESTS[120]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("missing", range(1, 4))
 @requirement("OW-72", "OW-66")
 def test_too_small_a_budget_is_refused_with_what_it_takes_and_writes_nothing(
@@ -97,7 +97,7 @@ def test_too_small_a_budget_is_refused_with_what_it_takes_and_writes_nothing(
     assert 0 < payload["byteSize"] <= 4 * (enough - read(sources))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-72")
 def test_no_budget_is_passed(host: Host) -> None:
     words = "heron egret stork crane ibis bittern".split()
@@ -247,7 +247,7 @@ ENDS: list[tuple[str, int | None, int | None, int | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(6)
 @pytest.mark.parametrize(("kept", "asked", "of_source", "seconds"), ENDS)
 @requirement("OW-66", "OW-72")

@@ -212,7 +212,7 @@ def test_a_cursor_goes_on_after_a_restart_and_none_is_needed_for_the_first(tmp_p
         assert (ended["type"], ended["sequence"]) == ("run.completed", 2)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-58", "OW-57", "OW-55")
 def test_under_racing_writers_every_event_comes_once_in_the_order_of_commits(
     service: Service, host: Host

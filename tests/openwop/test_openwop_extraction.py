@@ -193,7 +193,7 @@ def test_an_extract_of_an_extract_has_no_line_of_its_own_and_then_stays(
         assert second == first
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-65")
 def test_the_order_of_sets_decides_nothing() -> None:
     program = (

@@ -61,7 +61,7 @@ def surfaces(host: Host, entries: list[str]) -> list[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-93", "OW-29")
 def test_what_is_tagged_live_and_deleted_goes_from_every_ref(host: Host) -> None:
     other = replace(host, ref="other")
@@ -82,7 +82,7 @@ def test_what_is_tagged_live_and_deleted_goes_from_every_ref(host: Host) -> None
     assert told["erasureId"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-93")
 def test_all_of_the_ref_that_is_the_subjects_goes(host: Host) -> None:
     own, near = replace(host, ref=f"user:{ADA}"), replace(host, ref=f"user:{ADA}/x")
@@ -100,7 +100,7 @@ def test_all_of_the_ref_that_is_the_subjects_goes(host: Host) -> None:
     assert own.put("anew") in own.entries()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-93", "OW-94")
 def test_what_is_derived_goes_too_and_what_it_took_of_others_is_back(host: Host) -> None:
     hers = host.put("ada drinks tea", tags=[TAG])
@@ -119,7 +119,7 @@ def test_what_is_derived_goes_too_and_what_it_took_of_others_is_back(host: Host)
     assert passed(host.compact())["sourceIds"] == ids(others)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-93", "OW-94")
 def test_merges_go_upward_and_count_as_entries(host: Host) -> None:
     made = [host.put(f"{it} tea", tags=[TAG]) for it in ("black", "green", "white")]

@@ -102,7 +102,7 @@ def test_a_branch_of_a_replay_and_of_a_branch_sees_what_these_saw(host: Host) ->
         assert Host(host.http, run=fork).contents() == seen
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-19", "OW-51")
 def test_pages_go_on_where_they_were_when_a_name_is_given_again(host: Host) -> None:
     for number in range(6):
@@ -130,7 +130,7 @@ def test_a_tag_is_looked_for_in_its_ref_alone(host: Host) -> None:
     assert host.search("apple pear", tag="same") == [own]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-21", "OW-57", "OW-58")
 def test_events_fill_no_answer_beyond_two_mebibytes(host: Host) -> None:
     run = host.in_run("r1")
@@ -240,7 +240,7 @@ def test_what_a_run_never_saw_makes_no_fork_impossible(tmp_path: Path) -> None:
         assert run.fork().status_code == 201
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-33")
 def test_what_is_not_there_takes_the_same_statements(tmp_path: Path) -> None:

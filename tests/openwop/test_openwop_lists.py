@@ -156,7 +156,7 @@ def test_a_tag_is_compared_exactly_and_whole(host: Host) -> None:
     assert faults(long) == ["tag"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("sign", ["x", "\u00e9", '"'])  # the last is two bytes on the wire
 @requirement("OW-21")

@@ -77,7 +77,7 @@ def test_a_secret_does_not_survive_what_a_host_merges(service: Service, host: Ho
     until(lambda: not remains(service.path.parent, VALUE))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-71", "OW-66")
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_an_archive_that_first_stood_beside_its_sources_takes_their_place(
@@ -132,7 +132,7 @@ def test_one_entry_is_in_no_two_merges(host: Host) -> None:
     assert state(host) == before
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-70", "OW-42")
 def test_a_text_that_the_screen_makes_too_long_is_taken_as_a_put_takes_it(host: Host) -> None:
     long = "[BYOK:x]" * 8000  # of which the screen makes nearly twice as much
@@ -148,7 +148,7 @@ def test_a_text_that_the_screen_makes_too_long_is_taken_as_a_put_takes_it(host: 
     assert [it.status_code for it in answers] == [wanted] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-66", "OW-93")
 def test_an_archive_of_many_subjects_is_of_each(host: Host) -> None:
     for number in range(60):
@@ -160,7 +160,7 @@ def test_an_archive_of_many_subjects_is_of_each(host: Host) -> None:
     assert len(host.entries()) == 59
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-66", "OW-71", "OW-29")
 def test_what_passes_did_holds_when_their_runs_are_gone(tmp_path: Path) -> None:
     with sweeping(tmp_path, MEMORY_KEEP_EVENTS="1h") as service:
@@ -184,7 +184,7 @@ def test_what_passes_did_holds_when_their_runs_are_gone(tmp_path: Path) -> None:
         assert sorted(host.contents()) == ["egrets fly", "herons wade"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-66", "OW-71", "OW-29", "OW-45")
 def test_an_archive_that_is_swept_leaves_its_sources(tmp_path: Path) -> None:
     with sweeping(tmp_path, MEMORY_KEEP_EXPIRED="1h") as service:
@@ -203,7 +203,7 @@ def test_an_archive_that_is_swept_leaves_its_sources(tmp_path: Path) -> None:
         assert "supersededBy" not in about(host, kept["id"])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-93", "OW-94")
 def test_an_archive_of_a_source_that_is_long_gone_is_forgotten(tmp_path: Path) -> None:
     with sweeping(tmp_path) as service:
@@ -224,7 +224,7 @@ def test_an_archive_of_a_source_that_is_long_gone_is_forgotten(tmp_path: Path) -
 NAMES = ['a"b\\c', "\u00e9\U0001f600", "a\u2028b", "%_", "a'b", "{}", "[x]", "a:b/c", "\u00c5sa"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(4)
 @pytest.mark.parametrize("name", NAMES)
 @requirement("OW-93", "OW-96", "OW-56")

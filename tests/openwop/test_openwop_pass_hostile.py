@@ -41,7 +41,7 @@ def test_an_undo_never_takes_away_the_one_text_of_a_renewed_entry(host: Host) ->
     assert any("Storks nest" in it for it in host.contents())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-77", "OW-81")
 @pytest.mark.parametrize("by_host", [False, True])
 def test_what_an_erased_entry_stood_for_does_not_come_back(host: Host, by_host: bool) -> None:
@@ -64,7 +64,7 @@ def test_what_an_erased_entry_stood_for_does_not_come_back(host: Host, by_host: 
     assert again["inputCount"] == again["outputCount"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-37", "OW-42")
 @pytest.mark.parametrize("work", ["compact", "distill", "merge"])
 def test_a_secret_in_a_subject_is_not_written_again(host: Host, work: str) -> None:
@@ -131,7 +131,7 @@ def test_an_open_run_does_not_lose_what_was_renewed(host: Host) -> None:
     assert any("Storks nest" in it for it in run.contents())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-93", "OW-66")
 @pytest.mark.parametrize("work", ["compact", "distill"])
 def test_an_archive_that_is_there_is_made_of_what_now_has_the_ids(host: Host, work: str) -> None:
@@ -201,7 +201,7 @@ def test_a_subject_without_entries_leaves_the_files_too(tmp_path: Path) -> None:
         until(lambda: not remains(tmp_path, "zeppelina"))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-95", "OW-96")
 def test_what_was_deleted_long_ago_leaves_no_name(tmp_path: Path) -> None:
     with sweeping(tmp_path) as service:
@@ -248,7 +248,7 @@ def test_the_bytes_of_a_stale_secret_go_at_once(service: Service, host: Host) ->
     until(lambda: not remains(service.path.parent, VALUE))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-62", "OW-93")
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("is_put_again", [True, False])

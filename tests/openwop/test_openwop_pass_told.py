@@ -93,7 +93,7 @@ def test_passes_are_counted_by_what_became_of_them(tmp_path: Path) -> None:
     assert key(PASSES, kind="compaction", outcome="done") in found
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-66", "OW-71", "OW-93", "OW-29")
 def test_a_full_tenant_passes_no_more_but_undoes_and_forgets(tmp_path: Path) -> None:
     with serving(

@@ -144,7 +144,7 @@ def test_what_is_applied_and_withdrawn_is_audited_by_ids_alone(
     assert WORD not in json.dumps(audit(path))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-89", "OW-90")
 def test_racing_moves_end_in_one_state_with_one_event(path: Path) -> None:
     with serving(path) as service:

@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "memory.db"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("table", ["proposals", "runs", "run_events"])
 @requirement("OW-6", "OW-88")
 def test_a_failure_stores_nothing_and_tells_nothing(path: Path, table: str) -> None:
@@ -63,7 +63,7 @@ def test_a_failure_stores_nothing_and_tells_nothing(path: Path, table: str) -> N
         assert applied(host, made["id"])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-88", "OW-89", "OW-103")
 def test_proposals_outlive_a_restart_a_backup_and_the_doctor(path: Path, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_proposals_outlive_a_restart_a_backup_and_the_doctor(path: Path, tmp_pat
         assert (listed(host), artifact(host, ref).text) == (before, text)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-103", "OW-37")
 def test_a_scan_takes_secrets_out_of_proposals_and_names_what_is_installed_anew(
     path: Path, tmp_path: Path

@@ -39,7 +39,7 @@ def sent(service: Service, artifact: str) -> httpx.Response:
     return service.http.post(f"{H}/proposals", content=(START + artifact + END).encode())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(9)
 @pytest.mark.parametrize(
     ("fields", "named"),
@@ -88,7 +88,7 @@ def test_every_fault_of_a_proposal_is_named_and_nothing_is_stored(
     assert got(host, made["id"]) == made
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("artifact", "kept"),
     [
@@ -116,7 +116,7 @@ def test_json_is_kept_as_it_was_read(
     assert f'"artifact":{kept},"provenance"' in host.ask("GET", "/proposals").text
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(13)
 @pytest.mark.parametrize(
     "artifact",
@@ -252,7 +252,7 @@ def test_an_artifact_that_is_too_long_without_its_secrets_is_refused(host: Host)
     assert (len(title["title"]), len(title["rationale"])) == (256, 10_000)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-39")
 def test_what_is_written_once_a_value_is_registered_is_without_it(host: Host) -> None:
     run = host.in_run("r1")

@@ -126,7 +126,7 @@ def test_an_id_with_nul_in_a_path_is_no_entrys(host: Host) -> None:
             refused(answer)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @for_each("form", FORMS)
 @requirement("OW-31")
 def test_a_ref_of_another_tenant_is_empty_on_reads_and_forbidden_on_writes(
@@ -143,7 +143,7 @@ def test_a_ref_of_another_tenant_is_empty_on_reads_and_forbidden_on_writes(
         assert refused(told) == (403, "forbidden")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-30", "OW-31")
 def test_every_other_form_is_legal(service: Service) -> None:
     host = Host(service.http)
@@ -210,7 +210,7 @@ def test_the_grammar_of_refs_is_no_more_than_this(host: Host, pieces: list[str],
         assert counted(host) == known
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-35")
 def test_refs_are_compared_code_point_by_code_point(service: Service) -> None:
     host = Host(service.http)
@@ -306,7 +306,7 @@ def test_counts_are_exact_whatever_is_put_deleted_ended_and_swept(
     assert sorted(it["id"] for it in host.entries()) == sorted(live)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-29")
 def test_racing_writers_leave_exact_counts(service: Service) -> None:
     host, others = Host(service.http), replace(Host(service.http), ref="other")

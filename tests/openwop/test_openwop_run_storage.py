@@ -41,7 +41,7 @@ def told(host: Host) -> Json:
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-103")
 def test_a_backup_brings_runs_events_and_snapshots_back(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_scan_takes_secrets_out_of_what_runs_have_put_and_leaves_their_events(
         assert run.told() == before
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-103")
 def test_the_runs_of_a_tenant_go_with_it_and_no_others(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -121,7 +121,7 @@ def test_the_runs_of_a_tenant_go_with_it_and_no_others(tmp_path: Path) -> None:
         assert told(Host(ours)) == before
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-102")
 @pytest.mark.parametrize("count", [1, 5])

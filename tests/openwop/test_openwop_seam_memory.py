@@ -43,7 +43,7 @@ def consolidated(suite: Suite, **fields: object) -> Json:
     return done
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-99", "OW-30")
 @pytest.mark.parametrize("ref", ["%00", "a%00b", "a%2F..%2F%00"])
 def test_a_ref_with_nul_is_malformed_in_paths_and_parameters(suite: Suite, ref: str) -> None:
@@ -125,7 +125,7 @@ def test_a_ref_in_the_path_is_listed_exactly(suite: Suite) -> None:
     assert refused(suite.get("/memory/x", limit=-1)) == (400, "validation_error")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-99", "OW-22", "OW-23")
 @pytest.mark.parametrize("host", HOSTS)
 def test_the_adapter_is_there_under_the_paths_of_other_hosts(suite: Suite, host: str) -> None:

@@ -70,7 +70,7 @@ def test_each_run_leaves_a_summary_before_it_ends(suite: Suite) -> None:
     assert "nodeId" not in events[1]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-100", "OW-16")
 def test_roundtrip_reads_back_what_a_node_wrote(suite: Suite) -> None:
     run = suite.ran(f"{PREFIX}-roundtrip")
@@ -105,7 +105,7 @@ def test_ttl_shows_what_goes_on_and_not_what_has_ended(suite: Suite) -> None:
     assert count_of(suite.service.path, "ref_entries WHERE name LIKE 'expired:%'") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-100", "OW-48")
 def test_injection_budget_cuts_redacts_and_stays_in_its_tenant(across: Suite) -> None:
     found = across.ran(f"{PREFIX}-injection-budget")["variables"]
@@ -127,7 +127,7 @@ def test_injection_budget_cuts_redacts_and_stays_in_its_tenant(across: Suite) ->
     assert len(giant["content"]) > found["tokenBudget"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-100", "OW-32")
 def test_cross_tenant_sees_its_own_and_nothing_of_the_other(across: Suite) -> None:
     found = across.ran(f"{PREFIX}-cross-tenant")["variables"]
@@ -136,7 +136,7 @@ def test_cross_tenant_sees_its_own_and_nothing_of_the_other(across: Suite) -> No
     assert found["crossTenantProbe"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-100")
 @pytest.mark.parametrize("workflow", ACROSS)
 def test_what_is_written_in_the_other_tenant_is_gone_afterwards(
@@ -152,7 +152,7 @@ def test_what_is_written_in_the_other_tenant_is_gone_afterwards(
         assert ok(theirs.host.ask("GET", "/refs"))["refs"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-100")
 @pytest.mark.parametrize("workflow", ACROSS)
 def test_without_the_other_tenant_its_fixtures_are_unknown(suite: Suite, workflow: str) -> None:
@@ -166,7 +166,7 @@ def test_without_the_other_tenant_its_fixtures_are_unknown(suite: Suite, workflo
     assert faults(suite.post("/runs", body)) == ["workflowId"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-100")
 @pytest.mark.parametrize("workflow", [it for it in FIXTURES if it != "conformance-noop"])
 def test_a_run_fails_with_the_reason_and_sets_no_variable(tmp_path: Path, workflow: str) -> None:
@@ -181,7 +181,7 @@ def test_a_run_fails_with_the_reason_and_sets_no_variable(tmp_path: Path, workfl
         assert suite.events(run["runId"])[-1]["type"] == "run.failed"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-100")
 def test_runs_of_one_fixture_at_a_time_are_apart(across: Suite) -> None:
     with ThreadPoolExecutor(4) as suites:
@@ -237,7 +237,7 @@ def test_events_are_polled_by_either_name_of_the_sequence(suite: Suite) -> None:
     assert refused(suite.get("/runs/never/events/poll")) == (404, "not_found")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-99", "OW-60", "OW-61", "OW-63")
 def test_a_run_is_forked(suite: Suite) -> None:
     run = suite.ran(f"{PREFIX}-roundtrip")

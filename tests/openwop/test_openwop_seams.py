@@ -73,7 +73,7 @@ def test_a_service_without_keys_does_not_start_with_them(tmp_path: Path) -> None
             pytest.fail("it serves")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-98")
 def test_the_application_of_the_document_serves_the_suite(tmp_path: Path) -> None:
     (block,) = blocks(ROOT / "docs" / "openwop.md", "console-suite")
@@ -160,7 +160,7 @@ def test_that_they_are_on_is_told_at_the_start(
     assert "the conformance seams of OpenWOP are served, which no host needs" in caplog.messages
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-5")
 def test_on_each_of_them_is_described(suite: Suite) -> None:
     paths = ok(suite.http.get("/v1/openapi.json"))["paths"]
@@ -193,7 +193,7 @@ def test_discovery_tells_of_the_fixtures_that_are_served(suite: Suite) -> None:
             assert answer.status_code == 403
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(5)
 @requirement("OW-99", "OW-12")
 @pytest.mark.parametrize("route", HOSTILE)
@@ -208,7 +208,7 @@ def test_a_hostile_body_is_refused_and_never_a_fault_of_the_service(
         assert refused(answer)[0] in (400, 404, 409, 422), (raw, answer.text)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(4)
 @requirement("OW-99", "OW-11")
 @pytest.mark.parametrize("route", [path for method, path in ROUTES if method == "GET"])

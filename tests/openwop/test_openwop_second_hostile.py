@@ -93,7 +93,7 @@ def test_a_secret_that_several_strings_tell_leaves_an_artifact(
     assert ok(revised(admin, made["id"], artifact=stored))["artifact"] == stored
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-89", "OW-101")
 def test_of_racing_moves_what_is_audited_was_done_and_once(suite: Suite, admin: Host) -> None:
     for first in ("apply", "reject") * 3:
@@ -155,7 +155,7 @@ def test_each_that_waits_fires_with_the_first_live_entry_that_is_not_itself(
     assert _states(host, "other") == ["cancelled"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-13", "OW-100")
 @pytest.mark.parametrize("workflow", FIXTURES)
 def test_a_fixture_that_is_asked_for_twice_at_a_time_is_done_when_it_is_answered(

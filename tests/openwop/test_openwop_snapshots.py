@@ -97,7 +97,7 @@ def test_what_expires_in_a_run_is_gone_from_it_and_supersedes_no_more(
     assert refused(run.get(newer["id"])) == (404, "not_found")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-51")
 @pytest.mark.parametrize("hours", [-1, 0, 1])
 def test_the_order_of_commits_counts_and_not_the_clock(
@@ -137,7 +137,7 @@ LOOKS: dict[str, tuple[dict[str, object], list[str]]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-51")
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_run_may_ask_for_less_of_what_it_sees(host: Host, look: str) -> None:
@@ -169,7 +169,7 @@ def test_pages_of_a_run_go_on_although_others_put_and_delete(host: Host) -> None
     assert found == made[::-1]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-51")
 def test_a_snapshot_outlives_the_service(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -211,7 +211,7 @@ REQUESTS: dict[str, Callable[[Host], httpx.Response]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(7)
 @requirement("OW-51", "OW-54")
 @pytest.mark.parametrize("name", REQUESTS)

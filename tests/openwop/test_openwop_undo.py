@@ -69,7 +69,7 @@ def known(host: Host) -> list[Any]:
     return [raw(host), counted(host), [(it["seen"], it.get("supersededBy")) for it in told]]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(3)
 @pytest.mark.parametrize("name", PASSES)
 @requirement("OW-71", "OW-29", "OW-80")
@@ -143,7 +143,7 @@ SPOILS: dict[str, Callable[[Host, str], object]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", SPOILS)
 @requirement("OW-71", "OW-69")
 def test_what_is_gone_since_makes_an_undo_impossible_and_it_does_nothing(
@@ -174,7 +174,7 @@ def test_what_has_ended_since_makes_an_undo_impossible(service: Service) -> None
     assert host.entries() == [kept]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-71", "OW-80")
 def test_passes_are_undone_one_after_the_other(service: Service, host: Host) -> None:
     states, runs = [known(host)], list[str]()
@@ -206,7 +206,7 @@ def test_what_came_meanwhile_stays(host: Host) -> None:
     assert archived(host, host.compact()) in host.entries()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-71", "OW-8")
 @pytest.mark.parametrize("run", ["no", "run_" + "0" * 32, "r1"])
 def test_only_what_a_pass_was_can_be_undone(host: Host, run: str) -> None:
@@ -221,7 +221,7 @@ def test_only_what_a_pass_was_can_be_undone(host: Host, run: str) -> None:
     assert (known(host), len(events(host))) == before
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(3)
 @requirement("OW-71", "OW-82", "OW-29")
 @pytest.mark.parametrize("name", PASSES)

@@ -44,7 +44,7 @@ def names(archive: Path) -> list[str]:
         return file.namelist()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_every_tenant_is_in_it_while_the_service_runs_and_goes_on_saving(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     token = made_key(path, tenant="acme")
@@ -67,7 +67,7 @@ def test_every_tenant_is_in_it_while_the_service_runs_and_goes_on_saving(tmp_pat
     assert printed["bytes"] == archive.stat().st_size
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_keys_are_in_it_when_they_are_asked_for_and_only_of_the_tenants_meant(
     service: Service, tmp_path: Path
 ) -> None:
@@ -88,7 +88,7 @@ def test_keys_are_in_it_when_they_are_asked_for_and_only_of_the_tenants_meant(
     assert "keys.json" not in names(backed_up(service.path, tmp_path / "b.zip"))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_was_erased_is_not_in_it(service: Service, tmp_path: Path) -> None:
     for number in range(30):
         service.save(f"{number} a word and the other, unmistakable " * 30)
@@ -286,7 +286,7 @@ def test_a_tenant_that_is_erased_meanwhile_is_left_out_and_a_line_half_written_a
         assert archive.read("audit.jsonl").endswith(b"\n")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_archive_that_the_disk_has_spoiled_gets_no_name(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     at(path).say("tenants", "create", "acme")
@@ -309,7 +309,7 @@ def test_an_archive_that_the_disk_has_spoiled_gets_no_name(tmp_path: Path) -> No
     assert not (tmp_path / "a.zip").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_any_history_is_restored_row_by_row(tmp_path: Path) -> None:
     for seed in range(2):
         path, chance = tmp_path / str(seed) / "memory.db", random.Random(seed)  # noqa: S311
@@ -375,7 +375,7 @@ def test_a_backup_taken_under_load_is_restored_row_by_row(tmp_path: Path, lost: 
     )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_backup_names_what_is_damaged_and_so_does_the_plan_of_its_restore(
     tmp_path: Path,
 ) -> None:

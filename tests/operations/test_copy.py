@@ -136,7 +136,7 @@ async def assert_words_are_whole(url: str) -> None:
         await engine.read(OPERATOR, look)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_tables_and_columns_are_the_same_in_both_engines(path: Path, database: Database) -> None:
     tables = {table.name: table for table in described(database)}
     there = database.execute("SELECT tablename FROM pg_tables WHERE schemaname = 't_default'")
@@ -160,7 +160,7 @@ def test_each_table_comes_after_those_that_it_refers_to(path: Path, database: Da
             assert {it for (it,) in found} <= set(tables[:place]), name
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_all_goes_there_and_comes_back(
     full: Path, terminal: Terminal, blank_database: str, tmp_path: Path
 ) -> None:
@@ -179,7 +179,7 @@ def test_all_goes_there_and_comes_back(
     asyncio.run(assert_words_are_whole(blank_database))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_copy_answers_as_the_original_does(
     path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
 ) -> None:
@@ -196,7 +196,7 @@ def test_a_copy_answers_as_the_original_does(
         assert (answers(service), service.save("another")) == (expected, saved)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_is_there_already_is_left_alone(terminal: Terminal, tmp_path: Path) -> None:
     first = terminal.json("copy", "--to", "postgresql")
     again = terminal.json("copy", "--to", "postgresql")
@@ -208,7 +208,7 @@ def test_what_is_there_already_is_left_alone(terminal: Terminal, tmp_path: Path)
     assert (tmp_path / "back.db").read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_target_that_holds_something_else_is_refused(
     path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
 ) -> None:
@@ -223,7 +223,7 @@ def test_a_target_that_holds_something_else_is_refused(
         assert "default is in the target already, with other rows. Nothing was" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_tenant_is_copied_by_name_with_its_keys(
     path: Path, terminal: Terminal, tmp_path: Path
 ) -> None:
@@ -336,7 +336,7 @@ def serving_second(path: Path, url: str, first: ExitStack) -> Iterator[Service]:
         yield second
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_is_copied_is_neither_served_nor_written_to_meanwhile(
     path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,7 +409,7 @@ def test_a_damaged_text_is_refused_and_not_quoted(
     assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_without_the_driver_it_says_what_to_install(path: Path) -> None:
     without = (
         "import sys; sys.modules['psycopg'] = None; from agentops_memory.cli import main; main()"

@@ -53,7 +53,7 @@ def test_a_deletion_that_was_acknowledged_survives_kill_9(tmp_path: Path) -> Non
     assert_sound(path, live=1)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_import_that_is_killed_half_way_is_completed_by_its_repetition(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     log = tmp_path / "memory.db-wal"

@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(7)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_database_under_two_names_is_opened_by_no_command(

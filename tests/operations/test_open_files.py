@@ -101,7 +101,7 @@ def killed(program: Program) -> None:
     program.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(("kind", "harm", "told"), HARMS)
 def test_saves_are_refused_reads_go_on_and_a_kill_loses_nothing(
     tmp_path: Path, kind: str, harm: Harm, told: str
@@ -122,7 +122,7 @@ def test_saves_are_refused_reads_go_on_and_a_kill_loses_nothing(
     assert_sound(path, live=len(contents) + 1)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(("kind", "harm", "told"), REPLACED)
 def test_what_another_file_has_the_place_of_is_refused(
     service: Service, kind: str, harm: Harm, told: str
@@ -134,7 +134,7 @@ def test_what_another_file_has_the_place_of_is_refused(
     assert_refused(service.http, told)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", [WAL, SHM])
 def test_what_was_removed_unnoticed_is_no_loss_at_the_end(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "memory.db"
@@ -146,7 +146,7 @@ def test_what_was_removed_unnoticed_is_no_loss_at_the_end(tmp_path: Path, kind: 
     assert_sound(path, live=len(contents))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("kind", [WAL, SHM, FILE])
 def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
@@ -320,7 +320,7 @@ def test_whoever_opens_and_closes_the_file_meanwhile_is_no_alarm(
     assert service.http.get("/health/ready").status_code == 200
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("harm", [removed, replaced])
 @pytest.mark.parametrize("kind", [WAL, SHM])
 def test_the_doctor_names_what_a_service_has_open_that_is_gone(

@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_backup_is_made_whenever_the_newest_is_older_than_the_interval(folder: Path) -> None:
     clock = Clock()
     with backed_up(folder, clock, MEMORY_BACKUP_KEEP="2") as service:
@@ -85,7 +85,7 @@ def test_what_was_saved_is_in_the_next_backup(folder: Path) -> None:
     assert [observations(folder / name) for name in names(folder)] == [0, 3]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_folder_that_is_away_is_told_of_once_and_used_when_it_is_back(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,7 +111,7 @@ def test_a_folder_that_is_away_is_told_of_once_and_used_when_it_is_back(
     assert told[1].__dict__["reason"] == f"{folder}: No such file or directory."
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_backup_that_is_too_old_or_not_there_is_a_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_backup_that_is_too_old_or_not_there_is_a_warning(
         assert check(service) == {"status": "warning", "detail": "There is no backup yet."}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -154,7 +154,7 @@ def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
     assert [it.__dict__["values"] for it in told] == 2 * [["default, memories 1: content"]]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_full_disk_leaves_what_was_there_and_nothing_half_made(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -300,7 +300,7 @@ def test_no_interval_needs_no_folder() -> None:
     assert settings({}, {"backup_dir": "b"}).backup_dir == Path(os.getcwd()) / "b"  # noqa: PTH109
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_job_of_the_documents_brings_a_backup_back(folder: Path) -> None:
     with serving(folder.parent / "data" / "memory.db") as service:
         service.save("apple")

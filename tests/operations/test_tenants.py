@@ -78,7 +78,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_tenants_share_no_file_and_see_nothing_of_each_other(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
@@ -118,7 +118,7 @@ def test_the_tenant_is_the_keys_whatever_a_request_says(tmp_path: Path) -> None:
             assert client.get("/stats").json()["total_observations"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_database_that_nobody_uses_is_closed(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
@@ -152,7 +152,7 @@ def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
     asyncio.run(use())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db", most=1) as engine:
@@ -168,7 +168,7 @@ def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> Non
     asyncio.run(use())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(
     tmp_path: Path,
 ) -> None:
@@ -218,7 +218,7 @@ def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path) -> N
     asyncio.run(use())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_database_whose_tenant_has_no_key_any_more_is_still_looked_after(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db") as engine:
@@ -253,7 +253,7 @@ def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(tmp_pat
     assert not tenant_file(tmp_path / "memory.db", ACME.tenant).exists()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_place_that_is_taken_is_that_of_the_one_not_used_for_longest(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db", most=2) as engine:
@@ -264,7 +264,7 @@ def test_the_place_that_is_taken_is_that_of_the_one_not_used_for_longest(tmp_pat
     asyncio.run(use())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db", most=2) as engine:
@@ -279,7 +279,7 @@ def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
     asyncio.run(use())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_one_that_finds_no_place_in_time_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,7 +304,7 @@ def test_one_that_finds_no_place_in_time_is_refused(
     asyncio.run(use())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_tenant_whose_file_is_gone_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
 
@@ -320,7 +320,7 @@ def test_a_tenant_whose_file_is_gone_begins_anew(tmp_path: Path) -> None:
     asyncio.run(use())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_database_that_cannot_be_opened_keeps_nobody_else_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -355,7 +355,7 @@ def test_one_who_leaves_stops_nobody_elses_opening(tmp_path: Path) -> None:
     asyncio.run(use())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db") as engine:
@@ -397,7 +397,7 @@ def test_to_count_rows_does_not_keep_a_database_open(
     asyncio.run(test())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     counting, held, going_on = threading.Event(), threading.Event(), threading.Event()

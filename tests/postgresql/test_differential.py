@@ -30,7 +30,7 @@ def test_many_requests_of_all_protocols_are_answered_alike(
     assert told(pair) == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_score_that_differs_a_little_is_seen(tmp_path: Path) -> None:
     with paired(tmp_path, MEMORY_RECALL_WITHOUT="following") as pair:
         play(pair, 1, 60)

@@ -8,7 +8,7 @@ from ..support.pods import Pods, two
 __all__ = ["two"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_every_write_is_answered_again_as_before_through_another_pod(two: Pods) -> None:
     write = Writer(two.http)
     every_write(write)

@@ -12,7 +12,7 @@ HAN = range(0x4E00, 0x9FA6)
 CUT = "अ" * 20_000  # one word, of which the index has 32,768 bytes: it ends within a letter
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("word", [CUT, f"a{'я' * 20_000}"])
 def test_a_word_that_the_index_cuts_within_a_letter_is_stored_and_found(
     service: Service, word: str
@@ -28,7 +28,7 @@ def test_a_word_that_the_index_cuts_within_a_letter_is_stored_and_found(
     assert found.json()[0]["content"] == "plain words"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_words_that_occur_a_hundred_thousand_times_are_counted_alike(
     tmp_path: Path, postgresql: str
 ) -> None:

@@ -50,7 +50,7 @@ def three(
         ]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> None:
     play, (one, other, plain) = random.Random(7), three  # noqa: S311 - a seed, to be played again
     projects, ids = ["red", "green", "blue"], list[int]()
@@ -69,7 +69,7 @@ def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> No
         assert answers[0] == answers[1] == answers[2], number
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("steps", [8, pytest.param(150, marks=pytest.mark.heavy)])
 def test_whole_answers_of_a_history_are_the_same_from_each_service(
     three: list[Service], held: list[int], postgresql: str, steps: int

@@ -76,7 +76,7 @@ def test_an_area_is_rebuilt_whose_words_no_statement_could_delete(
     assert_is_whole(postgresql)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_is_written_while_words_are_made_again_by_other_rules_stays(
     postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ def followed(two: Pods, page: Page) -> Iterator[Sequence[Cursor]]:
             cursor.join(TIMEOUT)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(("writers", "writes"), SIZES)
 def test_no_event_of_an_agent_is_skipped_or_late_for_who_reads_on(
     two: Pods, writers: int, writes: int
@@ -130,7 +130,7 @@ def test_no_event_of_an_intent_is_skipped_or_late_for_who_reads_on(
     assert cursors[0].seen == cursors[1].seen
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(("writers", "writes"), SIZES)
 def test_hosts_events_have_an_order_that_stays_and_sequences_without_a_gap(
     two: Pods, writers: int, writes: int

@@ -23,7 +23,7 @@ def stored(pods: Pods) -> list[dict[str, object]]:
     return rows
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(4)
 @pytest.mark.parametrize(
     ("method", "path", "body", "table"),
@@ -92,7 +92,7 @@ def test_racing_saves_at_one_topic_key_are_one_memory_of_many_revisions(two: Pod
     two.assert_index_is_whole()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_racing_saves_of_the_same_words_are_one_memory_and_counted(two: Pods) -> None:
     answers = two.racing(lambda http, it: save(http, "the same words", session_id=f"s{it}"))
 
@@ -129,7 +129,7 @@ def test_racing_messages_of_a_session_are_all_counted(two: Pods) -> None:
     assert ended["message_count"] == RACERS
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("scopes", [1, RACERS])
 def test_racing_first_saves_give_a_project_one_area(two: Pods, scopes: int) -> None:
     answers = two.racing(
@@ -143,7 +143,7 @@ def test_racing_first_saves_give_a_project_one_area(two: Pods, scopes: int) -> N
     two.assert_index_is_whole()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_racing_first_saves_of_many_projects_give_each_an_area_of_its_own(two: Pods) -> None:
     answers = two.racing(
         lambda http, it: [
@@ -180,7 +180,7 @@ def test_racing_changes_and_deletions_of_a_memory_are_each_a_revision(two: Pods)
     two.assert_index_is_whole()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_of_racing_changes_of_a_life_none_is_lost(two: Pods) -> None:
     changes = ({"pinned": True}, {"ttl": 9}, {"tags": ["a"]}, {"content": "said again"})
     for number in range(4):
@@ -200,7 +200,7 @@ def test_of_racing_changes_of_a_life_none_is_lost(two: Pods) -> None:
         assert shown["content"] == "said again"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_racing_pins_do_not_pass_their_bound(two: Pods) -> None:
     for number in range(PINS - 4):
         assert save(two.http, f"pinned {number}", pinned=True).status_code == 201
@@ -211,7 +211,7 @@ def test_racing_pins_do_not_pass_their_bound(two: Pods) -> None:
     assert two.rows("SELECT count(*) FROM lifecycles WHERE pinned_at IS NOT NULL") == [(PINS,)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_racing_imports_of_a_document_store_it_once(two: Pods) -> None:
     rows = [
         observation(
@@ -231,7 +231,7 @@ def test_racing_imports_of_a_document_store_it_once(two: Pods) -> None:
     two.assert_index_is_whole()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_saves_that_race_with_an_erasure_of_their_project_leave_all_or_nothing(two: Pods) -> None:
     for number in range(20):
         save(two.http, f"before {number}")

@@ -35,7 +35,7 @@ def test_racing_runs_of_one_id_are_one(two: Pods) -> None:
     assert two.rows("SELECT count(*) FROM runs") == [(1,)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_racing_puts_in_a_run_have_sequences_without_a_gap(two: Pods) -> None:
     Host(two.http).in_run("r1")
 
@@ -61,7 +61,7 @@ def test_of_racing_ends_of_a_run_one_is_told(two: Pods) -> None:
     assert len(told) == 2, told
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_racing_distillations_of_the_same_make_one_archive(two: Pods) -> None:
     host = Host(two.http)
     sources = [host.put(it) for it in ("herons wade", "egrets fly")]
@@ -74,7 +74,7 @@ def test_racing_distillations_of_the_same_make_one_archive(two: Pods) -> None:
     two.assert_index_is_whole()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_racing_compactions_take_each_source_once(two: Pods) -> None:
     host = Host(two.http)
     made = [host.put(f"herons {it}") for it in range(6)]
@@ -100,7 +100,7 @@ def test_of_racing_undos_of_a_pass_one_is_done(two: Pods) -> None:
     two.assert_index_is_whole()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_commitment_fires_once_whoever_looks_and_however_many_there_are(two: Pods) -> None:
     host, tags = Host(two.http), [f"rain-{it}" for it in range(49)]
     due = two.clock.now + timedelta(minutes=1)

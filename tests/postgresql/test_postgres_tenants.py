@@ -105,7 +105,7 @@ def is_let_in(service: Service, token: str) -> bool:
         return http.post("/sessions").status_code != 401
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_tenant_that_was_erased_is_made_again_by_each_service(two: Pods, number: int) -> None:
     """One of them leads, and the other is told nothing."""

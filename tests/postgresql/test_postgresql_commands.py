@@ -43,7 +43,7 @@ def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
         return connection.execute(statement.encode()).fetchall()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_memories_are_saved_and_found_beside_a_service(
     terminal: Terminal, service: Service
 ) -> None:
@@ -97,7 +97,7 @@ def test_projects_are_listed_renamed_merged_and_erased(terminal: Terminal) -> No
     assert terminal.json("projects", "list") == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("kept", "until"), [("", "as long as those are kept"), ("14d", "for 14 days")]
 )
@@ -158,7 +158,7 @@ def test_tables_are_not_written_anew_while_somebody_sees_or_erases(
     assert rows(postgresql, at) == [(False,)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_receipt_says_that_bytes_are_gone_when_tables_and_copies_have_them_no_more(
     terminal: Terminal, postgresql: str, tmp_path: Path
 ) -> None:
@@ -296,7 +296,7 @@ def test_the_default_tenant_is_not_erased(terminal: Terminal, postgresql: str) -
     assert rows(postgresql, "SELECT tenant FROM agentops.tenants") == [("default",)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_is_kept_is_measured_as_in_a_file(postgresql: str, tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     told = []

@@ -54,7 +54,7 @@ def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
         return connection.execute(statement.encode()).fetchall()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_change_of_keys_holds_on_every_service(start: Start, terminal: Terminal) -> None:
     services = start(), start()
     assert [status(it) for it in services] == [200, 200]
@@ -90,7 +90,7 @@ def test_a_change_that_nobody_is_told_of_is_seen(
     until(lambda: status(service, key["key"]) == 401)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_whoever_does_not_hear_the_database_lets_nobody_in_until_it_does(
     start: Start, terminal: Terminal, postgresql: str
 ) -> None:
@@ -212,7 +212,7 @@ def test_the_audit_is_measured_and_trimmed_by_age(
     until(lambda: rows(postgresql, "SELECT count(*) FROM agentops.audit") == [(1,)])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_a_caller_changes_is_audited_with_the_key(
     start: Start, terminal: Terminal, postgresql: str
 ) -> None:

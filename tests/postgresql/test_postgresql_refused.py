@@ -211,7 +211,7 @@ def test_a_tenants_schema_that_is_gone(postgresql: str) -> None:
     assert refused(postgresql).startswith("The schema of the tenant acme is gone: put it back")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_password_that_is_wrong_or_missing_and_a_role_that_no_rule_lets_in() -> None:
     with own_cluster("local all bertha reject", "local all ada scram-sha-256") as url:
         postgres.ordered(

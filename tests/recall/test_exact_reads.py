@@ -30,7 +30,7 @@ def asked(service: Service, history: History, question: Question, **more: str) -
     return without_date(service.http.get(path, headers={**history.headers(key), **more}))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("seed", "phases", "steps"),
     [(1, 2, 12), pytest.param(2, 10, 60, marks=HEAVY), pytest.param(3, 10, 60, marks=HEAVY)],
@@ -63,7 +63,7 @@ def test_whole_answers_of_a_history_are_those_of_the_long_way_and_of_the_stored_
     assert counted.answered > compared // 6
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("without", WITHOUT)

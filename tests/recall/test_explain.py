@@ -39,7 +39,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @examples(60)
 @given(
     text=st.lists(st.sampled_from((*WORDS, ".", ".", "!?", "東京大阪")), max_size=12).map(" ".join),

@@ -94,7 +94,7 @@ def test_a_word_counts_once_among_the_most_that_are_looked_for(
         assert len({*both(service, path)}) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.slow)])
 def test_memory_answers_as_the_long_way_byte_for_byte(
     tmp_path: Path, counted: Counted, seed: int
@@ -111,7 +111,7 @@ def test_memory_answers_as_the_long_way_byte_for_byte(
     assert counted.answered > 100
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_held_project_takes_few_calls(
     tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,7 +136,7 @@ def test_a_held_project_takes_few_calls(
             assert counted.statements == [STATEMENTS] * len(asked)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_new_prompts_of_a_project_with_pins_and_globals_take_few_calls_too(
     tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -317,7 +317,7 @@ def test_a_key_has_as_many_held_reads_as_its_rate(tmp_path: Path, counted: Count
         assert set(statuses[59:]) == {429}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_who_takes_no_answer_is_given_no_more(tmp_path: Path, counted: Counted) -> None:
     path, many = "/context?project=heron&query=rollback&limit=20", 4_000
     with serving(tmp_path / "memory.db") as service:

@@ -133,7 +133,7 @@ def test_a_question_finds_what_it_is_about(shared: Service, prompt: str, content
     assert finds(shared, content, prompt)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("agentops:context:query")
 @for_each("content", [*IDENTIFIERS, *LANGUAGES])
 def test_a_text_is_found_by_its_parts_and_as_a_whole(shared: Service, content: str) -> None:

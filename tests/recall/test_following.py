@@ -98,7 +98,7 @@ def test_only_the_twenty_best_gain_and_give(service: Service) -> None:
     assert gained == [f"{number:02}" for number in range(19)]  # none of the best follows the last
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_order_is_the_same_under_every_limit(service: Service) -> None:
     for number in range(30):
         service.save(

@@ -56,7 +56,7 @@ def service(tmp_path: Path, counted: Counted) -> Iterator[Service]:
         yield service
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_prompt_of_any_script_is_answered_as_the_long_way_does(
     service: Service, counted: Counted
 ) -> None:
@@ -69,7 +69,7 @@ def test_a_prompt_of_any_script_is_answered_as_the_long_way_does(
     assert counted.answered > before + 10
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("count", [40, pytest.param(2_000, marks=pytest.mark.heavy)])
 def test_any_bytes_are_answered_as_the_long_way_does(service: Service, count: int) -> None:
     chance = random.Random(count)  # noqa: S311 - the same each time
@@ -90,7 +90,7 @@ def test_a_prompt_of_a_mebibyte_is_refused_and_the_service_goes_on(service: Serv
     assert both(service, f"{SEARCH}rollback")[0].startswith(b"200")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("project", ["none", "%00", "%ED%A0%80", "x" * 5_000, "HERON%20"])
 def test_a_project_that_does_not_exist_is_answered_as_the_long_way_does(
     service: Service, project: str

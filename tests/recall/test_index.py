@@ -119,7 +119,7 @@ def body(*saved: str | None) -> dict[str, object]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
 @examples(6)

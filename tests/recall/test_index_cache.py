@@ -160,7 +160,7 @@ class Play:
         return told
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
 def test_memory_answers_as_the_stored_index(tmp_path: Path, seed: int) -> None:
     # Without the prior a few memories make words common: BM25 gives them a least worth.

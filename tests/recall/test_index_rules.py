@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 # Other techniques
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("without", sorted(INDEXED - {Feature.PRIOR}))
 def test_a_file_made_without_a_technique_is_indexed_anew_with_it(path: Path, without: str) -> None:
@@ -62,7 +62,7 @@ def test_a_technique_of_reading_leaves_the_index_as_it_is(path: Path) -> None:
     assert rows(path, "SELECT * FROM memories_fts_0_data") == before
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_file_that_was_indexed_anew_is_written_to_as_ever(path: Path) -> None:
     with serving(path, MEMORY_RECALL_WITHOUT="context,tags") as service:
         told(service)
@@ -167,7 +167,7 @@ def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_an
 # The first format
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_file_of_the_first_format_is_brought_to_the_second(path: Path) -> None:
     first_format(path)
 
@@ -201,7 +201,7 @@ def test_a_file_of_the_first_format_may_be_empty(path: Path) -> None:
     assert_sound(path, live=1)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(3)
 @pytest.mark.parametrize("point", ["make_all", "drop_all", "rebuild", "COMMIT"])
 def test_a_change_of_format_that_is_killed_leaves_the_first_one(path: Path, point: str) -> None:
@@ -216,7 +216,7 @@ def test_a_change_of_format_that_is_killed_leaves_the_first_one(path: Path, poin
     assert_sound(path, live=39)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("point", ["make_all", "drop_all", "rebuild", "COMMIT"])
 def test_an_index_whose_making_is_killed_is_used_as_it_was(path: Path, point: str) -> None:
@@ -323,7 +323,7 @@ def killed_at(path: Path, point: str) -> None:
     assert run(str(path), point, code=KILLED).returncode == -signal.SIGKILL
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_process_by_other_rules_is_refused_its_writes(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as old:

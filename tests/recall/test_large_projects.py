@@ -60,7 +60,7 @@ def some_scores(chance: random.Random, size: int) -> list[tuple[int, float]]:
     return [(place, worth * chance.uniform(0.9, 1.0)) for place in places]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("has_numpy", "unit"), [(False, lanes.UNIT), (True, lanes.UNIT), (False, 64 * lanes.UNIT)]

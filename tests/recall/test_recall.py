@@ -133,7 +133,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     assert fed(tmp_path / "second.db") == first
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("rows", [5, 700])
 def test_words_are_narrowed_alike_among_few_memories_and_many(service: Service, rows: int) -> None:
     kinds = [("decision", ["t", "u"]), ("bugfix", ["u"]), ("config", [])]

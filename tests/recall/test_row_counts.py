@@ -57,7 +57,7 @@ def test_a_missing_number_of_rows_is_the_default(service: Service) -> None:
     assert _count(service, f"/timeline?observation_id={MIDDLE}") == 7
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("agentops:parameters:row-counts")
 def test_a_list_has_at_most_a_thousand_rows(service: Service) -> None:
     _fill(service)

@@ -163,7 +163,7 @@ def test_the_first_four_unknown_words_are_put_right(service: Service) -> None:
     assert list(found) == typos[:4]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_word_stands_for_what_a_look_at_each_word_finds(service: Service) -> None:
     chance = random.Random(3)  # noqa: S311 - the same each time
     words = [it for it in SAID if it.isalpha() and len(it) > 4]

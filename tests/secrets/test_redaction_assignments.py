@@ -186,7 +186,7 @@ TOKENS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @for_each("spelling", SPELLINGS)
 @for_each("name", ["X", "API_KEY", "access_token"])
 def test_a_token_is_taken_out_in_each_spelling(name: str, spelling: str) -> None:

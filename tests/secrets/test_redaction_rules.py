@@ -665,7 +665,7 @@ REPEATED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @for_each("value", REPEATED)
 def test_a_value_that_overlaps_itself_is_found_in_time(value: str) -> None:
     values = tuple(("x", value[: len(value) - n]) for n in range(8))
@@ -864,7 +864,7 @@ def test_hostile_repetition_is_answered_and_settled(part: str) -> None:
     assert redacted(once.text) == Redacted(text=once.text)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @for_each("part", HOSTILE)
 def test_a_token_after_hostile_repetition_is_found(part: str) -> None:
     text = f"{part * 1000} {TOKEN}"

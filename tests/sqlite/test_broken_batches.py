@@ -87,7 +87,7 @@ RAISING: list[tuple[Work, type[BaseException]]] = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(5)
 @pytest.mark.parametrize(
     ("failure", "raised"), RAISING, ids=lambda value: getattr(value, "__name__", "")
@@ -113,7 +113,7 @@ def test_a_write_that_raises_before_it_wrote_fails_alone_and_the_others_share_a_
     assert_sound(path, live=4)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(5)
 @pytest.mark.parametrize(
     ("failure", "raised"), RAISING, ids=lambda value: getattr(value, "__name__", "")
@@ -217,7 +217,7 @@ def test_nobody_waits_for_ever_when_the_loop_of_the_writer_ends(tmp_path: Path) 
         run(tmp_path / "memory.db", test)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_each_answer_tells_what_is_in_the_file_whatever_the_others_do(

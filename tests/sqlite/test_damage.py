@@ -149,7 +149,7 @@ def saved(service: Service, content: str) -> Any:
     return None
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_whatever_page_of_the_index_is_damaged_it_is_mended_and_no_other_is_touched(
     tmp_path: Path,
 ) -> None:

@@ -452,7 +452,7 @@ def test_what_a_damaged_value_guards_is_closed_and_the_row_is_named(
         assert "first " in _detail(place.service)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(4)
 @pytest.mark.parametrize("table", sorted({it.table for it in CASES}))
 def test_readiness_names_a_damaged_row_after_a_restart_without_a_request(
@@ -500,7 +500,7 @@ def test_a_partition_of_another_type_is_refused_as_one_that_is_none(
     assert "first spaces 1" in until(lambda: _detail(service))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
@@ -552,7 +552,7 @@ def test_a_damaged_row_is_left_out_of_lists_and_the_others_are_not(service: Serv
     assert "first lifecycles 1" in until(lambda: _detail(service))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("content", ["[1]", '{"fruit": ', "", "[confidential]"])
 def test_a_damaged_value_of_an_entry_is_found_as_one_of_its_row(
@@ -594,7 +594,7 @@ def test_no_sweep_removes_what_has_a_damaged_end(tmp_path: Path) -> None:
     assert engines.rows(path, "SELECT count(*) FROM memories") == [(2,)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_sweep_goes_on_beside_a_run_that_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:

@@ -66,7 +66,7 @@ FILTERS: list[dict[str, str]] = [{}, {"project": "demo"}, {"scope": "global"}, {
 WANTED: list[dict[str, str]] = [{}, {"explain": "true"}, {"why_not": "1"}]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(3)
 @pytest.mark.parametrize("text", [PROMPT, "applez", "a/b", "数据库", "the", "?"])
 def test_no_read_fails(hasty: Service, text: str) -> None:
@@ -87,7 +87,7 @@ def test_an_explained_answer_says_that_it_is_degraded(hasty: Service) -> None:
         assert answer["explain"]["degraded"] is True
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_reads_that_follow_have_their_time(hasty: Service) -> None:
     for _ in range(4):
         search(hasty, PROMPT, project="demo")
@@ -103,7 +103,7 @@ def test_a_text_without_words_is_answered_as_ever(hasty: Service) -> None:
     assert explained(hasty, "/context", query="?!", project="demo")["explain"]["degraded"] is False
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_filters_hold_for_what_stands_in(hasty: Service) -> None:
     hasty.save("secret", title="theirs", project="other")
     hasty.save("apples", title="all", project="other", scope="global")
@@ -116,7 +116,7 @@ def test_filters_hold_for_what_stands_in(hasty: Service) -> None:
     assert titles(search(hasty, PROMPT, scope="global")) == ["all"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_limit_ends_with_the_words_however_much_is_read_then(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="0") as service:
         imported(service, [observation(f"apple {number}") for number in range(2000)])

@@ -121,7 +121,7 @@ def test_processes_that_start_at_once_on_a_new_file_make_it_once(path: Path) -> 
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
 def test_processes_that_start_at_once_on_the_originals_file_upgrade_it_once(
     path: Path, journal_mode: str
@@ -180,7 +180,7 @@ def test_a_migration_that_fails_leaves_the_originals_file_as_it_was(
 # Further migrations
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
     path: Path, tmp_path: Path, scripts: Path
 ) -> None:
@@ -207,7 +207,7 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
     assert rows(path, "PRAGMA user_version") == [(NEWEST + 1,)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_three_migrations_held_survives_the_fourth(path: Path, scripts: Path) -> None:
     make_older(path, scripts, 3, THREE)
     before = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in KEPT]
@@ -247,7 +247,7 @@ def test_what_was_stored_before_there_were_fingerprints_is_known_again(
     assert saved["action"] == "created"  # it was long ago
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_was_a_store_without_a_project_is_of_that_kind(path: Path, scripts: Path) -> None:
     make_older(path, scripts, 9, NINE)
 

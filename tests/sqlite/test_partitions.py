@@ -25,7 +25,7 @@ from ..support.service import Service, observation, serving
 # Where projects lie
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_eight_projects_share_a_partition_and_the_ninth_begins_the_next(service: Service) -> None:
     for number in range(17):
         service.save("apple", project=f"p{number}")
@@ -119,7 +119,7 @@ def crowd(service: Service, monkeypatch: pytest.MonkeyPatch) -> Service:
 EVERYWHERE = {"all a", "all b", "all c", "all d"}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_global_memories_are_found_from_every_project_and_once(crowd: Service) -> None:
     for project in ("a", "b", "c", "d"):
         hits = titles(search(crowd, "apple", project=project, limit=50))
@@ -128,7 +128,7 @@ def test_global_memories_are_found_from_every_project_and_once(crowd: Service) -
     assert_index_is_whole(crowd.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_project_that_never_had_memories_finds_the_global_ones(crowd: Service) -> None:
     crowd.save("apple for all", title="of none", project="none", scope="global")
     for project in ("never", "none"):
@@ -136,7 +136,7 @@ def test_a_project_that_never_had_memories_finds_the_global_ones(crowd: Service)
         assert set(context(crowd, "apple", project=project)) == EVERYWHERE | {"of none"}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_search_in_all_projects_finds_each_memory_once_and_the_best_first(
     crowd: Service,
 ) -> None:
@@ -149,7 +149,7 @@ def test_a_search_in_all_projects_finds_each_memory_once_and_the_best_first(
         assert search(crowd, "apple", limit=limit) == hits[:limit]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_equal_scores_of_several_partitions_are_in_the_order_of_their_ids(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +172,7 @@ def test_equal_scores_of_several_partitions_are_in_the_order_of_their_ids(
     assert [hit["id"] for hit in search(service, "same. words", limit=5)] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_what_becomes_of_a_global_memory_becomes_of_it_everywhere(crowd: Service) -> None:
     def finders(word: str) -> set[str]:
         return {
@@ -203,7 +203,7 @@ def test_what_becomes_of_a_global_memory_becomes_of_it_everywhere(crowd: Service
     assert_index_is_whole(crowd.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("with_globals", [False, True])
 def test_kinds_tags_and_scopes_narrow_what_is_found(service: Service, with_globals: bool) -> None:
     def save(title: str, **fields: object) -> None:
@@ -244,7 +244,7 @@ def test_kinds_tags_and_scopes_narrow_what_is_found(service: Service, with_globa
 # Many at once
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("areas_each", [1, 2, 8])
 def test_saves_into_new_projects_that_wait_together_all_succeed(
@@ -268,7 +268,7 @@ def test_saves_into_new_projects_that_wait_together_all_succeed(
     assert_index_is_whole(path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_two_programs_on_one_file_put_a_project_into_one_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +292,7 @@ def test_two_programs_on_one_file_put_a_project_into_one_partition(
     assert_index_is_whole(path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_import_of_many_new_projects_makes_their_partitions(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,7 +306,7 @@ def test_an_import_of_many_new_projects_makes_their_partitions(
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("bulk", [1, 3, 200])
 def test_an_import_puts_global_memories_into_partitions_that_it_makes(
@@ -347,7 +347,7 @@ def test_an_import_puts_a_global_memory_once_into_a_partition_made_right_behind_
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("bulk", [1, 3, 200])
 def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
     service: Service, monkeypatch: pytest.MonkeyPatch, bulk: int

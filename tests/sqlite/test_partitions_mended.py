@@ -43,7 +43,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_seen_in_its_partition_and_mended_there_alone(
@@ -76,7 +76,7 @@ def test_damage_is_seen_in_its_partition_and_mended_there_alone(
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
 # Moving
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_before(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +193,7 @@ def test_a_partition_that_stores_have_left_is_used_again(
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +226,7 @@ WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_reads_along_no_table(service: Service, name: str) -> None:
     for content in ("one", "two", "three", "four"):

@@ -31,7 +31,7 @@ from ..support.traced import each_collector
 __all__ = ["each_collector"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
     service: Service, each_collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -55,7 +55,7 @@ def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
     assert each_collector.gauges["memory_index_drift_rows"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_service_sweeps_again_and_again(service: Service, each_collector: Collector) -> None:
     service.save("apple")
     damage(service.path)
@@ -114,7 +114,7 @@ def test_a_sweep_that_fails_does_not_end_the_others(
     assert "no sweep now; the next one tries again" in [it.message for it in caplog.records]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_projects_move_apart_when_they_have_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +254,7 @@ async def sweep_default(maintenance: Maintenance, metrics: Metrics) -> None:
     await tidy(maintenance, one_tenant(), metrics, WorkSignal())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_sweep_merges_the_segments_of_the_index(
     service: Service, each_collector: Collector
 ) -> None:

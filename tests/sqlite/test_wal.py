@@ -25,7 +25,7 @@ SAVES = 100
 SLOW = 0.02  # seconds of a read
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_log_begins_again_while_reads_go_on_and_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

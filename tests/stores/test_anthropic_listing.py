@@ -176,7 +176,7 @@ def pages_of(service: Service, path: str, **asked: str) -> str:
     return cursor
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("anthropic:paging")
 def test_a_cursor_of_another_list_is_refused(
     service: Service, sdk: anthropic.Anthropic, notes: Store
@@ -246,7 +246,7 @@ def test_a_page_has_1_to_100_items(service: Service, notes: Store, list_: str, l
     )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("anthropic:paging", "anthropic:view")
 def test_a_page_has_twenty_items_unless_more_are_asked_for_without_contents(
     sdk: anthropic.Anthropic,

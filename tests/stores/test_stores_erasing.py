@@ -58,7 +58,7 @@ def oldest(service: Service, home: Object, made: Object) -> Object:
     return versions(service.http, home, entry_id=made["id"])[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("stores:redact:bytes")
 def test_a_redacted_version_leaves_no_byte(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a", HIDDEN)
@@ -73,7 +73,7 @@ def test_a_redacted_version_leaves_no_byte(service: Service, home: Object) -> No
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("stores:redact:bytes", "stores:decided:redact-head")
 def test_what_the_entry_says_stays_until_it_says_something_else(
     service: Service, home: Object
@@ -90,7 +90,7 @@ def test_what_the_entry_says_stays_until_it_says_something_else(
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("stores:redact:bytes")
 def test_an_entry_whose_version_is_redacted_leaves_nothing_when_it_is_deleted(
     service: Service, home: Object
@@ -167,7 +167,7 @@ def test_a_deleted_store_leaves_no_byte(service: Service, home: Object) -> None:
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("stores:delete:everything")
 def test_a_deletion_goes_on_after_a_crash_in_the_middle(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"

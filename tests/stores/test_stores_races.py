@@ -101,7 +101,7 @@ def test_an_expectation_that_is_none_is_refused_by_its_name(
     assert ok(service.http.get(entry_at(home, made))) == made
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("stores:decided:occ-atomic")
 @pytest.mark.parametrize("by", ["version", "content_sha256"])
 def test_of_racing_updates_of_one_state_one_is_done(
@@ -144,7 +144,7 @@ def test_of_racing_creates_at_one_path_one_is_done(service: Service, home: Objec
     assert len(versions(service.http, home)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_racing_updates_that_expect_nothing_are_all_done(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a", "first")
 

@@ -72,7 +72,7 @@ def test_a_dead_collector_does_not_delay_the_exit(fault: str, protocol: str) -> 
     assert messages[-1] == "the collector does not answer; the last spans are lost"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("arguments", "loaded"),

@@ -99,7 +99,7 @@ def test_a_request_that_ends_without_an_answer_has_failed() -> None:
     assert 'route="none",status="500"} 1.0\n' in shown("")[0].decode()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_no_request_makes_a_label_of_its_own(service: Service) -> None:
     paths = service.http.get("/openapi.json").json()["paths"]
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
@@ -266,7 +266,7 @@ def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Col
         assert collector.exemplars[name] == {TRACE}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Collector) -> None:
     collector = each_collector
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
@@ -340,7 +340,7 @@ def statuses(service: Service) -> dict[str, int]:
     return {name: status(token) for name, token in tokens.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("mode", "expected"), [("keys", [401, 200, 403, 403]), ("open", [200] * 4), ("off", None)]

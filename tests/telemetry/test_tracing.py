@@ -111,7 +111,7 @@ def is_within(given: dict[str, object], span: ReceivedSpan) -> dict[str, object]
     return {name: span.attributes.get(name) for name in given}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.representative(7)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_request_is_a_span_in_the_trace_of_its_caller(operation: str, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_save_shows_each_step_it_took(tmp_path: Path) -> None:
     assert steps == ["store.dedup.topic_key", "store.dedup.hash", "store.insert"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("method", "target", "body", "operation", "error"),
     [
@@ -270,7 +270,7 @@ def test_a_log_line_names_the_trace_and_no_query(tmp_path: Path) -> None:
     assert not [printed for printed in program.lines if "topsecret" in printed]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_dead_collector_loses_no_request_and_delays_no_exit(tmp_path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
@@ -311,7 +311,7 @@ def test_a_long_prompt_is_cut_in_its_span(tmp_path: Path) -> None:
     assert attributes["gen_ai.retrieval.query.text"] == "é" * 500
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_export_reads_long_contents_in_shorter_pages(tmp_path: Path) -> None:
     with traced(tmp_path) as (service, received):
         for number in range(30):
