@@ -94,13 +94,13 @@ def test_a_word_counts_once_among_the_most_that_are_looked_for(
         assert len({*both(service, path)}) == 1
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.heavy)])
 def test_memory_answers_as_the_long_way_byte_for_byte(
     tmp_path: Path, counted: Counted, seed: int
 ) -> None:
     chance, ids = random.Random(seed), list[int]()  # noqa: S311 - the same each time
-    with serving(tmp_path / "memory.db") as service:
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="1m") as service:
         for _ in range(60):
             for _ in range(chance.choice([0, 1, 4])):
                 change(service, chance, ids)
