@@ -93,6 +93,7 @@ def _assert_one_line(caplog: pytest.LogCaptureFixture, reason: str) -> None:
             and it.levelno >= logging.WARNING)] == []  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_save_that_is_cut_off_in_the_end_leaves_no_stack_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

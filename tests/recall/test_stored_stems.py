@@ -47,7 +47,7 @@ def changed(path: Path, statement: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(QUICK),
+        pytest.param(QUICK, marks=pytest.mark.slow),
         *(pytest.param(it, marks=pytest.mark.heavy) for it in TAMPERED if it != QUICK),
     ],
 )
