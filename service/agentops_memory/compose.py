@@ -19,6 +19,7 @@ from .agentops.transfers.transfer import Transfer
 from .backend import audit_of, opened_engine, sealer_of, watched_keys
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
+from .engine.files import require_local
 from .http.edge.app import Scrape, application
 from .http.edge.auth import Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.edge.health import Probes, well
@@ -55,7 +56,6 @@ from .openwop.passes import Passes
 from .openwop.proposals import Proposals
 from .openwop.routes import Discovery, OpenWopOperations, OpenWopServices
 from .openwop.subjects import Forgetting
-from .operations.files.atomic import require_local
 from .operations.files.redaction import RedactionFile
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within

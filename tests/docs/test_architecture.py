@@ -41,7 +41,6 @@ CROSSINGS: Mapping[tuple[str, str], int] = {
     ("memory", "stores"): 1,
     ("postgresql", "operations"): 2,
     ("sqlite", "openintent"): 1,
-    ("sqlite", "operations"): 5,
 }
 
 POSSESSIVE = re.compile(r"(?<!\\)\)(?:[*+?]|\{[0-9]*,?[0-9]*\})\+")  # of a group

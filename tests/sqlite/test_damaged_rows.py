@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from agentops_memory.memory.model.findings import Finding, Status
-from agentops_memory.operations.doctor.doctor import DoctorContext, findings_of, fixed
+from agentops_memory.operations.doctor import DoctorContext, findings_of, fixed
 from agentops_memory.sqlite.base.connection import connect
 
 from ..operations.test_doctor import patient

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..operations.backup.backup import KeptArchive, make_archive, newest, path_in, prune
+from ..operations.backup import KeptArchive, make_archive, newest, path_in, prune
 from ..secrets.sanitizing import code_of, is_operational, sentence_of
 from ..settings.settings import Settings
 from ..telemetry import Metrics

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine, Sealer, Storage
+from ..engine.files import require_local
 from ..engine.maintenance import Maintenance, Tidied
 from ..errors import Damaged
 from ..memory.lifecycle.projects import Erasures
@@ -21,7 +22,6 @@ from ..openintent.archives import settle_all
 from ..openwop.commitments import Firing
 from ..openwop.host_runs import Runs
 from ..openwop.passes import Passes
-from ..operations.files.atomic import require_local
 from ..recall.inverted_index.cache import IndexCache
 from ..settings.settings import Settings
 from ..sqlite import SqliteEngine

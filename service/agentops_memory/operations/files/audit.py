@@ -14,12 +14,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ...engine.files import created, locked, os_errors_as, private_file, replaced, sync
 from ...errors import Unavailable
 from ...memory.model.access import Caller, KeyId, TenantId
 from ...memory.model.keys import KEYS_RESET, By, Key
 from ...memory.model.retention import Held, Kind
 from ...recall.text.instants import rendered
-from .atomic import created, locked, os_errors_as, private_file, replaced, sync
 
 DRAFT = ".part"  # what follows the file's name while another is written in its place
 OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys

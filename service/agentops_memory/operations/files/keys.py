@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from ...engine.files import LockTimeout, created, locked, opened, os_errors_as, replaced
 from ...errors import Invalid, Unavailable
 from ...memory.model.access import Role, patterns, tenant_id
 from ...memory.model.agents import agent_patterns
@@ -28,7 +29,6 @@ from ...memory.model.keys import (
     public_fields,
 )
 from ...recall.text import instants
-from .atomic import LockTimeout, created, locked, opened, os_errors_as, replaced
 from .audit import KeysMade, record
 
 VERSION = 1

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...engine.files import opened
 from ...errors import Invalid, Refusal
 from ...memory.model.access import TenantId, tenant_id
 from ...secrets.redaction import DEFAULT_RULES, Rules
-from .atomic import opened
 
 LARGEST = 1024 * 1024  # bytes
 

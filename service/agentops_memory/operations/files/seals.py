@@ -12,10 +12,10 @@ from threading import Lock
 from typing import Any
 
 from ...engine.engine import Sealer
+from ...engine.files import LockTimeout, created, locked, opened, os_errors_as, replaced
 from ...errors import StartRefused, Unavailable
 from ...memory.model.agent_memory import Sealed
 from ...recall.text.instants import rendered
-from .atomic import LockTimeout, created, locked, opened, os_errors_as, replaced
 
 LARGEST = 1024 * 1024  # bytes; a key takes about 150
 TIMEOUT = timedelta(seconds=10)  # with another process that changes the file

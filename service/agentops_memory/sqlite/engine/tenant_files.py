@@ -7,12 +7,12 @@ from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from ...engine.files import os_errors_as, owned_like, private_file, sync
 from ...errors import Conflict, Invalid, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ...memory.model.retention import Counted
 from ...memory.sql.kinds import in_a_session
 from ...memory.sql.liveness import undeleted
-from ...operations.files.atomic import os_errors_as, owned_like, private_file, sync
 from ...recall.text.features import ALL, Features
 from ..base.connection import change, connect
 from ..base.copies import require_one_name

@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
+from ...engine.files import placed, sync
 from ...errors import Busy, Refusal
-from ...operations.files.atomic import placed, sync
 from ...secrets.sanitizing import reason
 from ..base.copies import RESTORED, kept_name, numbered
 from ..base.errors import primary_code

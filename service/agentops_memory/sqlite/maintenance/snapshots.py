@@ -7,8 +7,8 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
+from ...engine.files import private_file, sync
 from ...errors import Busy, Refusal
-from ...operations.files.atomic import private_file, sync
 from ...secrets.sanitizing import reason
 from ..base.checks import faults_of
 from ..base.connection import CHANGING, connect

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ... import __version__
 from ...engine.callbacks import noop
+from ...engine.files import drafts, private_file
 from ...engine.shared.stems import rules
 from ...errors import StartRefused, Unavailable
-from ...operations.files.atomic import drafts, private_file
 from ...recall.search.rows import MOST_IDS
 from ...recall.text.features import ALL, Features
 from ..base.checks import log_size, open_read_only

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ...errors import Refusal
-from ...memory.model.findings import Finding, failed, note, ok, warn
-from ...memory.model.keys import KeyRegistry, KeyRing
-from ...sqlite.base.copies import REMEDY, copies_of, draft_of
-from ..files.atomic import file_system, is_network, leftovers, opened, remove_leftovers
-from ..files.redaction import RedactionFile
-from ..files.seals import SealFile
+from ..engine.files import file_system, is_network, leftovers, opened, remove_leftovers
+from ..errors import Refusal
+from ..memory.model.findings import Finding, failed, note, ok, warn
+from ..memory.model.keys import KeyRegistry, KeyRing
+from ..sqlite.base.copies import REMEDY, copies_of, draft_of
+from .files.redaction import RedactionFile
+from .files.seals import SealFile
 
 LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
 NOTHING = 1024 * 1024  # bytes free, below which a large write fails

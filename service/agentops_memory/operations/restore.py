@@ -9,23 +9,19 @@ from datetime import datetime
 from hashlib import file_digest
 from pathlib import Path
 
-from ...errors import Conflict, Unavailable
-from ...memory.model.access import DEFAULT_TENANT, TenantId
-from ...memory.model.erasure import Erasure
-from ...memory.model.keys import By, Key
-from ...settings.settings import Settings
-from ...sqlite.engine.tenant_files import files_of, size_of, tenants_of
-from ...sqlite.engine.tenants import tenant_file
-from ...sqlite.maintenance.replacing import RestoreRefused, replace_database, require_files
-from ...sqlite.maintenance.snapshots import SnapshotRefused, verified
-from ...sqlite.schema.contents import Contents, contents_at, erasures_at
-from ...sqlite.schema.migrate import newest_format
-from ..files import keys, seals
-from ..files.atomic import created, drafts, os_errors_as, owned_like, placed, sync
-from ..files.audit import AUDIT_RESTORED, Since, line, record, since
-from ..files.keys import LARGEST, KeyFile, Stamp
-from ..files.service_lock import service_lock
-from .archive import (
+from ..engine.files import created, drafts, os_errors_as, owned_like, placed, sync
+from ..errors import Conflict, Unavailable
+from ..memory.model.access import DEFAULT_TENANT, TenantId
+from ..memory.model.erasure import Erasure
+from ..memory.model.keys import By, Key
+from ..settings.settings import Settings
+from ..sqlite.engine.tenant_files import files_of, size_of, tenants_of
+from ..sqlite.engine.tenants import tenant_file
+from ..sqlite.maintenance.replacing import RestoreRefused, replace_database, require_files
+from ..sqlite.maintenance.snapshots import SnapshotRefused, verified
+from ..sqlite.schema.contents import Contents, contents_at, erasures_at
+from ..sqlite.schema.migrate import newest_format
+from .backup import (
     AUDIT,
     KEYS,
     REDACTION,
@@ -39,6 +35,10 @@ from .archive import (
     meter,
     require_space,
 )
+from .files import keys, seals
+from .files.audit import AUDIT_RESTORED, Since, line, record, since
+from .files.keys import LARGEST, KeyFile, Stamp
+from .files.service_lock import service_lock
 
 UNPACKED_AND_EXAMINED = 2  # times that each byte is read
 

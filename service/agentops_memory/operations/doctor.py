@@ -2,36 +2,102 @@
 
 import os
 import platform
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from ... import __version__
-from ...backend import registry_of
-from ...errors import Refusal, SettingRefused, Unavailable
-from ...http.edge.auth import must_have_keys
-from ...jobs.backups import DAMAGED, LATE, are_on_one_disk
-from ...memory.model.access import DEFAULT_TENANT, TenantId
-from ...memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
-from ...memory.model.keys import KeyRegistry
-from ...secrets.sanitizing import sentence_of
-from ...settings.settings import Settings
-from ...sqlite.base import library
-from ...sqlite.base.checks import Subject
-from ...sqlite.engine.tenant_files import tenants_of, unnamed_in
-from ...sqlite.engine.tenants import MOST_OPEN, tenant_file
-from ...sqlite.maintenance.examination import check_database
-from ..backup.backup import newest
-from ..files.audit import DRAFT
-from ..files.keys import DRAFT as KEYS_DRAFT
-from ..files.seals import DRAFT as SEAL_DRAFT
-from ..files.seals import SealFile
-from ..files.service_lock import holder
-from . import files
-from .settings import UsableSettings, check_environment, check_settings
+from .. import __version__
+from ..backend import registry_of
+from ..errors import Refusal, SettingRefused, Unavailable
+from ..http.edge.auth import must_have_keys
+from ..jobs.backups import DAMAGED, LATE, are_on_one_disk
+from ..memory.model.access import DEFAULT_TENANT, TenantId
+from ..memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
+from ..memory.model.keys import KeyRegistry
+from ..secrets.sanitizing import sentence_of
+from ..settings.settings import VARIABLES, Settings, settings
+from ..sqlite.base import library
+from ..sqlite.base.checks import Subject
+from ..sqlite.engine.tenant_files import tenants_of, unnamed_in
+from ..sqlite.engine.tenants import MOST_OPEN, tenant_file
+from ..sqlite.maintenance.examination import check_database
+from . import doctor_files as files
+from .backup import newest
+from .files.audit import DRAFT
+from .files.keys import DRAFT as KEYS_DRAFT
+from .files.seals import DRAFT as SEAL_DRAFT
+from .files.seals import SealFile
+from .files.service_lock import holder
+
+Flags = Mapping[str, str | None]
+
+OURS = "MEMORY_"
+OF_CLIENTS = ("MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT")
+BY_NAME = {variable.name: variable for variable in VARIABLES}
+KNOWN = (*BY_NAME, *OF_CLIENTS)
+# Kubernetes tells of a service that is called memory by variables of its own.
+OF_A_CLUSTER = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsableSettings:
+    """The settings, with a default in place of each that cannot be used, and those refusals."""
+
+    settings: Settings
+    refusals: tuple[str, ...]
+
+
+def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> UsableSettings:
+    """The settings that can be used. A file that cannot be named is SettingRefused."""
+    refusals: list[str] = []
+    left, given = dict(environment), dict(flags)
+    while True:
+        try:
+            return UsableSettings(settings=settings(left, given), refusals=tuple(refusals))
+        except SettingRefused as refusal:
+            wrong = BY_NAME.get(str(refusal).partition(":")[0])
+            if wrong is None or not (left.pop(wrong.name, None) or given.get(wrong.field)):
+                raise
+            given[wrong.field] = None
+            refusals.append(str(refusal))
+
+
+def check_settings(found: UsableSettings) -> Iterator[Finding]:
+    for refusal in found.refusals:
+        remedy = "A start would be refused; `agentops-memory serve --help` tells what it takes."
+        yield failed("settings", refusal, remedy)
+    if not found.refusals:
+        yield ok("settings", "Each can be used.")
+
+
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """The variables that look like settings and are none, each with the one it resembles."""
+    unknown = sorted(
+        name
+        for name in environment
+        if name.startswith(OURS) and name not in KNOWN and not OF_A_CLUSTER.fullmatch(name)
+    )
+    return {
+        name: next(iter(get_close_matches(name, KNOWN, n=1, cutoff=0.75)), None) for name in unknown
+    }
+
+
+def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
+    unknown = unknown_variables(environment)
+    for name, meant in unknown.items():
+        sentence = f"{name} is no setting, and changes nothing."
+        if meant:
+            yield warn("environment", sentence, f"Was {meant} meant?")
+        else:
+            yield note("environment", sentence, "docs/configuration.md names those there are.")
+    if not unknown:
+        yield ok("environment", "No variable looks like one and is none.")
+
 
 AWAY = "Mount it, and give it to the user of the service, which then makes a backup by itself."
 LOG = "If a service runs, its log says why: look there for `no backup`."
@@ -84,7 +150,7 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         "auth": lambda: _check_auth(settings, keys),
     }
     if url := settings.database_url:
-        from ...postgresql.examination import check_server  # noqa: PLC0415 - an extra
+        from ..postgresql.examination import check_server  # noqa: PLC0415 - an extra
 
         return {"database": lambda: check_server(url), **checks}
     return checks | {
@@ -121,7 +187,7 @@ def _tenants(context: DoctorContext) -> list[TenantId]:
 
 def _tenants_in(settings: Settings) -> list[TenantId]:
     if settings.database_url:
-        from ...postgresql.examination import tenants_in  # noqa: PLC0415 - an extra
+        from ..postgresql.examination import tenants_in  # noqa: PLC0415 - an extra
 
         return tenants_in(settings.database_url)
     return tenants_of(settings.db_path)
@@ -130,7 +196,7 @@ def _tenants_in(settings: Settings) -> list[TenantId]:
 def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]:
     settings = context.settings
     if settings.database_url:
-        from ...postgresql.examination import check_schema  # noqa: PLC0415 - an extra
+        from ..postgresql.examination import check_schema  # noqa: PLC0415 - an extra
 
         yield from check_schema(settings.database_url, tenant)
         return

@@ -14,7 +14,7 @@ from errno import EEXIST
 from pathlib import Path
 from typing import BinaryIO
 
-from ...errors import StartRefused, Unavailable
+from ..errors import StartRefused, Unavailable
 
 PAUSE = 0.002  # seconds between two tries to take a lock
 PREFIX, SUFFIX = ".agentops-memory-", ".part"  # of the folders for drafts
