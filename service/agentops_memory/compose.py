@@ -26,9 +26,8 @@ from .http.edge.health import Probes, well
 from .http.edge.middleware import ALWAYS, host_of, local_names
 from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, Served
-from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.runner import attempted, repeating
-from .jobs.schedule import BackgroundJobs
+from .jobs.schedule import BackgroundJobs, Figures, kept_fresh, watching_the_loop
 from .local import LocalService
 from .mcp import http as mcp
 from .mcp.connection import Connections

@@ -26,10 +26,9 @@ from agentops_memory.operations.doctor import (
 )
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.text.features import ALL
-from agentops_memory.sqlite.base.checks import Subject
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.base.connection import Subject, connect
+from agentops_memory.sqlite.engine.tenant_files import storage_stats
 from agentops_memory.sqlite.maintenance import examination
-from agentops_memory.sqlite.maintenance.storage_stats import storage_stats
 from agentops_memory.sqlite.schema.migrate import planned
 
 from ..support.damages import CASES, Case, beside, running

@@ -12,7 +12,7 @@ from agentops_memory.engine import files as atomic
 from agentops_memory.operations import restore as restores
 from agentops_memory.settings.settings import settings
 from agentops_memory.sqlite.base import copies
-from agentops_memory.sqlite.maintenance import replacing
+from agentops_memory.sqlite.maintenance import snapshots as replacing
 
 from .archives import at
 

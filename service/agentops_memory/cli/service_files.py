@@ -11,8 +11,8 @@ from ..memory.model.access import DEFAULT_TENANT, OPERATOR, TenantId
 from ..memory.model.retention import Counted, StorageStats
 from ..settings.settings import Settings
 from ..sqlite.engine import tenant_files
+from ..sqlite.engine.tenant_files import storage_stats
 from ..sqlite.engine.tenants import tenant_file, tenants_folder
-from ..sqlite.maintenance.storage_stats import storage_stats
 from ..sqlite.schema.migrate import require_current
 from .errors import FileRefused, NoDatabase, NoTenant
 from .invocation import now, user

@@ -237,6 +237,8 @@ def _explained(path: Path) -> Iterator[None]:
         raise ArchiveRefused(f"The archive {path} cannot be used: {reason}.") from fault
 
 
+DAMAGED = "Values in the newest backup are damaged; one without stays, however old it is."
+LATE = 2  # times the interval, after which the newest is too old
 STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
 DRAFT = "archive.zip"
 COPIED_PACKED_READ = 3  # times that each byte is read
@@ -430,6 +432,10 @@ class KeptArchive:
     size: int  # bytes
     is_whole: bool
     is_damaged: bool  # of values in it that is known
+
+
+def are_on_one_disk(folder: Path, database: Path) -> bool:
+    return folder.stat().st_dev == database.stat().st_dev
 
 
 def path_in(folder: Path, now: datetime) -> Path:

@@ -24,7 +24,7 @@ from ..memory.sql.rows import micros
 from ..postgresql.base.connecting import control
 from ..postgresql.base.connection import PostgresConnection
 from ..postgresql.engine.claims import number_of
-from ..postgresql.engine.leader import SERVES
+from ..postgresql.engine.engine import SERVES
 from ..postgresql.keys import PostgresKeys
 from ..postgresql.schema.migrate import (
     brought_up_to_date,

@@ -15,19 +15,18 @@ from .. import __version__
 from ..backend import registry_of
 from ..errors import Refusal, SettingRefused, Unavailable
 from ..http.edge.auth import must_have_keys
-from ..jobs.backups import DAMAGED, LATE, are_on_one_disk
 from ..memory.model.access import DEFAULT_TENANT, TenantId
 from ..memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..memory.model.keys import KeyRegistry
 from ..secrets.sanitizing import sentence_of
 from ..settings.settings import VARIABLES, Settings, settings
-from ..sqlite.base import library
-from ..sqlite.base.checks import Subject
+from ..sqlite.base import connection as library
+from ..sqlite.base.connection import Subject
 from ..sqlite.engine.tenant_files import tenants_of, unnamed_in
 from ..sqlite.engine.tenants import MOST_OPEN, tenant_file
 from ..sqlite.maintenance.examination import check_database
 from . import doctor_files as files
-from .backup import newest
+from .backup import DAMAGED, LATE, are_on_one_disk, newest
 from .files.audit import DRAFT
 from .files.keys import DRAFT as KEYS_DRAFT
 from .files.seals import DRAFT as SEAL_DRAFT

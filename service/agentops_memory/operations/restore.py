@@ -17,8 +17,13 @@ from ..memory.model.keys import By, Key
 from ..settings.settings import Settings
 from ..sqlite.engine.tenant_files import files_of, size_of, tenants_of
 from ..sqlite.engine.tenants import tenant_file
-from ..sqlite.maintenance.replacing import RestoreRefused, replace_database, require_files
-from ..sqlite.maintenance.snapshots import SnapshotRefused, verified
+from ..sqlite.maintenance.snapshots import (
+    RestoreRefused,
+    SnapshotRefused,
+    replace_database,
+    require_files,
+    verified,
+)
 from ..sqlite.schema.contents import Contents, contents_at, erasures_at
 from ..sqlite.schema.migrate import newest_format
 from .backup import (

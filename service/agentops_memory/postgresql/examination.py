@@ -11,8 +11,7 @@ from ..memory.model.access import TenantId
 from ..memory.model.findings import Finding, failed, note, ok, some_of, warn
 from ..memory.sql.liveness import indexed
 from .base.connecting import connect, refusing, require_usable
-from .base.connection import PostgresConnection
-from .base.values import damaged
+from .base.connection import PostgresConnection, damaged
 from .schema.migrate import is_made, schema_of
 from .tenants import require_current, size_of, tenants_of, use_schema
 

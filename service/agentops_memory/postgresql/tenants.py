@@ -14,8 +14,7 @@ from ..memory.model.retention import Counted, Retentions, StorageStats
 from ..memory.sql.kinds import in_a_session
 from ..memory.sql.liveness import undeleted
 from ..memory.sql.rows import micros
-from .base.connection import PostgresConnection
-from .base.dialect import POSTGRESQL
+from .base.connection import POSTGRESQL, PostgresConnection
 from .engine.claims import number_of
 from .engine.group_commit import PATIENCE
 from .engine.transaction import stored

@@ -34,7 +34,7 @@ def serve(**flags: str | None) -> None:
 
     from ...operations.doctor import unknown_variables  # noqa: PLC0415
     from ...server import serve as served  # noqa: PLC0415
-    from ...sqlite.base.library import without_memory_statistics  # noqa: PLC0415
+    from ...sqlite.base.connection import without_memory_statistics  # noqa: PLC0415
     from ...telemetry import configure_logging  # noqa: PLC0415
     from ..place import chosen_settings  # noqa: PLC0415
 

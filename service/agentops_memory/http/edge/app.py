@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Match, Route
 
 from ... import __version__
@@ -22,7 +22,6 @@ from ...memory.model.access import DEFAULT_TENANT, Role
 from ...secrets.sanitizing import reason
 from ...telemetry import Telemetry
 from ..bodies import JSON
-from ..docs_page.page import file, loaded, page
 from ..endpoint import ADMISSION, Gate, routes
 from ..large_answers import Bounded
 from ..openapi import document
@@ -54,7 +53,7 @@ def application(
         routes=[  # tried one after another
             *most_asked,
             *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
-            *(Route(path, _bounded(_loaded(it), gate)) for path, it in loaded().items()),
+            *(Route(path, _bounded(_loaded(it), gate)) for path, it in page_files().items()),
             *found,
         ],
         exception_handlers={
@@ -79,7 +78,7 @@ def _bounded(handler: Handler, gate: Gate) -> Handler:
 
 def _loaded(path: Path) -> Handler:
     async def handle(_: Request) -> Response:
-        return file(path)  # for anybody: a browser sends no key with what a page loads
+        return page_file(path)  # for anybody: a browser sends no key with what a page loads
 
     return handle
 
@@ -186,10 +185,10 @@ class Documentation:
             # A browser sends no key with a link; the page asks for one, and says nothing else.
             if "text/html" not in request.headers.get("accept", ""):
                 raise
-            answer = page(401)
+            answer = docs_page(401)
             answer.headers.update(HEADERS[401])
             return answer
-        return page(200)
+        return docs_page(200)
 
     # Not made before it is asked for: it takes longer than the rest of the start.
 
@@ -236,3 +235,30 @@ class Scrape:
         accept = request.headers.get("accept", "")
         text, media_type = await asyncio.to_thread(self.exposition, accept)
         return Response(text, media_type=media_type)
+
+
+PAGE = Path(__file__).parents[1] / "docs_page"
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+# Told, not guessed: with `nosniff` a browser runs no script of another type.
+TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript"}
+
+
+def docs_page(status: int) -> FileResponse:
+    answer = page_file(PAGE / "page.html", status)
+    answer.headers["Content-Security-Policy"] = PAGE_POLICY
+    return answer
+
+
+def page_files() -> Mapping[str, Path]:
+    """The files that the page loads, by their paths."""
+    names = ("swagger-ui.css", "index.css", "swagger-ui-bundle.js")
+    return {"/docs/page.js": PAGE / "page.js"} | {
+        f"/docs/{name}": PAGE / "viewer" / name for name in names
+    }
+
+
+def page_file(path: Path, status: int = 200) -> FileResponse:
+    return FileResponse(path, status, media_type=TYPES[path.suffix])

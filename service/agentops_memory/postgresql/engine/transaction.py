@@ -12,8 +12,7 @@ from ...memory.model.kinds import FIRST, NUMBERS, IndexGroup
 from ...memory.sql.memories import MemoryLists
 from ...recall.search.visibility import Visibility
 from ...recall.text.features import ALL, Features
-from ..base.connection import PostgresConnection
-from ..base.dialect import POSTGRESQL
+from ..base.connection import POSTGRESQL, PostgresConnection
 from ..words.cached import IndexMemory, Written
 from ..words.index import Index
 from ..words.search import PostgresSearch

@@ -21,9 +21,9 @@ from ...recall.text.columns import Columns, End, columns
 from ...recall.text.features import Features
 from ...recall.text.json_words import words_of
 from ...recall.text.normalization import NEIGHBOURS
-from ..base.dialect import POSTGRESQL
+from ..base.connection import POSTGRESQL
 from .cached import Written
-from .terms import FIELDS, Counts, counted
+from .postings import FIELDS, Counts, counted
 
 MOST_TEXT = 100_000  # characters of contents whose words are put in together
 

@@ -12,7 +12,7 @@ from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
 from ...memory.sql.liveness import indexed
 from ...memory.sql.table import Connection, Table
 from ...recall.search.document import Document, Groups
-from ..base.dialect import POSTGRESQL
+from ..base.connection import POSTGRESQL
 from .index import BULK, RANDOM, RULES, Index
 
 PORTION = 400  # memories whose words are made again while others wait: about a second

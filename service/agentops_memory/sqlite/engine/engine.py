@@ -36,30 +36,28 @@ from ...recall.inverted_index.cache import DatabaseIndex, IndexCache, Token
 from ...recall.inverted_index.entry import Entry
 from ...recall.text.features import ALL, Features
 from ...recall.text.ids import Uids
-from ..base.checks import is_readable
 from ..base.connection import (
     BUSY_TIMEOUT,
     PROGRESS,
     READ_LIMIT,
     connect,
     in_snapshot,
+    is_readable,
     read_only,
     taken_damage,
     token_of,
 )
 from ..base.copies import copies_of
 from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, is_damage, translated
-from ..fts.cached_index import index_in_memory, load_wanted
 from ..fts.documents import Pending
 from ..fts.index import STEMMED
 from ..fts.partitions import Purge
+from ..fts.search import index_in_memory, load_wanted
 from ..maintenance.damaged_rows import damaged
 from ..maintenance.scrub import scrubbed
-from ..schema.migrate import OnUpgrade, has_newest_format
-from ..schema.schema import tables
-from .held import held_reads
+from ..schema.migrate import OnUpgrade, has_newest_format, tables
 from .opening import opened_file, run_in_thread, serving
-from .readers import Readers
+from .readers import Readers, held_reads
 from .transaction import SqliteTransaction, Work
 from .writer import OnCommit, Writer
 

@@ -31,10 +31,10 @@ from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
 from ...memory.sql.liveness import undeleted
 from ...memory.sql.rows import micros
 from ...recall.text.instants import rendered
-from ..base.checks import run
+from ..base.connection import run
 from ..base.copies import QUARANTINE
 from ..base.errors import NotText, read_text
-from ..schema.schema import tables
+from ..schema.migrate import tables
 
 
 def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:

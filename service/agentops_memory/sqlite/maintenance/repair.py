@@ -17,13 +17,11 @@ from ...memory.model.kinds import NUMBERS
 from ...memory.model.space import GLOBAL_SCOPE
 from ...recall.text.features import Features
 from ...secrets.sanitizing import reason
-from ..base.checks import drop_statements, faults_of, run
-from ..base.connection import CHANGING, change, connect
+from ..base.connection import CHANGING, change, connect, drop_statements, faults_of, run
 from ..base.copies import MENDED, kept_copy
 from ..fts.index import Index
 from ..schema.contents import contents
-from ..schema.migrate import vacuum_remains
-from ..schema.schema import ordinary_indexes
+from ..schema.migrate import ordinary_indexes, vacuum_remains
 from .damaged_rows import Quarantine, damaged
 
 
