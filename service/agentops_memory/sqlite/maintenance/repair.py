@@ -67,6 +67,11 @@ _STRAYS = (
         where=" AND ".join(f"number NOT BETWEEN {it[0]} AND {it[-1]}" for it in NUMBERS.values()),
     ),
     Strays(
+        table="memory_stems",
+        what="words of memories that are gone",
+        where="memory_id NOT IN (SELECT id FROM memories)",
+    ),
+    Strays(
         table="lifecycles",
         what="lifecycles of memories that are gone",
         where="memory_id NOT IN (SELECT id FROM memories)",
