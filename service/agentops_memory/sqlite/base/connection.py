@@ -216,23 +216,18 @@ def use_wal(database: sqlite3.Connection, timeout: timedelta) -> None:
             return
 
 
-def in_snapshot(database: sqlite3.Connection, limit: timedelta, work: Callable[[], T]) -> T:
-    """What work answers in a transaction that sees one state, and is stopped when it takes long.
+@contextmanager
+def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
+    """A transaction that sees one state, and is stopped when it takes long.
 
     What it raises can be handed to another thread.
     """
-    try:
+    with _freed(database), carried():
         interrupt_at(database, time.monotonic() + limit.total_seconds())
         database.execute("BEGIN")
-        answer = work()
-        with suppress(sqlite3.Error):  # of a damaged index: then it is rolled back below
+        yield
+        with suppress(sqlite3.Error):  # of a damaged index: then it is rolled back
             database.execute("COMMIT")  # so that a table for this connection alone stays
-        return answer
-    except BaseException:
-        with carried():
-            raise
-    finally:
-        _free(database)
 
 
 @contextmanager
@@ -309,13 +304,9 @@ def _freed(database: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        _free(database)
-
-
-def _free(database: sqlite3.Connection) -> None:
-    database.set_progress_handler(None, 0)
-    if database.in_transaction:
-        database.execute("ROLLBACK")
+        database.set_progress_handler(None, 0)
+        if database.in_transaction:
+            database.execute("ROLLBACK")
 
 
 def _release(error: BaseException) -> None:

@@ -7,17 +7,15 @@ text on that it cannot decode.
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ...errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, Unavailable, Unreadable
 from ...secrets.sanitizing import reason
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 DAMAGED = "The database file is damaged."
 REMEDY = (
@@ -122,10 +120,11 @@ def _read_row(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
     return _Undecoded(row) if any(isinstance(it, NotText) for it in row) else row
 
 
-def decoding(database: sqlite3.Connection, work: Callable[[], T]) -> T:
-    """What work on a connection answers. Undecodable for a text that it cannot decode."""
+@contextmanager
+def decoding(database: sqlite3.Connection) -> Iterator[None]:
+    """Undecodable for a text that the connection cannot decode inside."""
     try:
-        return work()
+        yield
     except sqlite3.OperationalError as error:
         if hasattr(error, "sqlite_errorcode"):  # which Python's own, of decoding, has not
             raise

@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -26,14 +26,12 @@ from ...engine.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
 from ...engine.shared.damage import KnownDamage, RowDamage
 from ...errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
 from ...memory.model.access import Caller
-from ...memory.model.memory import MemoryId
 from ...memory.model.retention import USUAL, Retentions
 from ...memory.model.space import RowCounts
 from ...memory.sql.projects import ProjectTable
 from ...memory.sql.receipts import ReceiptTable
 from ...recall.held_reads import HeldReads
-from ...recall.inverted_index.cache import DatabaseIndex, IndexCache, Token
-from ...recall.inverted_index.entry import Entry
+from ...recall.inverted_index.cache import DatabaseIndex, IndexCache
 from ...recall.text.features import ALL, Features
 from ...recall.text.ids import Uids
 from ..base.connection import (
@@ -117,6 +115,7 @@ def _interruptible(path: Path, is_stopped: Callable[[], bool]) -> Iterator[sqlit
         yield database
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MINUTE = timedelta(minutes=1)
@@ -124,6 +123,14 @@ MINUTE = timedelta(minutes=1)
 
 class Databases(Protocol):
     """The database of each caller's tenant."""
+
+    async def read(
+        self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    async def write(
+        self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
 
     def path_of(self, caller: Caller) -> Path:
         """Where it lies."""
@@ -159,7 +166,7 @@ class SqliteMaintenance:
         numbers = await self._partitions(caller)
         damaged = [number for number in numbers if await self._is_damaged(caller, number)]
         for number in damaged:
-            await self._recreate(caller, number)
+            await self.databases.write(caller, lambda tx, one: tx.index.recreate(one), number)
         return Repaired(rebuilt=tuple(damaged))
 
     async def bring_to_rules(self, caller: Caller) -> None:
@@ -184,20 +191,22 @@ class SqliteMaintenance:
         )
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
-        erasures = await self._read(caller, lambda tx: tx[ReceiptTable].pending())
+        erasures = await self.databases.read(caller, lambda tx: tx[ReceiptTable].pending())
         if not erasures:
             return Scrubbed()
-        for number, notes in await self._read(caller, lambda tx: tx.partitions.marked_for_purge()):
+        for number, notes in await self.databases.read(
+            caller, lambda tx: tx.partitions.marked_for_purge()
+        ):
             progress(f"partition {number}")
-            begun, purge = None, partial(_purge, number=number, notes=notes)
-            while begun := await self._write(caller, partial(purge, begun=begun)):
+            begun: Purge | None = None
+            while begun := await self.databases.write(caller, _purge, number, notes, begun):
                 pass
         progress("the file")
         async with self.databases.used(caller) as database:
             is_scrubbed = await database.scrub_file(caller)
         if not is_scrubbed:
             return Scrubbed(pending=len(erasures))
-        await self._write(caller, lambda tx: tx[ReceiptTable].settle(erasures))
+        await self.databases.write(caller, lambda tx: tx[ReceiptTable].settle(erasures))
         return Scrubbed(settled=len(erasures))
 
     async def sizes(self, caller: Caller) -> Sizes:
@@ -217,34 +226,31 @@ class SqliteMaintenance:
         return [copy.name for copy in copies_of(path)]
 
     async def drifts(self, caller: Caller) -> dict[int, int]:
-        return {it: await self._drift(caller, it) for it in await self._partitions(caller)}
+        return {
+            it: await self.databases.read(caller, lambda tx, one: tx.partitions.drift(one), it)
+            for it in await self._partitions(caller)
+        }
 
     async def is_exact(self, caller: Caller, number: int) -> bool:
         try:
-            return await self._write(caller, lambda tx: tx.index.is_exact(number))
+            return await self.databases.write(caller, lambda tx: tx.index.is_exact(number))
         except Damaged:
             return False
 
     async def rebuild(self, caller: Caller, number: int) -> None:
         """Fill a partition again from the memories; one that is damaged is replaced."""
         try:
-            await self._write(caller, lambda tx: tx.index.rebuild(number))
+            await self.databases.write(caller, lambda tx: tx.index.rebuild(number))
         except Damaged:
-            await self._recreate(caller, number)
+            await self.databases.write(caller, lambda tx: tx.index.recreate(number))
 
     async def _partitions(self, caller: Caller) -> list[int]:
-        return await self._read(caller, lambda tx: tx.partitions.all())
-
-    async def _drift(self, caller: Caller, number: int) -> int:
-        return await self._read(caller, lambda tx: tx.partitions.drift(number))
-
-    async def _recreate(self, caller: Caller, number: int) -> None:
-        await self._write(caller, lambda tx: tx.index.recreate(number))
+        return await self.databases.read(caller, lambda tx: tx.partitions.all())
 
     async def _rebalance(self, caller: Caller) -> int:
         moved = 0
-        while await self._read(caller, lambda tx: bool(tx.partitions.oversized())):
-            if not await self._write(caller, lambda tx: tx.index.rebalance()):
+        while await self.databases.read(caller, lambda tx: bool(tx.partitions.oversized())):
+            if not await self.databases.write(caller, lambda tx: tx.index.rebalance()):
                 break
             moved += 1
         return moved
@@ -253,42 +259,37 @@ class SqliteMaintenance:
         """Store the stems of memories that have none yet, so that they are loaded soon."""
         after: int | None = 0
         while after is not None:
-            find = partial(_missing_stems, after=after)
-            missing, after = await self._read(caller, find)
+            missing, after = await self.databases.read(
+                caller, lambda tx, first: tx.index.missing_stems(first), after
+            )
             for start in range(0, len(missing), STEMMED):
                 some = missing[start : start + STEMMED]
-                await self._write(caller, partial(_store_stems, memories=some))
+                await self.databases.write(
+                    caller, lambda tx, them: tx.index.store_stems(them), some
+                )
 
     async def _merge(self, caller: Caller, number: int) -> None:
-        goes_on = await self._read(caller, lambda tx: tx.segments.are_many(number))
+        goes_on = await self.databases.read(caller, lambda tx: tx.segments.are_many(number))
         while goes_on:
-            goes_on = await self._write(caller, lambda tx: tx.segments.merge(number))
+            goes_on = await self.databases.write(caller, lambda tx: tx.segments.merge(number))
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
         """Of what was read before, a page tells nothing; so both are asked."""
         if not await self._is_readable(caller, lambda tx: tx.partitions.is_readable(number)):
             return True
         try:
-            return not await self._write(caller, lambda tx: tx.partitions.is_exact(number))
+            return not await self.databases.write(caller, lambda tx: tx.partitions.is_exact(number))
         except Damaged:
             return True
 
     async def _is_readable(self, caller: Caller, work: Work[[], bool]) -> bool:
         """What work finds; one that is too large for a read counts as readable."""
         try:
-            return await self._read(caller, work)
+            return await self.databases.read(caller, work)
         except Damaged:
             return False
         except Unavailable:
             return True
-
-    async def _read(self, caller: Caller, work: Work[[], T]) -> T:
-        async with self.databases.used(caller) as database:
-            return await database.read(caller, work)
-
-    async def _write(self, caller: Caller, work: Work[[], T]) -> T:
-        async with self.databases.used(caller) as database:
-            return await database.write(caller, work)
 
 
 async def _look(look: Callable[[Callable[[], bool]], T]) -> T:
@@ -306,21 +307,7 @@ def _is_next_readable(tx: SqliteTransaction) -> bool:
     return not numbers or tx.partitions.is_readable(numbers[turn % len(numbers)])
 
 
-def _missing_stems(tx: SqliteTransaction, after: int) -> tuple[list[MemoryId], int | None]:
-    return tx.index.missing_stems(after)
-
-
-def _store_entries(tx: SqliteTransaction, token: Token, entries: Mapping[MemoryId, Entry]) -> None:
-    tx.index.store_entries(token, entries)
-
-
-def _store_stems(tx: SqliteTransaction, memories: Sequence[MemoryId]) -> None:
-    tx.index.store_stems(memories)
-
-
-def _purge(
-    tx: SqliteTransaction, number: int, notes: int, begun: Purge | None = None
-) -> Purge | None:
+def _purge(tx: SqliteTransaction, number: int, notes: int, begun: Purge | None) -> Purge | None:
     return tx.partitions.purge(number, notes, begun)
 
 
@@ -335,8 +322,6 @@ def _free(folder: Path) -> int | None:
         return shutil.disk_usage(folder).free
     return None
 
-
-P = ParamSpec("P")
 
 QUEUE = 512  # writes that may wait; beyond, a request waits for a place
 QUEUE_TIMEOUT = timedelta(seconds=5)
@@ -423,28 +408,23 @@ class SqliteEngine:
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def transaction(database: sqlite3.Connection) -> T:
-            def worked() -> tuple[SqliteTransaction, T]:
-                tx = self._transaction(database, self._clock(), caller, index=self._index)
-                return tx, decoding(database, partial(work, tx, *args, **kwargs))
-
-            tx, answer = in_snapshot(database, READ_LIMIT, worked)
-            if tx.met_damage:
-                self.damage.report(caller)
-            return answer
-
-        def again(database: sqlite3.Connection) -> T:
             try:
-                return transaction(database)
-            except Undecodable:
+                with in_snapshot(database, READ_LIMIT), decoding(database):
+                    tx = self._transaction(database, self._clock(), caller, index=self._index)
+                    answer = work(tx, *args, **kwargs)
+            except Undecodable:  # which the connection knows how to read by now
                 self.damage.report(caller)
                 return transaction(database)
             finally:
                 self.damage.known.add(caller, taken_damage(database))
+            if tx.met_damage:
+                self.damage.report(caller)
+            return answer
 
         if self._index.computed and (self._storing is None or self._storing.done()):
             self._storing = asyncio.create_task(self._store_computed(caller))
         try:
-            return await self._readers.run(again)
+            return await self._readers.run(transaction)
         except (sqlite3.Error, DamagedRow):
             with self._translated(caller):
                 raise
@@ -455,7 +435,8 @@ class SqliteEngine:
                 database, self._clock(), caller, batch=batch, others=self._others
             )
             try:
-                return decoding(database, partial(work, tx, *args, **kwargs))
+                with decoding(database):
+                    return work(tx, *args, **kwargs)
             except Undecodable:
                 self.damage.report(caller)
                 raise
@@ -470,7 +451,9 @@ class SqliteEngine:
         computed, self._index.computed = self._index.computed, []
         with suppress(Refusal, sqlite3.Error):  # they are found out again
             for token, entries in computed:
-                await self.write(caller, partial(_store_entries, token=token, entries=entries))
+                await self.write(
+                    caller, lambda tx, *its: tx.index.store_entries(*its), token, entries
+                )
 
     @property
     def waiting(self) -> int:

@@ -7,12 +7,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
-from ...engine.shared.outcomes import Outcome, outcome_of, settle
+from ...engine.shared.outcomes import Failed, Outcome, Succeeded, settle
 from ...errors import Busy
 from ...memory.model.access import EVERYTHING
 from ...memory.model.memory import MemoryId, Shown
@@ -173,22 +172,20 @@ class _Read:
 
     def run(self, connection: sqlite3.Connection, check: Check) -> None:
         """Tell its caller what work answers, or what `check` refuses it with."""
-        outcome = outcome_of(partial(_checked, self._work, connection, check))
+        outcome: Outcome
+        try:
+            try:
+                outcome = Succeeded(self._work(connection))
+            finally:  # whatever it has met: without a log of its own that need be no damage
+                check()
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            outcome = Failed(error)
         self._loop.call_soon_threadsafe(self._settle, outcome)
 
     def _settle(self, outcome: Outcome) -> None:
         self.is_answered = not self.answer.done()
         self._on_end(self.is_answered)
         settle(self.answer, outcome)
-
-
-def _checked(
-    work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection, check: Check
-) -> T:
-    try:
-        return work(connection)
-    finally:  # whatever it has met: without a log of its own that need be no damage
-        check()
 
 
 def _connections(path: Path, features: Features) -> list[sqlite3.Connection]:

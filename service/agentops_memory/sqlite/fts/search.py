@@ -107,7 +107,8 @@ def load_wanted(database: sqlite3.Connection, index: DatabaseIndex) -> None:
         if number is None:
             return
         try:
-            in_snapshot(database, LONGEST, partial(_load, database, index, number))
+            with in_snapshot(database, LONGEST):
+                _load(database, index, number)
         except (Damaged, ValueError, OverflowError, sqlite3.Error) as error:
             log.debug("A project is not held in memory: %s", error)
             index.queue.refuse(number)
