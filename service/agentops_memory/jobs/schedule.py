@@ -184,19 +184,11 @@ class BackgroundJobs:
     _opened: WorkSignal = field(default_factory=WorkSignal)
     _damaged: WorkSignal = field(default_factory=WorkSignal)
 
-    @asynccontextmanager
-    async def engine(self, path: Path) -> AsyncIterator[SqliteEngine]:
+    def engine(self, path: Path) -> AbstractAsyncContextManager[SqliteEngine]:
         """The engine of a tenant's database, whose folder may be mounted from elsewhere."""
         require_local(path, is_network_allowed=self.settings.allow_network_fs)
-        soon, committed = asyncio.get_running_loop().call_soon_threadsafe, self.metrics.committed
-
-        def damaged(caller: Caller) -> None:
-            soon(self._damaged.set, caller)
-
-        def upgrading() -> None:
-            soon(self.on_upgrade)
-
-        async with SqliteEngine.opened(
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+        return SqliteEngine.opened(
             path,
             clock=self.clock,
             features=self.settings.recall,
@@ -204,9 +196,12 @@ class BackgroundJobs:
             retention=self.settings.retention,
             index_cache=self.index_cache,
             sealer=self.sealer,
-            listener=Listener(committed=committed, damaged=damaged, upgrading=upgrading),
-        ) as engine:
-            yield engine
+            listener=Listener(
+                committed=self.metrics.committed,
+                damaged=lambda caller: soon(self._damaged.set, caller),
+                upgrading=lambda: soon(self.on_upgrade),
+            ),
+        )
 
     @asynccontextmanager
     async def database(
@@ -215,10 +210,6 @@ class BackgroundJobs:
         from ..postgresql.engine.engine import PostgresEngine  # noqa: PLC0415
 
         soon = asyncio.get_running_loop().call_soon_threadsafe
-
-        def upgrading() -> None:
-            soon(self.on_upgrade)
-
         async with (
             PostgresEngine.opened(
                 url,
@@ -229,7 +220,7 @@ class BackgroundJobs:
                 sealer=self.sealer,
                 index_cache=self.index_cache,
                 has_key=has_key,
-                upgrading=upgrading,
+                upgrading=lambda: soon(self.on_upgrade),
                 committed=self.metrics.committed,
                 size=self.settings.database_pool,
                 copies_kept=self.settings.database_retention,
@@ -245,7 +236,7 @@ class BackgroundJobs:
         The rest comes later.
         """
         await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
-        await fire_due(self._firing(engine), [caller])
+        await Job(self._firing(engine).look, log, FIRE_LATER).run([caller])
         self.erased.set(caller)
         self._opened.set(caller)
 
@@ -278,8 +269,10 @@ class BackgroundJobs:
         idle, every = self.settings.session_idle, self.settings.sweep_every
         scrub = partial(_is_scrubbed, storage, Erasures(engine=storage))
         firing = self._firing(storage.in_passing)
+        forget = partial(runs.drop_idle, idle=idle)
+        drop = Job(forget, log, "values of idle runs are kept; they go later")
         await end_idle(sessions, callers(), idle)
-        await fire_due(firing, callers())
+        await Job(firing.look, log, FIRE_LATER).run(callers())
         async with (
             adapting(maintenance, callers),
             tidying(maintenance, callers, self.metrics, self._damaged, every),
@@ -289,12 +282,14 @@ class BackgroundJobs:
                 callers, self.erased, every
             ),
             repeating(every, lambda: end_idle(sessions, callers(), idle)),
-            repeating(every, lambda: drop_secrets(runs, storage.callers(), idle)),
-            repeating(LOOK_EVERY, lambda: fire_due(firing, callers())),
+            drop.repeating(storage.callers, every),
+            Job(firing.look, log, FIRE_LATER).repeating(callers, LOOK_EVERY),
             Job(partial(firing.step, most=FEW), log, FIRE_LATER).on_signal(
                 callers, self.due, timedelta()
             ),
-            repeating(self.settings.consolidate_every, lambda: consolidate(passes, callers())),
+            Job(passes.consolidate_changed, log, "refs are consolidated later").repeating(
+                callers, self.settings.consolidate_every
+            ),
             enforcing(self._retention(storage), callers, self._opened, every),
             backing_up(backups) if backups else nullcontext(),
         ):
@@ -322,22 +317,6 @@ async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelt
             log.info("idle sessions have ended", extra=extra)
 
     await Job(end, log, "idle sessions go on; they end later").run(callers)
-
-
-async def fire_due(firing: Firing, callers: Iterable[Caller]) -> None:
-    """Fire a step of each tenant's commitments that are due; what fails is tried the next time."""
-    await Job(firing.look, log, FIRE_LATER).run(callers)
-
-
-async def drop_secrets(runs: Runs, callers: Iterable[Caller], idle: timedelta) -> None:
-    """Forget the values of runs that are idle; what fails is tried the next time."""
-    drop = partial(runs.drop_idle, idle=idle)
-    await Job(drop, log, "values of idle runs are kept; they go later").run(callers)
-
-
-async def consolidate(passes: Passes, callers: Iterable[Caller]) -> None:
-    """Consolidate what has changed of each tenant; what fails is tried the next time."""
-    await Job(passes.consolidate_changed, log, "refs are consolidated later").run(callers)
 
 
 async def _is_scrubbed(engine: Engine, erasures: Erasures, caller: Caller) -> bool:

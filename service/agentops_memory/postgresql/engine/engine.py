@@ -289,7 +289,7 @@ class PostgresEngine:
         sealer: Sealer | None = None,
         index_cache: IndexCache | None = None,
         has_key: HasKey = lambda _: True,
-        upgrading: Callable[[], None] = noop,
+        upgrading: Callable[[], object] = noop,
         committed: OnCommit = noop,
         size: int = POOL,
         copies_kept: timedelta | None = None,

@@ -161,7 +161,7 @@ class Transactions:
         self._memories: dict[str, IndexMemory] = {}
         self._of_thread = threading.local()
 
-    def prepare(self, tenant: TenantId, upgrading: Callable[[], None]) -> None:
+    def prepare(self, tenant: TenantId, upgrading: Callable[[], object]) -> None:
         """Make what all share, and bring up to date a tenant's schema and all that are there."""
         with self._connections.one() as (connection, _):
             require_usable(connection)

@@ -61,7 +61,7 @@ from .writer import OnCommit, Writer
 
 log = logging.getLogger(__name__)
 
-OnDamage = Callable[[Caller], None]
+OnDamage = Callable[[Caller], object]
 """Told whose request has met damage. Any thread may tell."""
 
 

@@ -31,7 +31,7 @@ MIGRATIONS = resources.files(__package__) / "migrations"
 TIMEOUT = timedelta(seconds=60)  # another process may be migrating
 SPACE_NEEDED = 4  # times the file's size: the log of what is written anew, and what it grows by
 
-OnUpgrade = Callable[[], None]
+OnUpgrade = Callable[[], object]
 """Called before a file that is not empty is upgraded or rewritten: that may take long."""
 
 
