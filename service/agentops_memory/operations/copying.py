@@ -34,8 +34,7 @@ from ..postgresql.schema.migrate import (
     schema_of,
     tenants,
 )
-from ..postgresql.words.index import Index
-from ..postgresql.words.upkeep import Upkeep
+from ..postgresql.words.index import Index, Upkeep
 from ..recall.text.features import Features
 from .copied_files import CopyRefused, FileRows, Files, Row, Table, Tally
 from .files.audit import written_at

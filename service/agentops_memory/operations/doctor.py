@@ -149,7 +149,7 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         "auth": lambda: _check_auth(settings, keys),
     }
     if url := settings.database_url:
-        from ..postgresql.examination import check_server  # noqa: PLC0415 - an extra
+        from ..postgresql.tenants import check_server  # noqa: PLC0415 - an extra
 
         return {"database": lambda: check_server(url), **checks}
     return checks | {
@@ -186,7 +186,7 @@ def _tenants(context: DoctorContext) -> list[TenantId]:
 
 def _tenants_in(settings: Settings) -> list[TenantId]:
     if settings.database_url:
-        from ..postgresql.examination import tenants_in  # noqa: PLC0415 - an extra
+        from ..postgresql.tenants import tenants_in  # noqa: PLC0415 - an extra
 
         return tenants_in(settings.database_url)
     return tenants_of(settings.db_path)
@@ -195,7 +195,7 @@ def _tenants_in(settings: Settings) -> list[TenantId]:
 def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]:
     settings = context.settings
     if settings.database_url:
-        from ..postgresql.examination import check_schema  # noqa: PLC0415 - an extra
+        from ..postgresql.tenants import check_schema  # noqa: PLC0415 - an extra
 
         yield from check_schema(settings.database_url, tenant)
         return

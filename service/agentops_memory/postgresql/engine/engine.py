@@ -37,7 +37,7 @@ from ..base.connecting import connect, translated
 from ..base.connection import damaged
 from ..schema.migrate import all_up_to_date, schema_of
 from ..words.cached import IndexMemory
-from ..words.upkeep import FIRST
+from ..words.index import FIRST
 from .claims import Lock, NeedsToBeAlone, number_of
 from .group_commit import Change, Line, Places, deadline
 from .transaction import PostgresTransaction, Work, stored

@@ -51,7 +51,7 @@ from ..fts.documents import Pending
 from ..fts.index import STEMMED
 from ..fts.partitions import Purge
 from ..fts.search import index_in_memory, load_wanted
-from ..maintenance.damaged_rows import damaged
+from ..maintenance.repair import damaged
 from ..maintenance.scrub import scrubbed
 from ..schema.migrate import OnUpgrade, has_newest_format, tables
 from .opening import opened_file, run_in_thread, serving

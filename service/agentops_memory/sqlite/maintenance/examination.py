@@ -33,7 +33,7 @@ from ..schema.migrate import (
     version_of,
 )
 from . import repair
-from .damaged_rows import damaged
+from .repair import damaged
 
 SHOWN = 3  # faults that a sentence names
 DAMAGED = (

@@ -15,7 +15,7 @@ from ..base.copies import RESTORED, kept_name, numbered, require_one_name
 from ..base.errors import primary_code
 from ..schema.contents import Contents, contents
 from ..schema.upgrade import is_original
-from .damaged_rows import damaged
+from .repair import damaged
 
 TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
 OFTEN = 10_000  # virtual machine steps between two calls of `alive`
