@@ -20,7 +20,7 @@ from .backend import audit_of, opened_engine, sealer_of, watched_keys
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
 from .engine.files import require_local
-from .http.edge.app import Scrape, application
+from .http.edge.app import application, scrape
 from .http.edge.auth import Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.edge.health import Probes, well
 from .http.edge.middleware import ALWAYS, host_of, local_names
@@ -446,5 +446,5 @@ class _Wiring(Wiring):
         if mode == "off":
             return probes.operations
         shown, is_open = self.telemetry.exposition(), mode == "open"
-        scrape = Scrape(refresh=figures.refresh, exposition=shown, gate=gate, is_open=is_open)
-        return [*probes.operations, scrape.operation]
+        measured = scrape(figures.refresh, shown, gate, is_open=is_open)
+        return [*probes.operations, measured]

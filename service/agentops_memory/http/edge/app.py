@@ -4,8 +4,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def application(
     The last protocol has the paths of no other.
     """
     protocols = [protocol for protocol, _ in served]
-    own, refusals = Documentation(served, more, gate).operations, _Refusals(protocols, gate)
+    own, refusals = documentation(served, more, gate), _Refusals(protocols, gate)
     most_asked, found = list[Route](), list[Route]()
     for protocol, operations in reversed(served):
         of_it = routes(protocol, operations, gate, telemetry)
@@ -145,42 +144,25 @@ class Description(BaseModel):
     components: dict[str, Any]
 
 
-class Documentation:
+def documentation(
+    served: Sequence[Served], more: Sequence[Operation], gate: Gate
+) -> list[Operation]:
     """The operations that are of no protocol; the description has them with those of the last."""
 
-    def __init__(self, served: Sequence[Served], more: Sequence[Operation], gate: Gate) -> None:
-        self._served = served
-        self._more = more
-        self._gate = gate
+    @cache  # not made before it is asked for: it takes longer than the rest of the start
+    def described() -> bytes:
+        *others, (last, operations) = served
+        every = [(last, [*operations, *own]), *others]
+        documented = [each for each in every if each[0].problem is not None]
+        return bytes(JSONResponse(document(documented, title=TITLE, version=__version__)).body)
 
-    @property
-    def operations(self) -> list[Operation]:
-        operation = partial(Operation, method="GET", role=Role.READER, refusals=(503,))
-        return [
-            *self._more,
-            operation(
-                path="/openapi.json",
-                name="openapi",
-                summary="This description, in OpenAPI 3.1.",
-                handler=self._openapi,
-                answer=Description,
-            ),
-            operation(
-                path="/docs",
-                name="docs",
-                summary="This description, on a page.",
-                handler=self._docs,
-                media_type="text/html",
-            ),
-        ]
+    async def openapi(request: Request) -> Response:
+        gate.admit(request, Role.READER)
+        return Response(await asyncio.to_thread(described), media_type=JSON)
 
-    async def _openapi(self, request: Request) -> Response:
-        self._gate.admit(request, Role.READER)
-        return Response(await asyncio.to_thread(lambda: self._written), media_type=JSON)
-
-    async def _docs(self, request: Request) -> Response:
+    async def docs(request: Request) -> Response:
         try:
-            self._gate.admit(request, Role.READER)
+            gate.admit(request, Role.READER)
         except Unauthenticated:
             # A browser sends no key with a link; the page asks for one, and says nothing else.
             if "text/html" not in request.headers.get("accept", ""):
@@ -190,51 +172,56 @@ class Documentation:
             return answer
         return docs_page(200)
 
-    # Not made before it is asked for: it takes longer than the rest of the start.
+    operation = partial(Operation, method="GET", role=Role.READER, refusals=(503,))
+    own = [
+        *more,
+        operation(
+            path="/openapi.json",
+            name="openapi",
+            summary="This description, in OpenAPI 3.1.",
+            handler=openapi,
+            answer=Description,
+        ),
+        operation(
+            path="/docs",
+            name="docs",
+            summary="This description, on a page.",
+            handler=docs,
+            media_type="text/html",
+        ),
+    ]
+    return own
 
-    @cached_property
-    def _described(self) -> dict[str, Any]:
-        *others, (last, operations) = self._served
-        described = [(last, [*operations, *self.operations]), *others]
-        documented = [each for each in described if each[0].problem is not None]
-        return document(documented, title=TITLE, version=__version__)
 
-    @cached_property
-    def _written(self) -> bytes:
-        return bytes(JSONResponse(self._described).body)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scrape:
+def scrape(
+    refresh: Callable[[], Awaitable[None]],
+    exposition: Callable[[str], tuple[bytes, str]],  # for a header Accept
+    gate: Gate,
+    *,
+    is_open: bool,
+) -> Operation:
     """The measurements of all tenants together; to none but the default one, unless it is open."""
 
-    refresh: Callable[[], Awaitable[None]]
-    exposition: Callable[[str], tuple[bytes, str]]  # for a header Accept
-    gate: Gate
-    is_open: bool
-
-    @property
-    def operation(self) -> Operation:
-        return Operation(
-            method="GET",
-            path="/metrics",
-            name="metrics",
-            summary="Measurements, in the text format of Prometheus or as OpenMetrics.",
-            handler=self._metrics,
-            media_type="text/plain",
-            role=None if self.is_open else Role.READER,
-            refusals=() if self.is_open else (503,),
-        )
-
-    async def _metrics(self, request: Request) -> Response:
-        if not self.is_open:
-            caller = self.gate.admit(request, Role.READER, is_limited=False)
+    async def metrics(request: Request) -> Response:
+        if not is_open:
+            caller = gate.admit(request, Role.READER, is_limited=False)
             if caller.tenant != DEFAULT_TENANT or not caller.projects.are_everything:
                 raise Denied(PARTIAL)
-        await self.refresh()
+        await refresh()
         accept = request.headers.get("accept", "")
-        text, media_type = await asyncio.to_thread(self.exposition, accept)
+        text, media_type = await asyncio.to_thread(exposition, accept)
         return Response(text, media_type=media_type)
+
+    return Operation(
+        method="GET",
+        path="/metrics",
+        name="metrics",
+        summary="Measurements, in the text format of Prometheus or as OpenMetrics.",
+        handler=metrics,
+        media_type="text/plain",
+        role=None if is_open else Role.READER,
+        refusals=() if is_open else (503,),
+    )
 
 
 PAGE = Path(__file__).parents[1] / "docs_page"
