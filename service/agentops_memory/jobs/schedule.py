@@ -146,8 +146,7 @@ def _tell(tidied: Tidied) -> None:
 
 async def _is_repaired(maintenance: Maintenance, caller: Caller) -> bool:
     try:
-        rebuilt = (await maintenance.repair(caller)).rebuilt
-        if rebuilt:
+        if rebuilt := await maintenance.repair(caller):
             log.error(
                 "the index was damaged and was made anew",
                 extra={"tenant": caller.tenant, "partitions": list(rebuilt)},

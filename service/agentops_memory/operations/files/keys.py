@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -320,6 +321,7 @@ class KeyFile(KeyRegistry):
             self.made.note() if ring.was_ever_used else self.made.forget()
 
 
+@dataclass(slots=True, eq=False)
 class WatchedKeys:
     """The KeyStore of a file: a change of it holds from the next question on.
 
@@ -327,11 +329,10 @@ class WatchedKeys:
     for one without keys.
     """
 
-    def __init__(self, file: KeyFile) -> None:
-        self._file = file
-        self._known: tuple[Stamp, KeyRing] | None = None
-        self._may_have_keys = False
-        self._complaint = ""
+    file: KeyFile
+    _known: tuple[Stamp, KeyRing] | None = None
+    _may_have_keys: bool = False
+    _complaint: str = ""
 
     def ring(self) -> KeyRing:
         """The keys now. Unavailable when they cannot be known; the log has the reason once."""
@@ -349,13 +350,13 @@ class WatchedKeys:
     def read(self) -> KeyRing:
         """The keys now, for the start: KeyFileRefused has a sentence for the operator."""
         try:
-            stamp, ring = self._file.read()
+            stamp, ring = self.file.read()
         except KeyFileRefused:
             self._known, self._may_have_keys = None, True
             raise
         if stamp is None and self._may_have_keys:
             raise KeyFileRefused("The key file is gone; put it back.")
-        self._file.require_kept(ring)
+        self.file.require_kept(ring)
         if ring.was_ever_used:
             self._note_keys()
         self._known, self._may_have_keys = (stamp, ring), ring.was_ever_used
@@ -363,7 +364,7 @@ class WatchedKeys:
 
     def _ring(self) -> KeyRing:
         known = self._known
-        if known is not None and self._file.stamp() == known[0]:
+        if known is not None and self.file.stamp() == known[0]:
             return known[1]
         ring = self.read()
         log.info("keys read", extra={"keys": len(ring.keys)})
@@ -371,7 +372,7 @@ class WatchedKeys:
 
     def _note_keys(self) -> None:
         try:
-            self._file.made.note()
+            self.file.made.note()
         except OSError as error:
             log.warning("it cannot be noted that there are keys", extra={"reason": str(error)})
 

@@ -17,7 +17,7 @@ from psycopg import errors
 
 from ...engine.callbacks import Progress, noop
 from ...engine.engine import Sealer, is_within_one_project, project_of
-from ...engine.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
+from ...engine.maintenance import Condition, Scrubbed, Sizes, Tidied
 from ...engine.shared.damage import KnownDamage, RowDamage
 from ...engine.shared.outcomes import Failed, Outcome, answer_of
 from ...errors import Busy, DamagedRow, Refusal, StartRefused
@@ -29,6 +29,7 @@ from ...memory.model.space import RowCounts
 from ...memory.sql.projects import ProjectTable
 from ...memory.sql.receipts import ReceiptTable
 from ...memory.sql.rows import instant, micros
+from ...memory.sql.table import Sql
 from ...recall.inverted_index.cache import IndexCache
 from ...recall.text.features import ALL, Features
 from ...recall.text.ids import Uids
@@ -59,18 +60,18 @@ _NEW = """
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class Leader:
     """Whether this process leads, by a lock that ends with its connection."""
 
-    def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
-        self._connect = connect
-        self._connection: psycopg.Connection[Any] | None = None
-        self.leads = False
-        self._looks = 0
+    connect: Callable[[], psycopg.Connection[Any]]
+    leads: bool = False
+    _connection: psycopg.Connection[Any] | None = None
+    _looks: int = 0
 
     def serve(self) -> psycopg.Connection[Any]:
         """Let nobody copy the database from now on; StartRefused while somebody does."""
-        connection = self._connection = self._connect()
+        connection = self._connection = self.connect()
         connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
         with translated():
             ((serves,),) = connection.execute(
@@ -146,8 +147,8 @@ class PostgresMaintenance:
         known.note(caller, await self.engine.read(caller, _damaged))
         return Condition(damaged_rows=known.names)
 
-    async def repair(self, caller: Caller) -> Repaired:  # noqa: ARG002
-        return Repaired(rebuilt=())
+    async def repair(self, caller: Caller) -> Sequence[int]:  # noqa: ARG002
+        return ()
 
     async def bring_to_rules(self, caller: Caller) -> None:
         if not await self.engine.read(caller, lambda tx: tx.upkeep.is_ours):
@@ -228,21 +229,20 @@ def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:
 
 def _gone(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
     """The erasures whose bytes are gone now, if copies are kept so long."""
-    ((rewritten,),) = tx._connection.execute(  # noqa: SLF001
+    (rewritten,) = tx[Sql].column(
         "SELECT rewritten_at FROM agentops.tenants WHERE schema = current_schema()"
     )
     until = EPOCH
     if kept is not None and rewritten is not None and instant(rewritten) + kept <= tx.now:
         until = instant(rewritten)
-    rows = tx._connection.execute(  # noqa: SLF001
+    return tx[Sql].column(
         f"""SELECT id
               FROM erasures
              WHERE bytes_gone_at IS NULL AND NOT goes_on
                    AND (kind = '{ErasureKind.AGENT}' OR erased_at <= :until)
           ORDER BY id""",
-        {"until": micros(until)},
+        until=micros(until),
     )
-    return [ErasureId(id_) for (id_,) in rows]
 
 
 def _sizes(tx: PostgresTransaction) -> Sizes:
@@ -314,12 +314,7 @@ class PostgresEngine:
         memory = partial(IndexMemory, index_cache, features)
         connecting = partial(connect, url)
         transactions = Transactions(
-            Connections(connecting),
-            clock,
-            made,
-            memory,
-            schemas=Schemas(has_key),
-            committed=committed,
+            Connections(connecting), clock, made, memory, Schemas(has_key), committed
         )
         engine = cls(transactions, Leader(connecting), size, copies_kept=copies_kept)
         try:

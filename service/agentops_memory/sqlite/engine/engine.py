@@ -16,13 +16,13 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
 from ...engine.callbacks import Progress, noop
 from ...engine.engine import Sealer
-from ...engine.maintenance import Condition, Repaired, Scrubbed, Sizes, Tidied
+from ...engine.maintenance import Condition, Scrubbed, Sizes, Tidied
 from ...engine.shared.damage import KnownDamage, RowDamage
 from ...errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
 from ...memory.model.access import Caller
@@ -47,6 +47,7 @@ from ..base.connection import (
 )
 from ..base.copies import copies_of
 from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, is_damage, translated
+from ..base.open_files import size_at
 from ..fts.documents import Pending
 from ..fts.index import STEMMED
 from ..fts.partitions import Purge
@@ -65,14 +66,17 @@ OnDamage = Callable[[Caller], object]
 """Told whose request has met damage. Any thread may tell."""
 
 
+@dataclass(eq=False)
 class Damage:
     """Whether one database is known to be damaged."""
 
-    def __init__(self, path: Path, on_damage: OnDamage = noop) -> None:
-        self.path = path
-        self.report = on_damage  # where something else could stand in
-        self.is_known = False
-        self.known = KnownDamage(str(path))
+    path: Path
+    report: OnDamage = noop  # where something else could stand in
+    is_known: bool = False
+
+    @cached_property
+    def known(self) -> KnownDamage:
+        return KnownDamage(str(self.path))
 
     def report_refusal(self, caller: Caller) -> None:
         self.note(caller, is_intact=False)
@@ -162,12 +166,12 @@ class SqliteMaintenance:
                     damage.known.note(caller, await _look(partial(damaged_at, damage.path)))
         return Condition(is_intact=not damage.is_known, damaged_rows=damage.known.names)
 
-    async def repair(self, caller: Caller) -> Repaired:
+    async def repair(self, caller: Caller) -> list[int]:
         numbers = await self._partitions(caller)
         damaged = [number for number in numbers if await self._is_damaged(caller, number)]
         for number in damaged:
             await self.databases.write(caller, lambda tx, one: tx.index.recreate(one), number)
-        return Repaired(rebuilt=tuple(damaged))
+        return damaged
 
     async def bring_to_rules(self, caller: Caller) -> None:
         """It was, when the database was opened."""
@@ -212,8 +216,8 @@ class SqliteMaintenance:
     async def sizes(self, caller: Caller) -> Sizes:
         path = self.databases.path_of(caller)
         return Sizes(
-            database=_size(path),
-            log=_size(path.with_name(f"{path.name}-wal")),
+            database=size_at(path),
+            log=size_at(path.with_name(f"{path.name}-wal")),
             free=_free(path.parent),
         )
 
@@ -311,12 +315,6 @@ def _purge(tx: SqliteTransaction, number: int, notes: int, begun: Purge | None) 
     return tx.partitions.purge(number, notes, begun)
 
 
-def _size(file: Path) -> int:
-    with suppress(OSError):
-        return file.stat().st_size
-    return 0
-
-
 def _free(folder: Path) -> int | None:
     with suppress(OSError):
         return shutil.disk_usage(folder).free
@@ -339,30 +337,19 @@ class Listener:
 SILENT = Listener()
 
 
+@dataclass(slots=True, eq=False)
 class SqliteEngine:
     """Transactions on one database file, of one tenant. Make one with `opened`."""
 
-    def __init__(  # noqa: PLR0913 - its parts
-        self,
-        writer: Writer,
-        readers: Readers,
-        scrub: Callable[[], Awaitable[bool]],
-        damage: Damage,
-        clock: Callable[[], datetime],
-        transactions: Callable[..., SqliteTransaction],
-        *,
-        index: DatabaseIndex,
-        held: HeldReads,
-    ) -> None:
-        self.damage = damage
-        self.held = held
-        self._transaction = transactions
-        self._index = index
-        self._writer = writer
-        self._readers = readers
-        self._scrub = scrub
-        self._clock = clock
-        self._storing: asyncio.Task[None] | None = None
+    _writer: Writer
+    _readers: Readers
+    _scrub: Callable[[], Awaitable[bool]]
+    damage: Damage
+    _clock: Callable[[], datetime]
+    _transaction: Callable[..., SqliteTransaction]
+    _index: DatabaseIndex
+    held: HeldReads
+    _storing: asyncio.Task[None] | None = None
 
     @classmethod
     @asynccontextmanager
@@ -399,10 +386,7 @@ class SqliteEngine:
             )
             try:
                 with held_reads(path, index, files) as held:
-                    yield cls(
-                        writer, readers, scrub, damage, clock, transactions,
-                        index=index, held=held,
-                    )  # fmt: skip
+                    yield cls(writer, readers, scrub, damage, clock, transactions, index, held)
             finally:
                 index.close()
 

@@ -19,6 +19,7 @@ from ..base.connection import change, connect
 from ..base.copies import copies_of, require_one_name
 from ..base.dialect import SQLITE
 from ..base.errors import primary_code, translated
+from ..base.open_files import size_at
 from ..schema.migrate import migrated
 from .tenants import tenant_file, tenants_folder
 
@@ -153,8 +154,8 @@ def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageSt
             database=path.stat().st_size,
             free=_number(database, "PRAGMA freelist_count") * _number(database, "PRAGMA page_size"),
             index=_index(database),
-            log=_size(path.with_name(f"{path.name}-wal")),
-            copies=sum(map(_size, copies_of(path))),
+            log=size_at(path.with_name(f"{path.name}-wal")),
+            copies=sum(map(size_at, copies_of(path))),
             held=held(database, SQLITE, retention, now),
         )
 
@@ -169,7 +170,3 @@ def _index(database: sqlite3.Connection) -> int:
         _number(database, f"SELECT coalesce(sum(length(block)), 0) FROM memories_fts_{number}_data")
         for (number,) in numbers
     )
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.exists() else 0

@@ -175,11 +175,6 @@ class Index(SqliteTable):
         self._pending.require_own_rules()
         self._documents.store_stems(self._documents.of(memories))
 
-    def refill(self, memories: Sequence[MemoryId]) -> None:
-        """Rebuild the partitions of memories whose words are others than were put in."""
-        for partition in self._partitions_of(memories):
-            self.rebuild(partition)
-
     def recreate(self, partition: int) -> None:
         """Put one that is made of the memories in its place, and read nothing of the old one."""
         self._pending.require_own_rules()
