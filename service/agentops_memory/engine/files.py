@@ -33,6 +33,15 @@ def os_errors_as(refusal: type[Exception], sentence: str) -> Iterator[None]:
         raise refusal(f"{sentence}: {error.strerror}.") from error
 
 
+Stamp = tuple[int, ...] | None
+"""What tells one state of a file from another; None while there is no file."""
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return *times, status.st_dev, status.st_ino, status.st_size
+
+
 @contextmanager
 def opened(path: Path, flags: int = 0) -> Iterator[int]:
     """A descriptor to read the file; for a pipe, too, which does not wait for its other end."""

@@ -154,7 +154,7 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         return {"database": lambda: check_server(url), **checks}
     return checks | {
         "served": lambda: _check_holder(settings.db_path),
-        "keys": lambda: files.check_key_file(settings.keys_file, keys, context.now),
+        "keys": lambda: files.check_keys(keys, context.now, settings.keys_file),
         "audit": lambda: files.check_audit(settings.audit_file),
         "tenants": lambda: _check_tenants(settings.db_path),
         "file-system": lambda: _check_folder(settings.db_path),

@@ -266,12 +266,9 @@ SOON = timedelta(days=7)  # in which an old secret of a key ends
 LONGEST_AUDIT = 64 * 1024 * 1024  # bytes at the end of the audit file that are looked at
 
 
-def check_key_file(path: Path, keys: KeyRegistry, now: datetime) -> Iterator[Finding]:
-    yield from _check_privacy("keys", path)
-    yield from check_keys(keys, now)
-
-
-def check_keys(keys: KeyRegistry, now: datetime) -> Iterator[Finding]:
+def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> Iterator[Finding]:
+    if file is not None:
+        yield from _check_privacy("keys", file)
     try:
         ring = keys.ring()
         keys.require_kept(ring)

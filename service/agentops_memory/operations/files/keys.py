@@ -12,7 +12,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ...engine.files import LockTimeout, created, locked, opened, os_errors_as, replaced
+from ...engine.files import (
+    LockTimeout,
+    Stamp,
+    created,
+    locked,
+    opened,
+    os_errors_as,
+    replaced,
+    stamp_of,
+)
 from ...errors import Invalid, Unavailable
 from ...memory.model.access import Role, patterns, tenant_id
 from ...memory.model.agents import agent_patterns
@@ -193,9 +202,6 @@ LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
 TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
 DRAFT = ".new"  # what follows the file's name while another is written in its place
 
-Stamp = tuple[int, ...] | None
-"""What tells one state of the file from another; None while there is no file."""
-
 log = logging.getLogger(__name__)
 
 
@@ -265,7 +271,7 @@ class KeyFile(KeyRegistry):
     def stamp(self) -> Stamp:
         """Changes with every change of the file, of the links to it, or of its mode."""
         try:
-            return _stamp(os.stat(self._path))  # noqa: PTH116 - twice as fast, for each request
+            return stamp_of(os.stat(self._path))  # noqa: PTH116 - twice as fast, for each request
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -384,16 +390,11 @@ def _contents(path: Path) -> tuple[Stamp, bytes] | None:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
                 raise KeyFileRefused(f"The key file {path} cannot be used: it is no file of keys.")
-            return _stamp(status), os.read(file, LARGEST)
+            return stamp_of(status), os.read(file, LARGEST)
     except FileNotFoundError:
         if path.is_symlink():
             raise
         return None
-
-
-def _stamp(status: os.stat_result) -> Stamp:
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return *times, status.st_dev, status.st_ino, status.st_size
 
 
 def _write(draft: Path, document: bytes, *, like: Path) -> None:

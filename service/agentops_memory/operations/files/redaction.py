@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...engine.files import opened
+from ...engine.files import opened, stamp_of
 from ...errors import Invalid, Refusal
 from ...memory.model.access import TenantId, tenant_id
 from ...secrets.redaction import DEFAULT_RULES, Rules
@@ -53,12 +53,11 @@ class RedactionFile:
 
     def _look(self) -> object:
         try:
-            status = self.path.stat()
+            return stamp_of(self.path.stat())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:  # it is there, and to read it will tell why it cannot be read
             return error.errno
-        return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
 
 
 def _read(path: Path) -> Exceptions:

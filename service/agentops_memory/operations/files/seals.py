@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,16 @@ from threading import Lock
 from typing import Any
 
 from ...engine.engine import Sealer
-from ...engine.files import LockTimeout, created, locked, opened, os_errors_as, replaced
+from ...engine.files import (
+    LockTimeout,
+    Stamp,
+    created,
+    locked,
+    opened,
+    os_errors_as,
+    replaced,
+    stamp_of,
+)
 from ...errors import StartRefused, Unavailable
 from ...memory.model.agent_memory import Sealed
 from ...recall.text.instants import rendered
@@ -26,8 +36,6 @@ BUSY = "Another process is changing the seal file; try again."
 UNUSABLE = "The seal file cannot be used; nothing was stored."
 UNSET = "The service has no seal file (MEMORY_SEAL_FILE), so it stores no confidential values."
 KEY, NONCE = 32, 12  # bytes, of AES-256-GCM (NIST SP 800-38D)
-
-Stamp = tuple[int, ...] | None
 
 
 class SealFileRefused(Unavailable):
@@ -105,7 +113,9 @@ class SealFile:
     def keys(self) -> SealKeys:
         """The keys as the file has them now; none while there is no file."""
         with os_errors_as(SealFileRefused, f"The seal file {self.path} cannot be read"):
-            stamp = _stamp(self.path)
+            stamp: Stamp = None
+            with suppress(FileNotFoundError):
+                stamp = stamp_of(self.path.stat())
             with self._lock:
                 if self._known[0] != stamp:
                     self._known = (stamp, self._read())
@@ -197,11 +207,3 @@ def _aes(key: bytes) -> Any:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
 
     return AESGCM(key)
-
-
-def _stamp(path: Path) -> Stamp:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
