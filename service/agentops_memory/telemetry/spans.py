@@ -28,13 +28,13 @@ from .. import __version__
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Maintenance
-from ..engine.steps import TRACING, Tracing
-from ..engine.steps import Attributes as StepAttributes
 from ..errors import AtItem, Conflict, Refusal
 from ..memory import memories
 from ..memory.model.access import Caller
 from ..recall import recall
 from ..secrets.sanitizing import safe_message, trace
+from ..steps import TRACING, Tracing
+from ..steps import Attributes as StepAttributes
 from .logs import OwnText, hidden, remember
 from .metrics import CURRENT, Metrics, Prometheus, instruments
 

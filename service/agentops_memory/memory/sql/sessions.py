@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...engine.steps import Attributes, step
 from ...recall.text.summary import Transcript
+from ...steps import Attributes, step
 from ..model.memory import MAX_LIST, Session, SessionId
 from ..model.space import Project
 from .rows import count, instant, micros, optional_instant, portion, reads

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
@@ -146,6 +147,15 @@ class Index(Protocol):
 
     def mark_for_purge(self, memory: MemoryId) -> None:
         """Note that words of a memory are to leave the storage of the index for good."""
+
+
+class Tables(Protocol):
+    """A transaction, as plain functions of its tables see it."""
+
+    @property
+    def now(self) -> datetime: ...
+
+    def __getitem__(self, table: type[T], /) -> T: ...
 
 
 MOST_KNOWN = 4096  # of each kind; then all of it is forgotten
