@@ -222,12 +222,17 @@ def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None
 
     What it raises can be handed to another thread.
     """
-    with _freed(database), carried():
+    try:
         interrupt_at(database, time.monotonic() + limit.total_seconds())
         database.execute("BEGIN")
         yield
-        with suppress(sqlite3.Error):  # of a damaged index: then it is rolled back
+        with suppress(sqlite3.Error):  # of a damaged index: then it is rolled back below
             database.execute("COMMIT")  # so that a table for this connection alone stays
+    except BaseException:
+        with carried():
+            raise
+    finally:
+        _free(database)
 
 
 @contextmanager
@@ -304,9 +309,13 @@ def _freed(database: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        database.set_progress_handler(None, 0)
-        if database.in_transaction:
-            database.execute("ROLLBACK")
+        _free(database)
+
+
+def _free(database: sqlite3.Connection) -> None:
+    database.set_progress_handler(None, 0)
+    if database.in_transaction:
+        database.execute("ROLLBACK")
 
 
 def _release(error: BaseException) -> None:

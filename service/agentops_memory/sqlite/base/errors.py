@@ -120,13 +120,19 @@ def _read_row(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
     return _Undecoded(row) if any(isinstance(it, NotText) for it in row) else row
 
 
-@contextmanager
-def decoding(database: sqlite3.Connection) -> Iterator[None]:
-    """Undecodable for a text that the connection cannot decode inside."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if hasattr(error, "sqlite_errorcode"):  # which Python's own, of decoding, has not
-            raise
-        database.text_factory, database.row_factory = read_text, _read_row
-        raise Undecodable from error
+class Decoding:
+    """Inside, a text that the connection cannot decode is Undecodable; entered by each read."""
+
+    __slots__ = ("_database",)
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        # Python's own errors, of decoding, have no code of SQLite.
+        if isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode"):
+            self._database.text_factory, self._database.row_factory = read_text, _read_row
+            raise Undecodable from error

@@ -52,7 +52,7 @@ from ..base.connection import (
     token_of,
 )
 from ..base.copies import copies_of
-from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, is_damage, translated
+from ..base.errors import DAMAGED, REMEDY, Decoding, Undecodable, is_damage, translated
 from ..base.open_files import (
     OpenFiles,
     WriteAheadLog,
@@ -479,7 +479,7 @@ class SqliteEngine:
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def transaction(database: sqlite3.Connection) -> T:
             try:
-                with in_snapshot(database, READ_LIMIT), decoding(database):
+                with in_snapshot(database, READ_LIMIT), Decoding(database):
                     tx = self._transaction(database, self._clock(), caller, index=self._index)
                     answer = work(tx, *args, **kwargs)
             except Undecodable:  # which the connection knows how to read by now
@@ -505,7 +505,7 @@ class SqliteEngine:
                 database, self._clock(), caller, batch=batch, others=self._others
             )
             try:
-                with decoding(database):
+                with Decoding(database):
                     return work(tx, *args, **kwargs)
             except Undecodable:
                 self.damage.report(caller)
