@@ -72,35 +72,6 @@ def terms_of(stems: Stems, of: Iterable[str]) -> dict[str, str]:
     return {stem: form if is_compared(form) else "" for stem, form in forms.items()}
 
 
-class CachedIndex(SqliteTable):
-    """What is in memory for one transaction."""
-
-    def __init__(self, connection: sqlite3.Connection, index: DatabaseIndex | None) -> None:
-        super().__init__(connection)
-        self._index = None if index is None or index.holds_nothing else index
-
-    @contextmanager
-    def of(self, visible: VisibleRows) -> Iterator[tuple[Group, list[Weights]] | None]:
-        """The areas of a filter, for this reader alone; None where memory cannot tell."""
-        place, index = _place(visible), self._index
-        if place is None or index is None:
-            yield None
-            return
-        number, areas = place
-        with index.lock:
-            group = index.group(number) if index.is_at(self._token) else None
-            if group is None:
-                index.queue.want(number)
-                yield None
-            else:
-                yield group, group.weights_of(areas)
-        index.grew(READ_BYTES)
-
-    @property
-    def _token(self) -> int:
-        return token_of(self._connection)
-
-
 def load_wanted(database: sqlite3.Connection, index: DatabaseIndex) -> None:
     """Read what prompts ask for into memory, if there is anything; when nobody waits for it."""
     with index.queue.next() as number:
@@ -213,13 +184,66 @@ def _place(visible: VisibleRows) -> tuple[int, list[int]] | None:
     return (number, areas) if len(areas) == len(spans) else None
 
 
-class Scores(SqliteTable):
-    def best(self, query: IndexQuery, number: int) -> list[list[Scored]]:
-        sentences: list[list[Scored]] = [[] for _ in query.sentence_weights]
+class Words(SqliteTable):
+    """What FTS5 holds of words in one transaction, and what is in memory of that."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, index: DatabaseIndex | None, shown: Shown
+    ) -> None:
+        super().__init__(connection)
+        self._index = None if index is None or index.holds_nothing else index
+        self._shown = shown
+        self._stems = known_stems(connection)
+        self._found_alone: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
+
+    @contextmanager
+    def cached(self, visible: VisibleRows) -> Iterator[tuple[Group, list[Weights]] | None]:
+        """The areas of a filter, for this reader alone; None where memory cannot tell."""
+        place, index = _place(visible), self._index
+        if place is None or index is None:
+            yield None
+            return
+        number, areas = place
+        with index.lock:
+            group = index.group(number) if index.is_at(token_of(self._connection)) else None
+            if group is None:
+                index.queue.want(number)
+                yield None
+            else:
+                yield group, group.weights_of(areas)
+        index.grew(READ_BYTES)
+
+    @contextmanager
+    def found(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
+        terms = query.terms
+        stem_of = self._stems.of([term.text for term in terms])
+        if not all(stem_of.values()) or any(term.starts for term in terms):
+            yield None
+            return
+        with self.cached(query.visible) as found:
+            if found is None:
+                yield None
+                return
+            group, parts = found
+            stems = {text: group.vocabulary.number(it) for text, it in stem_of.items()}
+            lookup = Lookup(parts, stems, own=query.own)
+            yield lookup, lookup
+
+    def best(self, query: IndexQuery) -> list[Scored]:
+        weights = query.sentence_weights
+        if query.visible.is_alone:
+            found = self._alone(query)
+            return combined(sentences(query, found, self._shown), weights) if found else []
+        stored = [combined(self.of_sentences(query, it), weights) for it in query.visible.spans]
+        return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)
+
+    def of_sentences(self, query: IndexQuery, number: int) -> list[list[Scored]]:
+        """The best of each sentence in a partition."""
+        best: list[list[Scored]] = [[] for _ in query.sentence_weights]
         found = self._execute(_sentences(query, number), **_parameters(query, number))
         for at, id_, score in found:
-            sentences[at].append((score, id_))
-        return sentences
+            best[at].append((score, id_))
+        return best
 
     def of_terms(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
@@ -259,6 +283,49 @@ class Scores(SqliteTable):
                 for place, count in rows:
                     counts[place] += count
         return counts
+
+    def _alone(self, query: IndexQuery) -> FoundWords | None:
+        """The words that are weighed within one area alone; None where nothing was ever stored."""
+        if not query.visible.spans:
+            return None
+        ((number, (span,)),) = query.visible.spans.items()
+        key = number, span, tuple(dict.fromkeys(query.terms))
+        if key not in self._found_alone:  # both tiers of a search ask for the same
+            self._found_alone[key] = self._look(*key)
+        return self._found_alone[key]
+
+    def _look(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
+        name, (first, last) = table(number), span
+        asked = [(term, field) for term in terms for field in WEIGHTS]
+        found = self._execute(
+            f"""SELECT wanted.key, t.rowid
+                  FROM json_each(:matches) wanted
+                 CROSS JOIN {name} t
+                 WHERE {name} MATCH wanted.value AND t.rowid BETWEEN :first AND :last""",
+            matches=json.dumps([f"{field} : {any_of([term])}" for term, field in asked]),
+            first=first,
+            last=last,
+        )
+        often: dict[Term, dict[MemoryId, float]] = {term: {} for term in terms}
+        rows: set[int] = set()
+        for key, row in found:
+            (term, field), memory = asked[key], memory_of(row)
+            often[term][memory] = often[term].get(memory, 0.0) + WEIGHTS[field]
+            rows.add(row)
+        sizes = self._execute(
+            f"SELECT id, sz FROM {name}_docsize WHERE id IN (SELECT value FROM json_each(:ids))",
+            ids=json.dumps(list(rows)),
+        )
+        lengths = {memory_of(row): sum(numbers(size)) for row, size in sizes}
+        if len(lengths) < len(rows):
+            raise Damaged("The index lacks the lengths of some rows.")
+        count = self._number(
+            f"SELECT count(*) FROM {name}_docsize WHERE id BETWEEN :first AND :last",
+            first=first,
+            last=last,
+        )
+        having = {term: len(it) for term, it in often.items()}
+        return FoundWords(Totals.alone(count), often, having, lengths)
 
 
 # No more rows of a term are counted than show that it is frequent.
@@ -346,57 +413,6 @@ def _term(term: Term) -> str:
 WEIGHTS = {"{title tags}": NAMED, "content": SAID}
 
 
-class AloneWords(SqliteTable):
-    """The words of a transaction's queries that are weighed within one area alone."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
-        self._found: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
-
-    def of(self, query: IndexQuery) -> FoundWords | None:
-        """None where nothing was ever stored."""
-        if not query.visible.spans:
-            return None
-        ((number, (span,)),) = query.visible.spans.items()
-        key = number, span, tuple(dict.fromkeys(query.terms))
-        if key not in self._found:  # both tiers of a search ask for the same
-            self._found[key] = self._look(*key)
-        return self._found[key]
-
-    def _look(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
-        name, (first, last) = table(number), span
-        asked = [(term, field) for term in terms for field in WEIGHTS]
-        found = self._execute(
-            f"""SELECT wanted.key, t.rowid
-                  FROM json_each(:matches) wanted
-                 CROSS JOIN {name} t
-                 WHERE {name} MATCH wanted.value AND t.rowid BETWEEN :first AND :last""",
-            matches=json.dumps([f"{field} : {any_of([term])}" for term, field in asked]),
-            first=first,
-            last=last,
-        )
-        often: dict[Term, dict[MemoryId, float]] = {term: {} for term in terms}
-        rows: set[int] = set()
-        for key, row in found:
-            (term, field), memory = asked[key], memory_of(row)
-            often[term][memory] = often[term].get(memory, 0.0) + WEIGHTS[field]
-            rows.add(row)
-        sizes = self._execute(
-            f"SELECT id, sz FROM {name}_docsize WHERE id IN (SELECT value FROM json_each(:ids))",
-            ids=json.dumps(list(rows)),
-        )
-        lengths = {memory_of(row): sum(numbers(size)) for row, size in sizes}
-        if len(lengths) < len(rows):
-            raise Damaged("The index lacks the lengths of some rows.")
-        count = self._number(
-            f"SELECT count(*) FROM {name}_docsize WHERE id BETWEEN :first AND :last",
-            first=first,
-            last=last,
-        )
-        having = {term: len(it) for term, it in often.items()}
-        return FoundWords(Totals.alone(count), often, having, lengths)
-
-
 AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
 
 
@@ -412,16 +428,10 @@ class SqliteSearch(Search):
         self.met_damage = False  # where something else could stand in
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        self._stored = Scores(connection)
-        cached, shown = CachedIndex(connection, index), Shown(connection, SQLITE)
-        super().__init__(
-            memories,
-            visibility,
-            Ranker(_Words(connection, self._stored, cached, shown), shown),
-            shown,
-            known_stems(connection),
-        )
-        self._cached = cached
+        shown = Shown(connection, SQLITE)
+        self._words = words = Words(connection, index, shown)
+        ranker, stems = Ranker(words, shown), known_stems(connection)
+        super().__init__(memories, visibility, ranker, shown, stems)
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
@@ -441,7 +451,7 @@ class SqliteSearch(Search):
             interrupt_at(self._connection, self._end)
 
     def _corrections(self, forms: Mapping[str, str], visible: VisibleRows) -> Corrections:
-        with self._cached.of(visible) as found:
+        with self._words.cached(visible) as found:
             if found is not None:
                 group, parts = found
                 ranking, stem_of = Ranking(parts, group.vocabulary), self._stems.of(forms)
@@ -456,44 +466,10 @@ class SqliteSearch(Search):
         return [it for number in visible.spans for it in vocabularies.stems(number, letters)]
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
-        return self._stored.counts(terms, visible, most)
+        return self._words.counts(terms, visible, most)
 
     def _scores(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
     ) -> tuple[list[list[Scored]], dict[MemoryId, dict[Term, TermScore]]]:
-        return self._stored.best(query, number), self._stored.of_terms(query, number, terms, rows)
-
-
-class _Words:
-    def __init__(
-        self, connection: sqlite3.Connection, scores: Scores, cached: CachedIndex, shown: Shown
-    ) -> None:
-        self._stems = known_stems(connection)
-        self._scores = scores
-        self._alone = AloneWords(connection)
-        self._cached = cached
-        self._shown = shown
-
-    @contextmanager
-    def found(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
-        terms = query.terms
-        stem_of = self._stems.of([term.text for term in terms])
-        if not all(stem_of.values()) or any(term.starts for term in terms):
-            yield None
-            return
-        with self._cached.of(query.visible) as found:
-            if found is None:
-                yield None
-                return
-            group, parts = found
-            stems = {text: group.vocabulary.number(it) for text, it in stem_of.items()}
-            lookup = Lookup(parts, stems, own=query.own)
-            yield lookup, lookup
-
-    def best(self, query: IndexQuery) -> list[Scored]:
-        weights = query.sentence_weights
-        if query.visible.is_alone:
-            found = self._alone.of(query)
-            return combined(sentences(query, found, self._shown), weights) if found else []
-        stored = [combined(self._scores.best(query, it), weights) for it in query.visible.spans]
-        return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)
+        words = self._words
+        return words.of_sentences(query, number), words.of_terms(query, number, terms, rows)
