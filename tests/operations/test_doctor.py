@@ -22,10 +22,10 @@ from agentops_memory.operations.doctor import (
     check_environment,
     findings_of,
     fixed,
-    settings_or_defaults,
 )
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.text.features import ALL
+from agentops_memory.settings.settings import settings_or_defaults
 from agentops_memory.sqlite.base.connection import Subject, connect
 from agentops_memory.sqlite.engine.tenant_files import storage_stats
 from agentops_memory.sqlite.maintenance import examination

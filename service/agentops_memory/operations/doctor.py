@@ -2,12 +2,10 @@
 
 import os
 import platform
-import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from ..memory.model.access import DEFAULT_TENANT, TenantId
 from ..memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..memory.model.keys import KeyRegistry
 from ..secrets.sanitizing import sentence_of
-from ..settings.settings import VARIABLES, Settings, settings
+from ..settings.settings import Settings, UsableSettings, unknown_variables
 from ..sqlite.base import connection as library
 from ..sqlite.base.connection import Subject
 from ..sqlite.engine.tenant_files import tenants_of, unnamed_in
@@ -33,38 +31,6 @@ from .files.seals import DRAFT as SEAL_DRAFT
 from .files.seals import SealFile
 from .files.service_lock import holder
 
-Flags = Mapping[str, str | None]
-
-OURS = "MEMORY_"
-OF_CLIENTS = ("MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT")
-BY_NAME = {variable.name: variable for variable in VARIABLES}
-KNOWN = (*BY_NAME, *OF_CLIENTS)
-# Kubernetes tells of a service that is called memory by variables of its own.
-OF_A_CLUSTER = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsableSettings:
-    """The settings, with a default in place of each that cannot be used, and those refusals."""
-
-    settings: Settings
-    refusals: tuple[str, ...]
-
-
-def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> UsableSettings:
-    """The settings that can be used. A file that cannot be named is SettingRefused."""
-    refusals: list[str] = []
-    left, given = dict(environment), dict(flags)
-    while True:
-        try:
-            return UsableSettings(settings=settings(left, given), refusals=tuple(refusals))
-        except SettingRefused as refusal:
-            wrong = BY_NAME.get(str(refusal).partition(":")[0])
-            if wrong is None or not (left.pop(wrong.name, None) or given.get(wrong.field)):
-                raise
-            given[wrong.field] = None
-            refusals.append(str(refusal))
-
 
 def check_settings(found: UsableSettings) -> Iterator[Finding]:
     for refusal in found.refusals:
@@ -72,18 +38,6 @@ def check_settings(found: UsableSettings) -> Iterator[Finding]:
         yield failed("settings", refusal, remedy)
     if not found.refusals:
         yield ok("settings", "Each can be used.")
-
-
-def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
-    """The variables that look like settings and are none, each with the one it resembles."""
-    unknown = sorted(
-        name
-        for name in environment
-        if name.startswith(OURS) and name not in KNOWN and not OF_A_CLUSTER.fullmatch(name)
-    )
-    return {
-        name: next(iter(get_close_matches(name, KNOWN, n=1, cutoff=0.75)), None) for name in unknown
-    }
 
 
 def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:

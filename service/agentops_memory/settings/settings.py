@@ -3,6 +3,7 @@
 # ruff: noqa: RUF009 - a row of the table is a field
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
@@ -258,6 +259,53 @@ def _parsed(variable: Variable, text: str | None) -> Any:
     except (ValueError, OSError) as error:  # the latter for a working folder that is gone
         shown = repr(value) if variable.flag else "it"
         raise SettingRefused(f"{variable.name}: {shown} {error}.") from error
+
+
+Flags = Mapping[str, str | None]
+
+OURS = "MEMORY_"
+OF_CLIENTS = ("MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT")
+BY_NAME = {variable.name: variable for variable in VARIABLES}
+KNOWN = (*BY_NAME, *OF_CLIENTS)
+# Kubernetes tells of a service that is called memory by variables of its own.
+OF_A_CLUSTER = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsableSettings:
+    """The settings, with a default in place of each that cannot be used, and those refusals."""
+
+    settings: Settings
+    refusals: tuple[str, ...]
+
+
+def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> UsableSettings:
+    """The settings that can be used. A file that cannot be named is SettingRefused."""
+    refusals: list[str] = []
+    left, given = dict(environment), dict(flags)
+    while True:
+        try:
+            return UsableSettings(settings=settings(left, given), refusals=tuple(refusals))
+        except SettingRefused as refusal:
+            wrong = BY_NAME.get(str(refusal).partition(":")[0])
+            if wrong is None or not (left.pop(wrong.name, None) or given.get(wrong.field)):
+                raise
+            given[wrong.field] = None
+            refusals.append(str(refusal))
+
+
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """The variables that look like settings and are none, each with the one it resembles."""
+    from difflib import get_close_matches  # noqa: PLC0415 - seldom needed
+
+    unknown = sorted(
+        name
+        for name in environment
+        if name.startswith(OURS) and name not in KNOWN and not OF_A_CLUSTER.fullmatch(name)
+    )
+    return {
+        name: next(iter(get_close_matches(name, KNOWN, n=1, cutoff=0.75)), None) for name in unknown
+    }
 
 
 DEFAULTS: dict[str, Callable[[], str]] = {"db_path": parsing.default_db_path}
