@@ -19,15 +19,15 @@ from .agentops.transfers.transfer import Transfer
 from .backend import audit_of, opened_engine, sealer_of, watched_keys
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
-from .http.edge.app import Scrape, application
+from .engine.files import require_local
+from .http.edge.app import application, scrape
 from .http.edge.auth import Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.edge.health import Probes, well
 from .http.edge.middleware import ALWAYS, host_of, local_names
 from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, Served
-from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.runner import attempted, repeating
-from .jobs.schedule import BackgroundJobs
+from .jobs.schedule import BackgroundJobs, Figures, kept_fresh, watching_the_loop
 from .local import LocalService
 from .mcp import http as mcp
 from .mcp.connection import Connections
@@ -55,7 +55,6 @@ from .openwop.passes import Passes
 from .openwop.proposals import Proposals
 from .openwop.routes import Discovery, OpenWopOperations, OpenWopServices
 from .openwop.subjects import Forgetting
-from .operations.files.atomic import require_local
 from .operations.files.redaction import RedactionFile
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
@@ -447,5 +446,5 @@ class _Wiring(Wiring):
         if mode == "off":
             return probes.operations
         shown, is_open = self.telemetry.exposition(), mode == "open"
-        scrape = Scrape(refresh=figures.refresh, exposition=shown, gate=gate, is_open=is_open)
-        return [*probes.operations, scrape.operation]
+        measured = scrape(figures.refresh, shown, gate, is_open=is_open)
+        return [*probes.operations, measured]

@@ -14,15 +14,13 @@ import pytest
 
 from agentops_memory.errors import NotFound
 from agentops_memory.jobs.retention import (
+    RECORDS,
+    STEPS,
     Removed,
     RetentionJob,
     RetentionSweep,
     TrustedClock,
     enforcing,
-    memories_past_retention,
-    records_past_retention,
-    remove_memories,
-    remove_records,
 )
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.memory import writes
@@ -76,7 +74,7 @@ def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service
     early = START + MONTH - MICROSECOND
     receipts = 0 if is_postgresql() else 1 + 1  # whose bytes are known to be gone
 
-    assert run(service, lambda it: it.read(OPERATOR, memories_past_retention), early) == []
+    assert run(service, lambda it: it.read(OPERATOR, STEPS[0].found), early) == []
     assert swept(service, early) == NOTHING | {Kind.REVISIONS: 3}
     assert swept(service, START + MONTH) == NOTHING | {
         Kind.DELETED: (1 + 2) + (1 + 3), Kind.IDEMPOTENCY: 1, Kind.RECEIPTS: receipts,
@@ -198,7 +196,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
     began = rows(service.path, "SELECT count(*) FROM revisions")[0][0]
 
     async def one_step(engine: SqliteEngine) -> None:
-        assert (await engine.write(OPERATOR, remove_memories, [MemoryId(4)])).rows == 4
+        assert (await engine.write(OPERATOR, STEPS[0].removed, [MemoryId(4)])).rows == 4
         if not is_postgresql():
             assert await engine.read(OPERATOR, lambda tx: tx.partitions.marked_for_purge())
 
@@ -242,13 +240,13 @@ def test_what_was_restored_meanwhile_stays(service: Service) -> None:
         service.http.delete(f"/observations/{saved['id']}")
 
     async def late(engine: SqliteEngine) -> None:
-        due = sorted(await engine.read(OPERATOR, memories_past_retention))
+        due = sorted(await engine.read(OPERATOR, STEPS[0].found))
         assert due == [1, 2]
         await asyncio.to_thread(service.http.post, "/observations/1/restore", json={"revision": 1})
-        step = await engine.write(OPERATOR, remove_memories, due)
+        step = await engine.write(OPERATOR, STEPS[0].removed, due)
         assert (step.rows, step.done) == (3, 2)
-        assert not await engine.write(OPERATOR, remove_memories, [])
-        nobody = await engine.write(OPERATOR, remove_memories, due)
+        assert not await engine.write(OPERATOR, STEPS[0].removed, [])
+        nobody = await engine.write(OPERATOR, STEPS[0].removed, due)
         assert (nobody.rows, nobody.done) == (0, 2)
 
     run(service, late, START + MONTH)
@@ -265,9 +263,9 @@ def test_a_key_that_was_used_anew_meanwhile_stays(service: Service) -> None:
     service.clock.advance(days=30)
 
     async def late(engine: SqliteEngine) -> None:
-        due = await engine.read(OPERATOR, records_past_retention)
+        due = await engine.read(OPERATOR, RECORDS.found)
         await asyncio.to_thread(saving)
-        assert (await engine.write(OPERATOR, remove_records, due)).rows == 0
+        assert (await engine.write(OPERATOR, RECORDS.removed, due)).rows == 0
 
     run(service, late, service.clock.now)
 
@@ -282,10 +280,10 @@ def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> Non
         ((uid,),) = rows(service.path, "SELECT uid FROM stores")
 
     async def both(engine: SqliteEngine) -> None:
-        assert len(await engine.read(OPERATOR, memories_past_retention)) == 1
+        assert len(await engine.read(OPERATOR, STEPS[0].found)) == 1
         await engine.write(OPERATOR, delete_store, StoreId(uid))
-        assert await engine.read(OPERATOR, memories_past_retention) == []
-        assert (await engine.write(OPERATOR, remove_memories, [MemoryId(1)])).rows == 0
+        assert await engine.read(OPERATOR, STEPS[0].found) == []
+        assert (await engine.write(OPERATOR, STEPS[0].removed, [MemoryId(1)])).rows == 0
         await Erasures(engine=engine).finish(OPERATOR)
 
     run(service, both, START + MONTH)
@@ -486,11 +484,11 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path)
             async with enforcing(keep, list, bell, every):
                 bell.set(OPERATOR)
                 if every:
-                    while await engine.read(OPERATOR, memories_past_retention):  # noqa: ASYNC110
+                    while await engine.read(OPERATOR, STEPS[0].found):  # noqa: ASYNC110
                         await asyncio.sleep(0.002)
                 else:
                     await asyncio.sleep(0.01)
-                    assert await engine.read(OPERATOR, memories_past_retention)
+                    assert await engine.read(OPERATOR, STEPS[0].found)
 
     asyncio.run(with_engine(path, clock, KEPT, rung))
 

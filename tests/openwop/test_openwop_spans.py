@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.jobs import gauges
+from agentops_memory.jobs import schedule as gauges
 from agentops_memory.telemetry.logs import JsonFormatter
 
 from ..support.callers import audit, calling, made_key

@@ -16,9 +16,9 @@ import pytest
 
 from agentops_memory.errors import StartRefused
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.operations.copying import Table, tenants
-from agentops_memory.operations.copying.files import Files
-from agentops_memory.operations.copying.tenants import WORDS, DatabaseRows
+from agentops_memory.operations import copying as tenants
+from agentops_memory.operations.copied_files import Files, Table
+from agentops_memory.operations.copying import WORDS, DatabaseRows
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.postgresql.engine import transactions
 from agentops_memory.postgresql.engine.claims import number_of

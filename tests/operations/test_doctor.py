@@ -13,18 +13,22 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.engine.files import drafts
 from agentops_memory.memory.model.findings import CODES, Finding, Status
 from agentops_memory.memory.model.retention import USUAL
-from agentops_memory.operations.backup.backup import make_archive, path_in
-from agentops_memory.operations.doctor.doctor import DoctorContext, findings_of, fixed
-from agentops_memory.operations.doctor.settings import check_environment, settings_or_defaults
-from agentops_memory.operations.files.atomic import drafts
+from agentops_memory.operations.backup import make_archive, path_in
+from agentops_memory.operations.doctor import (
+    DoctorContext,
+    check_environment,
+    findings_of,
+    fixed,
+)
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.text.features import ALL
-from agentops_memory.sqlite.base.checks import Subject
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.settings.settings import settings_or_defaults
+from agentops_memory.sqlite.base.connection import Subject, connect
+from agentops_memory.sqlite.engine.tenant_files import storage_stats
 from agentops_memory.sqlite.maintenance import examination
-from agentops_memory.sqlite.maintenance.storage_stats import storage_stats
 from agentops_memory.sqlite.schema.migrate import planned
 
 from ..support.damages import CASES, Case, beside, running

@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.engine import files as atomic
+from agentops_memory.engine.files import file_system, is_network, kind_at, placed, require_local
 from agentops_memory.errors import StartRefused
-from agentops_memory.operations.files import atomic
-from agentops_memory.operations.files.atomic import (
-    file_system,
-    is_network,
-    kind_at,
-    placed,
-    require_local,
-)
 
 from ..support.callers import calling, made_key
 from ..support.process import program

@@ -23,7 +23,7 @@ from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base import connection as transactions
 from agentops_memory.sqlite.base.connection import connect, connection
 from agentops_memory.sqlite.base.open_files import GONE, LINKED, LOG_GONE
-from agentops_memory.sqlite.engine import opening
+from agentops_memory.sqlite.engine import engine as opening
 from agentops_memory.sqlite.engine.tenant_files import remove
 from agentops_memory.sqlite.engine.tenants import tenant_file
 

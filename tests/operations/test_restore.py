@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from agentops_memory.memory.model.access import TenantId
-from agentops_memory.operations.backup import restore as restores
+from agentops_memory.operations import restore as restores
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.settings.settings import settings
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.base.copies import copies_of, kept_name
 from agentops_memory.sqlite.engine.tenants import tenant_file
-from agentops_memory.sqlite.maintenance import replacing
-from agentops_memory.sqlite.maintenance.replacing import RestoreRefused
+from agentops_memory.sqlite.maintenance import snapshots as replacing
+from agentops_memory.sqlite.maintenance.snapshots import RestoreRefused
 
 from ..support.archives import all_rows, at, backed_up, repacked, told_truly
 from ..support.callers import audit, key_file, made_key, revoke
@@ -114,7 +114,7 @@ def test_what_is_there_is_replaced_by_force_alone_and_kept(path: Path, tmp_path:
 def test_nothing_happens_while_anybody_has_the_database_open(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replacing, "TIMEOUT", timedelta(milliseconds=10))
+    monkeypatch.setattr(replacing, "OPEN_TIMEOUT", timedelta(milliseconds=10))
     archive, before = backed_up(path, tmp_path), path.read_bytes()
 
     with service_lock(path):

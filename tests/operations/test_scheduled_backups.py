@@ -17,7 +17,7 @@ from agentops_memory.errors import SettingRefused, Unavailable
 from agentops_memory.http.edge import health
 from agentops_memory.jobs import backups as backing_up
 from agentops_memory.jobs.backups import Backups
-from agentops_memory.operations.backup.archive import Archive
+from agentops_memory.operations.backup import Archive
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Metrics
 

@@ -13,7 +13,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy, NotFound, Unavailable
-from agentops_memory.jobs.gauges import counted
+from agentops_memory.jobs.schedule import counted
 from agentops_memory.memory.lifecycle.projects import Erasures
 from agentops_memory.memory.memories import save
 from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId

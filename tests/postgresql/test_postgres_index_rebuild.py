@@ -17,7 +17,7 @@ from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.postgresql.base.connecting import OTHER_RULES
 from agentops_memory.postgresql.engine import engine as engines
 from agentops_memory.postgresql.engine.engine import PostgresEngine, PostgresMaintenance
-from agentops_memory.postgresql.words import upkeep
+from agentops_memory.postgresql.words import index as upkeep
 from agentops_memory.recall.text.features import ALL, Feature, Features
 
 from ..support.database import assert_areas_are_whole

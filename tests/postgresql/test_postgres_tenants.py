@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from agentops_memory.errors import NotFound, StartRefused
-from agentops_memory.jobs import gauges
+from agentops_memory.jobs import schedule as gauges
 from agentops_memory.memory.model.access import DEFAULT_TENANT, Caller, Role, TenantId, patterns
 from agentops_memory.memory.model.keys import issued
 from agentops_memory.postgresql.engine.engine import PostgresEngine

@@ -13,7 +13,8 @@ import pytest
 
 from agentops_memory.engine.maintenance import Scrubbed
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.postgresql import examination, tenants
+from agentops_memory.postgresql import tenants
+from agentops_memory.postgresql import tenants as examination
 from agentops_memory.postgresql.engine.claims import number_of
 from agentops_memory.postgresql.engine.engine import PostgresEngine
 

@@ -110,7 +110,8 @@ class Play:
 
         def mended(tx: Transaction) -> None:
             statement(tx, f"UPDATE memories SET content = '{content}' WHERE id = {memory}")
-            tx.index.refill([memory])  # type: ignore[attr-defined]
+            for partition in tx.partitions.all():  # type: ignore[attr-defined]
+                tx.index.rebuild(partition)  # type: ignore[attr-defined]
 
         await self.engine.write(OPERATOR, mended)
 

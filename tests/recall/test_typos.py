@@ -229,7 +229,8 @@ def test_a_reader_makes_its_list_of_stems_once_and_can_write_no_more_than_before
         read_only(database)
         for _ in range(2):
             stems = partial(Vocabularies(database).stems, 0, ["w"])
-            assert in_snapshot(database, timedelta(seconds=1), stems) == ["window"]
+            with in_snapshot(database, timedelta(seconds=1)):
+                assert stems() == ["window"]
         assert database.execute("SELECT name FROM temp.sqlite_schema").fetchall() == [("stems_0",)]
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             database.execute("DELETE FROM memories")

@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
-from agentops_memory.engine.maintenance import Condition, Maintenance, Repaired
+from agentops_memory.engine.maintenance import Condition, Maintenance
 from agentops_memory.errors import Damaged, StartRefused
 from agentops_memory.http.edge import health
 from agentops_memory.jobs import schedule as jobs
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.base.checks import drop_statements
+from agentops_memory.sqlite.base.connection import drop_statements
 
 from ..support.callers import calling, made_key
 from ..support.database import assert_index_is_whole
@@ -96,8 +96,8 @@ def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
     looks, third = list[Caller](), asyncio.Event()
 
     class Untouched:
-        async def repair(self, _: Caller) -> Repaired:
-            return Repaired(rebuilt=())
+        async def repair(self, _: Caller) -> tuple[int, ...]:
+            return ()
 
         async def check(self, caller: Caller, *, thorough: bool) -> Condition:
             assert thorough
@@ -123,7 +123,7 @@ def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
     looks, third = list[Caller](), asyncio.Event()
 
     class Broken:
-        async def repair(self, caller: Caller) -> Repaired:
+        async def repair(self, caller: Caller) -> tuple[int, ...]:
             looks.append(caller)
             if len(looks) == 3:
                 third.set()
@@ -181,7 +181,7 @@ async def is_intact(engine: SqliteEngine) -> bool:
 
 async def mended(path: Path) -> None:
     async with opened(path) as engine:
-        assert await engine.maintenance.repair(OPERATOR) == Repaired(rebuilt=(0,))
+        assert await engine.maintenance.repair(OPERATOR) == [0]
         assert await is_intact(engine)
         await save(engine, "pear")
 

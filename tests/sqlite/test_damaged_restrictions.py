@@ -25,8 +25,8 @@ from agentops_memory.openwop.commitments import CommitmentState
 from agentops_memory.openwop.entries import Method
 from agentops_memory.openwop.proposals import ProposalState
 from agentops_memory.openwop.runs import RunEventType, RunKind, RunStatus
-from agentops_memory.operations.doctor.doctor import findings_of, fixed
-from agentops_memory.postgresql.examination import check_schema
+from agentops_memory.operations.doctor import findings_of, fixed
+from agentops_memory.postgresql.tenants import check_schema
 from agentops_memory.sqlite.base.connection import connect
 
 from ..support import engines

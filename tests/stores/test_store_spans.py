@@ -19,7 +19,7 @@ from agentops_memory.recall.recall import Recall
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.recall.text.summary import Message
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry.step_spans import MOST_STEPS
+from agentops_memory.telemetry.spans import MOST_STEPS
 
 from ..support.otlp import Attributes, Collector, ReceivedSpan
 from ..support.traced import ADA, DEMO, collector, draft, memories, trace

@@ -16,7 +16,6 @@ from pydantic_core import from_json, to_json
 
 from agentops_memory_client.contract import models as c
 
-from ..engine.steps import PastStep
 from ..errors import Refusal
 from ..http.endpoint import Gate
 from ..http.large_answers import PIECE
@@ -28,6 +27,7 @@ from ..memory.sql.rows import micros
 from ..recall.held_reads import HeldRead, HeldReads, Plain, Render
 from ..recall.text.normalization import clean, cut
 from ..recall.text.query import Query
+from ..steps import PastStep
 from ..telemetry import OwnText, Telemetry, hide_by, log_answered
 from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
 from ..telemetry.spans import sendable

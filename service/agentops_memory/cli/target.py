@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ..engine.files import os_errors_as
 from ..errors import StartRefused
-from ..operations.files.atomic import os_errors_as
 from ..settings.settings import VARIABLES, Settings
 from .errors import FileRefused, NoDatabase, file_errors
 from .options import URL

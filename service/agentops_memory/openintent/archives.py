@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from ..engine.engine import Engine, Transaction
-from ..engine.steps import step
 from ..memory.model.access import Caller
 from ..memory.model.agent_events import EventType
 from ..memory.model.agent_memory import Binding, Eyes, Labels, Tier
@@ -24,6 +23,7 @@ from ..memory.sql.receipts import ReceiptTable
 from ..memory.sql.rows import count, micros, reads
 from ..memory.sql.table import Sql
 from ..recall.text.json_words import object_of
+from ..steps import step
 from .drafts import TASK_LIFETIME
 from .entries import ENTRIES, ENTRY, AgentEntry, entries_of, entry_with
 from .events import AgentEvent, add_event, events_with, fill

@@ -13,7 +13,6 @@ from pydantic import ConfigDict, Field, PlainSerializer, SkipValidation, WithJso
 from starlette.requests import Request
 
 from ..engine.engine import Sealer, Transaction
-from ..engine.steps import Attributes, step
 from ..errors import BadFields, NotFound, Unavailable, Unreadable
 from ..http.ids import ENTRY as ENTRY_ID
 from ..http.ids import known_uid, public_id
@@ -42,6 +41,7 @@ from ..memory.sql.rows import count, end_of, flag, instant, micros, reads, texts
 from ..memory.sql.sight import HAS_ENDED, HERE, Visibility
 from ..memory.sql.table import Sql, Table
 from ..recall.text.json_words import object_of
+from ..steps import Attributes, step
 from .api import MAX_NAME, NO_ENTRY, PREFIX, Json, Shown, Time, instant_in
 
 MEMORY = f"{PREFIX}/memory"

@@ -377,15 +377,14 @@ def search_entries(
 
 
 def list_refs(tx: Transaction, after: str, limit: int) -> Sequence[RefExtent]:
-    rows = tx[Sql].run(
-        """SELECT space_id, ref, entries, size
-             FROM refs
-            WHERE ref > :after AND entries > 0
-         ORDER BY ref
-            LIMIT :limit""",
-        after=after, limit=limit,
-    )  # fmt: skip
-    return list(tx[Sql].intact(rows, _extent))
+    statement = """SELECT space_id, ref, entries, size
+                     FROM refs
+                    WHERE ref > :after AND entries > 0
+                 ORDER BY ref
+                    LIMIT :limit"""
+    return tx[Sql].filled(
+        limit, lambda most: tx[Sql].run(statement, after=after, limit=most), _extent
+    )
 
 
 @reads("refs")

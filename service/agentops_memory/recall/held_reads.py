@@ -10,7 +10,6 @@ from time import time_ns
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from ..engine.shared.stems import Stems
-from ..engine.steps import PastStep
 from ..memory.model.access import Patterns
 from ..memory.model.memory import MemoryId, Shown
 from ..memory.model.ranking import Scored
@@ -18,6 +17,7 @@ from ..memory.model.search import Method
 from ..memory.model.space import Project
 from ..memory.sql.kinds import GLOBAL_AREA
 from ..secrets.redaction import Rules
+from ..steps import PastStep
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
 from .inverted_index.group import Group, Stem, StemPiece
 from .inverted_index.prompt_words import ParsedPrompt, PromptWords

@@ -12,14 +12,13 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..errors import Invalid, Refusal
-from ..http.bodies import JSON, Bodies
+from ..http.bodies import JSON, REQUEST_ID, Bodies, Refused, request_id
 from ..http.faults import fault
 from ..http.ids import ENTRY, STORE, VERSION, public_id, uid_of
 from ..http.large_answers import paced
 from ..http.paging import instant
 from ..http.protocol import REDACTED, Operation, Protocol
 from ..http.refusals import Refusals
-from ..http.request_ids import REQUEST_ID, Refused, request_id
 from ..http.requests import exact_parameter, parameter, query_of
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import Expected

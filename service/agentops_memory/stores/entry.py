@@ -6,6 +6,7 @@ Each write is one transaction with its version.
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 
 from pydantic import Field
@@ -135,11 +136,12 @@ def list_entries(
 ) -> rules.Slice[Entry]:
     rules.known_store(tx, store)
     begins = "substr(m.key, 1, CAST(:length AS INTEGER)) = :prefix" if prefix else "TRUE"
-    rows = _rows(
-        tx, f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most", "NULL",
-        store=store, prefix=prefix, length=len(prefix), **page.values,
-    )  # fmt: skip
-    return page.sliced(rows, lambda it: tx[Sql].intact(it, _entry))
+    which = f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most"
+    given = {"store": store, "prefix": prefix, "length": len(prefix), **page.values}
+    found = tx[Sql].filled(
+        page.limit + 1, lambda most: _rows(tx, which, "NULL", most=most, **given), _entry
+    )
+    return page.sliced(found)
 
 
 def tree(
@@ -160,7 +162,8 @@ def tree(
     first = prefix if after is None else _next(after)
     items: list[Entry | str] = []
     while (wanted := limit + 1 - len(items)) > 0:
-        entries = tx[Sql].intact(_from_path(tx, store, first, prefix, wanted), _entry)
+        rows = _from_path(tx, store, first, prefix)
+        entries = islice(tx[Sql].intact(rows, _entry), wanted)
         some = list(_until_a_folder(entries, prefix) if is_shallow else entries)
         items += some
         if not some or (len(some) < wanted and isinstance(some[-1], Entry)):
@@ -299,7 +302,7 @@ def _require_free(
     for each in paths:
         held += _rows(tx, "m.key = :path", "NULL", store=store, path=each)
     if not policy.paths_nest:
-        held += _from_path(tx, store, "", f"{path}/", 2)
+        held += islice(_from_path(tx, store, "", f"{path}/"), 2)
     for other in map(_entry, held):
         if other.id != but:
             raise PathTaken("Another memory holds this path.", other.id, other.path)
@@ -322,16 +325,17 @@ ENTRY = """m.id, m.uid, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.ext
 
 
 def _rows(tx: Transaction, condition: str, content: str, **values: object) -> Iterable[Any]:
+    return tx[Sql].run(_selecting(tx, condition, content), now=micros(tx.now), **values)
+
+
+def _selecting(tx: Transaction, condition: str, content: str) -> str:
     # The store leads. The newest version always has a size and a hash of its own.
-    return tx[Sql].run(
-        f"""SELECT {ENTRY}, {content}
-              FROM stores t
-             {tx[Sql].dialect.leads} memories m
-                   ON m.space_id = t.space_id AND {live("m")} AND {in_no_session("m")}
-              JOIN versions v ON v.memory_id = m.id AND v.number = m.revision
-             WHERE t.uid = :store AND t.erasure_id IS NULL AND {condition}""",
-        now=micros(tx.now), **values,
-    )  # fmt: skip
+    return f"""SELECT {ENTRY}, {content}
+                 FROM stores t
+                {tx[Sql].dialect.leads} memories m
+                      ON m.space_id = t.space_id AND {live("m")} AND {in_no_session("m")}
+                 JOIN versions v ON v.memory_id = m.id AND v.number = m.revision
+                WHERE t.uid = :store AND t.erasure_id IS NULL AND {condition}"""
 
 
 def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | None:
@@ -339,16 +343,14 @@ def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | No
     return next(map(_entry, rows), None)
 
 
-def _from_path(
-    tx: Transaction, store: StoreId, first: str, prefix: str, limit: int
-) -> Iterable[Any]:
+def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iterable[Any]:
     """Entries below a prefix from path `first` on, in code point order.
 
     The prefix is empty or ends with a slash.
     """
-    return _rows(
-        tx, "m.key >= :first AND m.key < :end ORDER BY m.key LIMIT :limit", "NULL",
-        store=store, first=max(first, prefix), limit=limit,
+    return tx[Sql].stream(
+        _selecting(tx, "m.key >= :first AND m.key < :end ORDER BY m.key", "NULL"),
+        now=micros(tx.now), store=store, first=max(first, prefix),
         end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
     )  # fmt: skip
 

@@ -120,20 +120,19 @@ class Page:
 
     @property
     def values(self) -> dict[str, object]:
-        """The values that `window` names; and `most`, for the rows that `sliced` reads."""
+        """The values that `window` names."""
         spans = {"created_from": self.created_from, "created_to": self.created_to}
         return {
-            "after": self.after, "before": self.before, "most": self.limit + 1,
+            "after": self.after,
+            "before": self.before,
             **{name: micros(at) for name, at in spans.items() if at is not None},
-        }  # fmt: skip
+        }
 
-    def sliced(
-        self, found: Iterable[Any], made: Callable[[Iterable[Any]], Iterable[T]] = iter
-    ) -> "Slice[T]":
-        """The page of what is made of rows, newest first; one more says that there is more."""
-        rows = list(islice(found, self.limit + 1))
-        items = list(made(rows[: self.limit]))
-        has_more = len(rows) > self.limit and bool(items)  # a page without any ends a list
+    def sliced(self, found: Iterable[T]) -> "Slice[T]":
+        """The page of what is found, newest first; one more says that there is more."""
+        items = list(islice(found, self.limit + 1))
+        has_more = len(items) > self.limit
+        del items[self.limit :]
         if self.before is not None:
             items.reverse()
         return Slice(items, has_more)

@@ -128,13 +128,14 @@ def list_versions(
     leading = OF_STORE if filters["entry"] is None else OF_ENTRY
     deed = "" if filters["deed"] is None else " AND r.deed = :deed"
     author = "" if filters["author"] is None else " AND v.author = :author"
-    found = tx[Sql].run(
-        f"""SELECT {VERSION}, {CONTENT if with_content else "NULL"}
-              FROM {_joined(tx, leading)}{deed}{author}{page.window("v.uid", "r.at")}
-             LIMIT :most""",
-        store=store, **filters, **page.values,
-    )  # fmt: skip
-    return page.sliced(found, lambda it: tx[Sql].intact(it, _version))
+    statement = f"""SELECT {VERSION}, {CONTENT if with_content else "NULL"}
+                      FROM {_joined(tx, leading)}{deed}{author}{page.window("v.uid", "r.at")}
+                     LIMIT :most"""
+    given = {"store": store, **filters, **page.values}
+    found = tx[Sql].filled(
+        page.limit + 1, lambda most: tx[Sql].run(statement, most=most, **given), _version
+    )
+    return page.sliced(found)
 
 
 def is_to_redact(tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy) -> bool:

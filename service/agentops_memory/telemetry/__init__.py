@@ -2,8 +2,7 @@
 
 from .logs import OwnText, Requests, configure_logging, hidden, hide_by, hide_too, log_answered
 from .metrics import Metrics, count
-from .spans import Cut, Telemetry, annotate, events
-from .step_spans import traced
+from .spans import Cut, Telemetry, annotate, events, traced
 
 __all__ = [
     "Cut",

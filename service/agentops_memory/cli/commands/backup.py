@@ -10,14 +10,13 @@ from typing import Any
 
 import click
 
+from ...engine.files import drafts
 from ...errors import Refusal
 from ...memory.model.access import tenant_id
 from ...memory.model.findings import some_of
-from ...operations.backup.archive import Manifest
-from ...operations.backup.backup import Scope, make_archive
-from ...operations.backup.restore import KeysPlan, Replacement, Restore, prepared
-from ...operations.files.atomic import drafts
+from ...operations.backup import Manifest, Scope, make_archive
 from ...operations.files.keys import KeyFile
+from ...operations.restore import KeysPlan, Replacement, Restore, prepared
 from ...recall.text.instants import rendered
 from ...settings.settings import Settings
 from ...sqlite.schema.contents import Contents

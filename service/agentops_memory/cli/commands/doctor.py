@@ -11,8 +11,8 @@ import click
 
 from ...memory.model.access import tenant_id
 from ...memory.model.findings import Finding, Status, has_failed, worst_first
-from ...operations.doctor.doctor import DoctorContext, findings_of, fixed
-from ...operations.doctor.settings import settings_or_defaults
+from ...operations.doctor import DoctorContext, findings_of, fixed
+from ...settings.settings import settings_or_defaults
 from ..invocation import now
 from ..options import json_option, setting_options
 from ..output import counted, one_line

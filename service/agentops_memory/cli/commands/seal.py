@@ -4,8 +4,8 @@ import json
 
 import click
 
+from ...engine.files import make_folder
 from ...memory.model.access import OPERATOR
-from ...operations.files.atomic import make_folder
 from ...operations.files.seals import SealFile
 from ..errors import file_errors
 from ..invocation import now

@@ -32,9 +32,9 @@ def serve(**flags: str | None) -> None:
     # Not at the top: the help would take five times as long.
     import asyncio  # noqa: PLC0415
 
-    from ...operations.doctor.settings import unknown_variables  # noqa: PLC0415
     from ...server import serve as served  # noqa: PLC0415
-    from ...sqlite.base.library import without_memory_statistics  # noqa: PLC0415
+    from ...settings.settings import unknown_variables  # noqa: PLC0415
+    from ...sqlite.base.connection import without_memory_statistics  # noqa: PLC0415
     from ...telemetry import configure_logging  # noqa: PLC0415
     from ..place import chosen_settings  # noqa: PLC0415
 

@@ -23,11 +23,11 @@ from agentops_memory_client.contract.models import ImportConflict, Imported, Imp
 from agentops_memory_client.contract.service import MemoryService
 
 from ...agentops.transfer import recognized
+from ...engine.files import os_errors_as
 from ...errors import Invalid
 from ...http.json_reader import entries, members
 from ...memory.model.space import UNKNOWN_PROJECT
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
-from ...operations.files.atomic import os_errors_as
 from ..errors import FileRefused, FileThere, NotWhole, file_errors
 from ..options import force_option, json_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, show

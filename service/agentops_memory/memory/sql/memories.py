@@ -9,8 +9,8 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from ...engine.steps import Attributes, step
 from ...recall.text.normalization import content_hash, fingerprint
+from ...steps import Attributes, step
 from ..model.memory import MAX_LIST, NO_LIFECYCLE, Memory, MemoryId, Shown
 from ..model.search import Filter
 from ..model.space import GLOBAL_SCOPE, Project, Space, StoreId

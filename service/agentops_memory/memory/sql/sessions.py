@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...engine.steps import Attributes, step
 from ...recall.text.summary import Transcript
+from ...steps import Attributes, step
 from ..model.memory import MAX_LIST, Session, SessionId
 from ..model.space import Project
 from .rows import count, instant, micros, optional_instant, portion, reads
@@ -85,18 +85,16 @@ class SessionTable(FilteredTable):
                 """(started_at, number)
                  < (SELECT started_at, number FROM sessions WHERE id = :before)"""
             )
-        rows = self._execute(
-            f"""SELECT {SESSION}
-                  FROM sessions
-                 WHERE {" AND ".join(conditions)}
-              ORDER BY started_at DESC, number DESC
-                 LIMIT :limit""",
-            project=project,
-            before=before,
-            limit=limit,
-            **self._patterns(),
+        statement = f"""SELECT {SESSION}
+                          FROM sessions
+                         WHERE {" AND ".join(conditions)}
+                      ORDER BY started_at DESC, number DESC
+                         LIMIT :limit"""
+        given = {"project": project, "before": before, **self._patterns()}
+        found = self._filled(
+            limit, lambda most: self._execute(statement, limit=most, **given), _session
         )
-        return portion(self._intact(rows, _session), MAX_LIST, _size)
+        return portion(found, MAX_LIST, _size)
 
     def summaries(self, project: Project, limit: int) -> list[str]:
         """The project's newest summaries that are not empty."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
@@ -148,6 +149,15 @@ class Index(Protocol):
         """Note that words of a memory are to leave the storage of the index for good."""
 
 
+class Tables(Protocol):
+    """A transaction, as plain functions of its tables see it."""
+
+    @property
+    def now(self) -> datetime: ...
+
+    def __getitem__(self, table: type[T], /) -> T: ...
+
+
 MOST_KNOWN = 4096  # of each kind; then all of it is forgotten
 
 
@@ -218,6 +228,21 @@ class Table:
             except DamagedRow as damage:
                 self._sql.note(self._connection, damage)
 
+    def _filled(
+        self, limit: int, rows: Callable[[int], Iterable[Any]], made: Callable[[Any], T]
+    ) -> list[T]:
+        """The first that `made` makes of rows, of which `rows` reads so many.
+
+        The next stand in for damaged ones: fewer than the limit are all that there are.
+        """
+        lost = 0
+        while True:
+            read = list(rows(limit + lost))
+            found = list(self._intact(read, made))
+            if len(found) >= limit or len(read) < limit + lost:
+                return found[:limit]
+            lost = len(read) - len(found)
+
     def _page(
         self,
         read: Callable[[Any], T],
@@ -270,7 +295,7 @@ class Sql(Table):
     run, first, exists = Table._execute, Table._first, Table._exists  # noqa: SLF001 - its own
     number, column, intact = Table._number, Table._scalars, Table._intact  # noqa: SLF001
     insert, inserted, stream = Table._insert, Table._inserted, Table._stream  # noqa: SLF001
-    texts = Table._texts  # noqa: SLF001
+    texts, filled = Table._texts, Table._filled  # noqa: SLF001
 
     @property
     def dialect(self) -> Dialect:

@@ -5,19 +5,17 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from ...engine.engine import Transaction
 from ...engine.shared.stems import Stems
-from ...engine.shared.tables import Tables
 from ...memory.model.access import Caller
 from ...memory.model.kinds import FIRST, NUMBERS, IndexGroup
 from ...memory.sql.memories import MemoryLists
 from ...recall.search.visibility import Visibility
 from ...recall.text.features import ALL, Features
-from ..base.connection import PostgresConnection
-from ..base.dialect import POSTGRESQL
+from ..base.connection import POSTGRESQL, PostgresConnection
 from ..words.cached import IndexMemory, Written
-from ..words.index import Index
+from ..words.index import Index, Upkeep
 from ..words.search import PostgresSearch
-from ..words.upkeep import Upkeep
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,7 +25,7 @@ class NeedsTransactionOfItsOwn(Exception):
     """Work cannot share a transaction: what it did is undone, and it is run again, alone."""
 
 
-class PostgresTransaction(Tables):
+class PostgresTransaction(Transaction):
     """The tables of a connection on which a transaction has begun."""
 
     _connection: PostgresConnection

@@ -2,8 +2,9 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 from ...memory.model.kinds import TRAITS, IndexGroup, group_of
 from ...memory.model.memory import Memory, MemoryId
@@ -15,7 +16,7 @@ from ...recall.inverted_index.entry import Entry
 from ...recall.search.rows import AREA
 from ..base.connection import known_stems, noted_by, token_of
 from ..base.dialect import SqliteTable
-from .documents import AREAS, Pending, entries_of
+from .documents import AREAS, Documents, Pending, entries_of
 from .partitions import Partitions, table
 
 LOOKED = 2_000  # memories whose stems are looked for together
@@ -28,9 +29,20 @@ class Index(SqliteTable):
 
     def __init__(self, connection: sqlite3.Connection, pending: Pending | None = None) -> None:
         super().__init__(connection)
-        self._pending = pending or Pending(connection, is_alone=True)
-        self._partitions = self._pending.partitions
-        self._documents = self._pending.documents
+        self._of_batch = pending
+
+    @cached_property
+    def _pending(self) -> Pending:
+        """Made by what changes the index: a read has no use for it."""
+        return self._of_batch or Pending(self._connection, is_alone=True)
+
+    @property
+    def _partitions(self) -> Partitions:
+        return self._pending.partitions
+
+    @property
+    def _documents(self) -> Documents:
+        return self._pending.documents
 
     def place(self, space: Space) -> tuple[int, int | None]:
         if space.scope == GLOBAL_SCOPE:
@@ -97,13 +109,13 @@ class Index(SqliteTable):
 
     def merge_area(self, area: int, partition: int) -> None:  # noqa: ARG002
         self.flush()
-        self._mark_for_purge([partition])
+        self._partitions.mark_for_purge([partition])
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
         """Take memories out before they are removed; none that stays borrows."""
         self._pending.require_own_rules()
         self.flush()
-        self._mark_for_purge(self._partitions_of(memories))
+        self._partitions.mark_for_purge(self._partitions_of(memories))
         for documents in self._documents.in_portions(memories, MOVED):
             self._documents.delete(documents)
 
@@ -163,11 +175,6 @@ class Index(SqliteTable):
         self._pending.require_own_rules()
         self._documents.store_stems(self._documents.of(memories))
 
-    def refill(self, memories: Sequence[MemoryId]) -> None:
-        """Rebuild the partitions of memories whose words are others than were put in."""
-        for partition in self._partitions_of(memories):
-            self.rebuild(partition)
-
     def recreate(self, partition: int) -> None:
         """Put one that is made of the memories in its place, and read nothing of the old one."""
         self._pending.require_own_rules()
@@ -181,7 +188,7 @@ class Index(SqliteTable):
             id=memory,
         ).fetchone()
         if row is not None:
-            self._mark_for_purge(self._partitions.of_area(row[0]))
+            self._partitions.mark_for_purge(self._partitions.of_area(row[0]))
 
     def rebalance(self) -> bool:
         """Move one project out of an oversized partition; false if none can."""
@@ -258,16 +265,13 @@ class Index(SqliteTable):
                 SELECT 'delete', {rows}""",
             area=area,
         )
-        self._mark_for_purge([source])
+        self._partitions.mark_for_purge([source])
         self._partitions.assign(area, target)
         self._execute(
             f"""INSERT INTO {table(target)} (rowid, title, content, context, tags)
                 SELECT {rows}""",
             area=area,
         )
-
-    def _mark_for_purge(self, numbers: Collection[int]) -> None:
-        self._partitions.mark_for_purge(numbers)
 
     def _next_area(self) -> int:
         return self._number(

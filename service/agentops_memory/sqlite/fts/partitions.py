@@ -19,8 +19,7 @@ from ...recall.search.document import Groups
 from ...recall.search.rows import AREA
 from ...recall.search.visibility import PRIOR
 from ...recall.text.spelling import LONGEST, SHORTEST
-from ..base.checks import drop_statements, is_readable
-from ..base.connection import writable_temporarily
+from ..base.connection import drop_statements, is_readable, writable_temporarily
 from ..base.dialect import SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
 
