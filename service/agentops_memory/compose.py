@@ -46,7 +46,7 @@ from .openintent.participants import Participants
 from .openintent.routes import OpenIntent
 from .openintent.search import AgentSearch
 from .openintent.streams import Events
-from .openintent.task_changes import Tasks
+from .openintent.tasks import Tasks
 from .openwop import routes as openwop
 from .openwop.adapter import RefEntries
 from .openwop.commitments import Commitments, Firing

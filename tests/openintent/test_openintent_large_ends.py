@@ -22,8 +22,7 @@ from agentops_memory.openintent.events import past_events as past
 from agentops_memory.openintent.intents import Intent, IntentBody, Intents
 from agentops_memory.openintent.memory import AgentEntries
 from agentops_memory.openintent.streams import Events
-from agentops_memory.openintent.task_changes import Tasks
-from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody
+from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody, Tasks
 from agentops_memory.operations.files.seals import SealFile
 from agentops_memory.sqlite import SqliteEngine
 

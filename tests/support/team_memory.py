@@ -19,7 +19,7 @@ from agentops_memory.openintent.memory import AgentEntries
 from agentops_memory.openintent.namespaces import Namespaces, PermissionsBody
 from agentops_memory.openintent.participants import Participants
 from agentops_memory.openintent.streams import Events
-from agentops_memory.openintent.task_changes import Tasks
+from agentops_memory.openintent.tasks import Tasks
 
 from .service import Clock
 from .team_chance import LEAD, NAMESPACES, TEAM, Chance

@@ -112,7 +112,7 @@ class Agents:
         left = await self.engine.read(caller, _owned, agent)
         while left:
             ids, left = portion(left)
-            yield await self.engine.read(caller, some, ids, Eyes(agent=agent))
+            yield await self.engine.read(caller, some, Eyes(agent=agent), ids)
 
     async def plan_erasure(
         self, caller: Caller, agent: AgentId, keys: Sequence[KeyId] = ()

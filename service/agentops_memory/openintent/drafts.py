@@ -1,6 +1,7 @@
 """What is to be written of an entry: bodies, which the rules take as they are (RFC-0015 §1)."""
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -101,10 +102,28 @@ Value = Annotated[  # read as the compact text that is stored
 TierName = Literal["working", "episodic", "semantic"]
 PriorityName = Literal["low", "normal", "high"]
 SensitivityName = Literal["public", "internal", "confidential", "restricted"]
+# What bodies say of an entry beside its place, its value and its end, and what that becomes.
+OWN: Mapping[str, Callable[[Any], object]] = {
+    "tags": lambda tags: tuple(dict.fromkeys(tags)), "pinned": bool,
+    "priority": lambda name: Priority[name.upper()], "sensitivity": Sensitivity,
+    "curated_by": str, "ttl": str,
+}  # fmt: skip
+NULLABLE = {"sensitivity", "curated_by", "ttl"}  # which `null` takes away
 EXAMPLE = {
     "agent_id": "example-agent", "namespace": "example", "key": "another", "value": {},
     "memory_type": "episodic",
 }  # fmt: skip
+
+
+class OwnBody(BaseModel):
+    """What a body says of an entry itself."""
+
+    model_config = GIVEN
+
+    def said(self, names: Iterable[str]) -> dict[str, Any]:
+        """The fields of an entry by these names, each as the entry has it."""
+        given = {name: getattr(self, name) for name in names}
+        return {name: it if it is None else OWN[name](it) for name, it in given.items()}
 
 
 class ScopeBody(BaseModel):
@@ -121,10 +140,9 @@ class ScopeBody(BaseModel):
         return self.model_copy(update=said) if said else self
 
 
-class AgentEntryBody(BaseModel):
+class AgentEntryBody(OwnBody):
     """POST /api/v1/memory."""
 
-    model_config = GIVEN
     agent_id: Agent | None = None
     namespace: api.NamespaceName
     key: Key
@@ -156,7 +174,7 @@ class AgentEntryBody(BaseModel):
         return Place(tier, eyes.agent if tier.has_owner else None, self.namespace, self.key)
 
 
-class AgentChangeBody(BaseModel):
+class AgentChangeBody(OwnBody):
     """PATCH /api/v1/memory/{id}: what is left out stays as it is.
 
     `null` takes away ttl, expires_at, sensitivity and curated_by. The rest of an entry may be
@@ -194,23 +212,16 @@ class AgentChangeBody(BaseModel):
             raise BadFields([(name, "cannot be changed") for name in wrong])
 
     def amended(self, before: AgentEntry, now: datetime) -> dict[str, Any]:
-        """The fields of an entry that a change says anew, but for its value.
+        """The fields of an entry that a change says anew.
 
         A ttl counts from the change that sets it. An instant that is what it was already is
         no change; BadField for one that has passed.
         """
-        named, after = self.model_fields_set, dict[str, Any]()
-        if self.tags is not None:
-            after["tags"] = tuple(dict.fromkeys(self.tags))
-        if self.pinned is not None:
-            after["pinned"] = self.pinned
-        if self.priority is not None:
-            after["priority"] = Priority[self.priority.upper()]
-        if "sensitivity" in named:
-            after["sensitivity"] = self.sensitivity and Sensitivity(self.sensitivity)
-        for name in ("curated_by", "ttl"):
-            if name in named:
-                after[name] = getattr(self, name)
+        named = self.model_fields_set
+        after = self.said(named & OWN.keys())
+        after = {name: it for name, it in after.items() if it is not None or name in NULLABLE}
+        if self.value is not None:
+            after["value"] = self.value
         ttl = after.get("ttl", before.ttl)
         if "expires_at" in named:
             end = api.instant_if_any(self.expires_at)

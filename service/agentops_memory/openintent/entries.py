@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, PlainSerializer, SkipValidation, WithJsonSchema
 from starlette.requests import Request
@@ -88,6 +88,7 @@ class AgentEntry(Shown):
     """An entry; every member is always there."""
 
     model_config = ConfigDict(json_schema_extra=_unreadable)
+    is_tagged: ClassVar = True
 
     id: Annotated[
         AgentEntryId, PlainSerializer(lambda it: public_id(ENTRY_ID, it), return_type=str)
@@ -148,7 +149,8 @@ class AgentEntry(Shown):
 
     def json_bytes(self) -> bytes:
         """As it is sent; if its key is lost, without its value, so that others can be read."""
-        shown = super().json_bytes()  # of the members before the value none can look like it
+        # Of the members before the value none can look like it.
+        shown = self.__pydantic_serializer__.to_json(self, by_alias=True)
         if isinstance(self.value, Json):
             return shown.replace(_VALUE, b'"value":' + self.value.encode(), 1)
         if self.is_lost:
@@ -425,7 +427,7 @@ def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | No
         entry_of, f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
         now=micros(tx.now), **values,
     )  # fmt: skip
-    return None if found is None else tx[SealTable].opened([found])[0]
+    return tx[SealTable].opened([found])[0] if found and found.is_lost else found
 
 
 def entry_with(tx: Transaction, memory: MemoryId) -> AgentEntry | None:
@@ -483,7 +485,7 @@ def total(tx: Transaction, filter_: AgentFilter, seen: Visibility) -> int:
     return tx[Sql].number(f"SELECT count(*) FROM {_of_spaces(tx)} WHERE {condition}", **values)
 
 
-def some(tx: Transaction, memories: Sequence[MemoryId], eyes: Eyes) -> list[AgentEntry]:
+def some(tx: Transaction, eyes: Eyes, memories: Sequence[MemoryId]) -> list[AgentEntry]:
     """Those of these that the eyes may see still, in their order."""
     dialect, seen = tx[Sql].dialect, sight.readable(tx, eyes)
     return entries_of(tx, tx[Sql].run(

@@ -14,7 +14,7 @@ from ..http.protocol import REDACTED, Operation, Parameter, Protocol
 from ..memory.model.access import Caller
 from ..record import Record
 from ..telemetry import annotate
-from . import intents, memory, namespaces, participants, search, streams, task_changes
+from . import intents, memory, namespaces, participants, search, streams, tasks
 from .api import AGENT, MAX_VALUE, PREFIX, REFUSALS, TOTAL, refused, require_agent
 from .drafts import MAX_BATCH, TierName
 from .entries import AgentEntry
@@ -85,7 +85,7 @@ class OpenIntent:
     events: streams.Events
     intents: intents.Intents
     participants: participants.Participants
-    tasks: task_changes.Tasks
+    tasks: tasks.Tasks
     clock: Callable[[], datetime]
 
 
@@ -106,7 +106,7 @@ def operations(services: OpenIntent) -> tuple[Operation, ...]:
         *namespaces.operations(services.namespaces),
         *memory.operations(services.entries),
         *intents.operations(services.intents),
-        *task_changes.operations(services.tasks),
+        *tasks.operations(services.tasks),
         *streams.operations(services.events),
         *participants.operations(services.participants, services.clock),
     )  # fmt: skip

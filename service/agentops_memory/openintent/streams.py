@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -10,13 +11,13 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Denied, Invalid
-from ..http.bodies import GIVEN, WRITTEN
+from ..http.bodies import GIVEN
 from ..http.faults import fault
 from ..http.protocol import Operation, Parameter
 from ..http.requests import parameter, query_of
 from ..memory.idempotency import once
 from ..memory.limits import require_room
-from ..memory.model.access import Caller, Role
+from ..memory.model.access import Caller
 from ..memory.model.agent_events import LOGGED, EventType
 from ..memory.model.agent_memory import Access, Binding, Eyes, Labels, Tier
 from ..memory.model.agents import NOT_YOUR_AGENT
@@ -26,7 +27,7 @@ from ..memory.redactor import RulesOf, default_rules
 from ..memory.sql import sight
 from ..recall.text.json_words import object_of
 from . import api, archives
-from .api import BODIES, LIMIT, PREFIX, Left, answer, listed, number, op, own, page, whose, writer
+from .api import BODIES, LIMIT, PREFIX, Left, answer, listing, number, op, own, page, whose, writer
 from .events import AgentEvent, EventFilter, add_event, events_with, sequences
 from .intents import INTENT, Object, intent_id, require_sight, seen
 
@@ -61,7 +62,7 @@ def operations(events: "Events") -> Sequence[Operation]:
         payload = api.compact(body.payload, "payload")
         caller, eyes = await writer(request)
         made = await events.log(caller, eyes, intent_id(request), body.event_type, payload)
-        return answer(made.value, 201, redacted=made.redacted)
+        return answer(made, 201)
 
     async def of_intent(request: Request) -> Response:
         page(request)
@@ -84,7 +85,7 @@ def operations(events: "Events") -> Sequence[Operation]:
 
     return (
         op("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
-           log, AgentEvent, status=201, body=EventBody, headers=WRITTEN, refusals=(404,)),
+           log, AgentEvent, status=201, body=EventBody, refusals=(404,)),
         op("GET", f"{INTENT}/events", "list_events", "The log of an intent, newest first.",
            of_intent, AgentEvent, is_list=True, query=EVENTS, refusals=(404,)),
         op("GET", f"{PREFIX}/agents/{{agent}}/events", "list_agent_events",
@@ -108,15 +109,13 @@ class Events:
         Of an agent its own alone, else Denied; of an intent for whom sees it, else NotFound.
         Who asks is asked before each portion.
         """
-        caller, eyes = asking()
-        caller.require(Role.READER)
-        first, ids = await self.engine.read(caller, _begin, eyes, filter_, limit)
 
-        async def more(left: Left) -> tuple[Sequence[AgentEvent], Left]:
-            caller, eyes = asking()
-            return await self.engine.read(caller, _go_on, eyes, filter_, left)
+        def ids(tx: Transaction, eyes: Eyes) -> tuple[Left, None]:
+            _require_sight(tx, eyes, filter_)
+            return sequences(tx, filter_, limit), None
 
-        return listed(first, ids, more)
+        some = partial(_some, filter_)
+        return await listing(self.engine, asking(), asking, ids, some)
 
     async def log(
         self, caller: Caller, eyes: Eyes, intent: IntentId, type_: str, payload: str
@@ -126,27 +125,12 @@ class Events:
         The payload is compact JSON of an object. Invalid for a type that the service itself
         tells, or that no reader of a log knows.
         """
-        caller.require(Role.WRITER)
         if type_ not in LOGGED:
             raise Invalid("event_type must be one that clients log: no memory.*, no task.*.")
         redactor = api.redactor_for(self.rules, caller, eyes.agent)
         clean = api.screened(redactor, payload)
-        work = once(_log, check=lambda tx, eyes, intent, *_: require_sight(tx, eyes, intent))
-        event = await self.engine.write(caller, work, eyes, intent, type_, clean)
+        event = await self.engine.write(caller, _LOG, eyes, intent, type_, clean)
         return Written(value=event, redacted=redactor.count)
-
-
-def _begin(
-    tx: Transaction, eyes: Eyes, filter_: EventFilter, limit: int
-) -> tuple[Sequence[AgentEvent], Left]:
-    standing = _require_sight(tx, eyes, filter_)
-    return _some(tx, eyes, standing, sequences(tx, filter_, limit))
-
-
-def _go_on(
-    tx: Transaction, eyes: Eyes, filter_: EventFilter, left: Left
-) -> tuple[Sequence[AgentEvent], Left]:
-    return _some(tx, eyes, _require_sight(tx, eyes, filter_), left)
 
 
 def _require_sight(tx: Transaction, eyes: Eyes, filter_: EventFilter) -> Standing | None:
@@ -158,13 +142,13 @@ def _require_sight(tx: Transaction, eyes: Eyes, filter_: EventFilter) -> Standin
 
 
 def _some(
-    tx: Transaction, eyes: Eyes, standing: Standing | None, left: Left
-) -> tuple[Sequence[AgentEvent], Left]:
-    ids, left = api.portion(left)
-    events = (archives.shown(tx, event) for event in events_with(tx, ids))
+    filter_: EventFilter, tx: Transaction, eyes: Eyes, ids: Sequence[int]
+) -> list[AgentEvent]:
+    standing = _require_sight(tx, eyes, filter_)
+    events = [archives.shown(tx, event) for event in events_with(tx, ids)]
     if standing is None:  # of its own stream
-        return list(events), left
-    return [_without_hidden(tx, eyes, standing, event) for event in events], left
+        return events
+    return [_without_hidden(tx, eyes, standing, event) for event in events]
 
 
 def _without_hidden(
@@ -190,3 +174,6 @@ def _log(tx: Transaction, eyes: Eyes, intent: IntentId, type_: str, payload: str
     sequence = add_event(tx, type_, said, labels, agent=None, actor=eyes.agent)
     (event,) = events_with(tx, [sequence])
     return event
+
+
+_LOG = once(_log, check=require_sight)

@@ -226,7 +226,7 @@ def amend_entry(
     require_room(tx)
     if wanted.path != before.path:
         _require_free(tx, store, wanted.path, policy, but=entry)
-    text, at = _text(wanted.path, wanted.content or ""), changed_at(tx, held)
+    text, at = _text(wanted.path, wanted.content or ""), changed_at(tx, held.updated_at)
     after = replace(held, key=wanted.path, text=text, extras=wanted.metadata, updated_at=at)
     has_erased = _revise(tx, before, held, after, ChangeKind.UPDATED)
     return known_entry(tx, store, entry), has_erased
