@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from starlette.applications import Starlette
 
@@ -66,9 +66,7 @@ from .settings.settings import Settings
 from .sqlite import TenantsEngine
 from .sqlite.schema.migrate import OnUpgrade
 from .stores import anthropic, cloud
-from .stores.entry import Entries
-from .stores.store import Policy, Stores
-from .stores.version import Versions
+from .stores.store import Serving
 from .telemetry import Telemetry, traced
 from .telemetry.measures import PASSES
 
@@ -150,7 +148,7 @@ class Wiring:
             timeout=settings.recall_limit,
             accessed=entries.accesses.given,
         )
-        stores = partial(self._stores, engine, on_erased)
+        stores = partial(Serving, engine=engine, audit=audit, rules=rules, on_erased=on_erased)
         return Services(
             agentops=AgentOps(
                 memories=Memories(
@@ -169,8 +167,8 @@ class Wiring:
                 erasures=Erasures(engine=engine),
                 clock=self.clock,
             ),
-            memory_stores=cloud.operations(*stores(cloud.POLICY), recall),
-            anthropic_stores=anthropic.operations(*stores(anthropic.POLICY)),
+            memory_stores=cloud.operations(stores(policy=cloud.POLICY), recall),
+            anthropic_stores=anthropic.operations(stores(policy=anthropic.POLICY)),
             openintent=OpenIntent(
                 entries=entries,
                 namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
@@ -220,15 +218,6 @@ class Wiring:
                 clock=self.clock,
             ),
         )
-
-    def _stores(
-        self, engine: Engine, on_erased: Callable[[Caller], None], policy: Policy
-    ) -> tuple[Stores, Entries, Versions]:
-        over: dict[str, Any] = {
-            "engine": engine, "policy": policy, "audit": self.audit, "rules": self.rules,
-            "on_erased": on_erased,
-        }  # fmt: skip
-        return Stores(**over), Entries(**over), Versions(**over)
 
     def local(self, agentops: AgentOps) -> Callable[..., LocalService]:
         """The services behind the REST API, for a caller in this process."""
