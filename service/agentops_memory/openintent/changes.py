@@ -320,11 +320,15 @@ def _amend(
     """The entry as it is left; without room, where secrets are taken out, nothing limits it."""
     after = _planned(tx, before, eyes, change, version, room)
     revised(tx, _memory(before), _memory(after), has_new_text=False)
-    row = _row(after)
+    held, row = _row(before), _row(after)
+    if not before.is_lost:  # a column that is set, though it stays, has its indexes written anew
+        row = {column: it for column, it in row.items() if it != held[column]}
     if after.is_lost:
-        del row["size"]
-    beside = {"memory_id": after.memory, "accessed_at": micros(tx.now)}
-    tx[Sql].update("agent_memories", "memory_id", beside | row)
+        row.pop("size", None)
+    if after.memory_type is Tier.EPISODIC:
+        row["accessed_at"] = micros(tx.now)
+    if row:
+        tx[Sql].update("agent_memories", "memory_id", {"memory_id": after.memory, **row})
     if after.is_sealed and not after.is_lost:  # what nothing opens now waits for its key
         tx[SealTable].put(after.memory, after.place, after.value)
     elif before.is_sealed and not after.is_sealed:
