@@ -39,13 +39,13 @@ from .memory.redactor import Redaction, Registry, RulesOf
 from .memory.reviews import Reviews
 from .memory.sessions import Sessions
 from .openintent import routes as openintent
+from .openintent.events import Events
 from .openintent.intents import Intents
 from .openintent.memory import AgentEntries
 from .openintent.namespaces import Namespaces
 from .openintent.participants import Participants
 from .openintent.routes import OpenIntent
 from .openintent.search import AgentSearch
-from .openintent.streams import Events
 from .openintent.tasks import Tasks
 from .openwop import routes as openwop
 from .openwop.adapter import RefEntries

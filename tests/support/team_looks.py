@@ -12,7 +12,7 @@ from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.intents import CoordinatorId, IntentId, TaskId
 from agentops_memory.openintent.api import NO_ENTRY
 from agentops_memory.openintent.entries import AgentFilter
-from agentops_memory.openintent.events import AgentEvent, EventFilter
+from agentops_memory.openintent.events import AgentEvent, EventFilter, Events
 from agentops_memory.openintent.intents import NO_INTENT, seen
 from agentops_memory.openintent.memory import AgentEntries
 from agentops_memory.openintent.participants import (
@@ -22,7 +22,6 @@ from agentops_memory.openintent.participants import (
     seen_coordinators,
     seen_grants,
 )
-from agentops_memory.openintent.streams import Events
 from agentops_memory.openintent.tasks import NO_TASK, Tasks, known
 
 from .team_model import State, Told

@@ -30,12 +30,12 @@ from ..memory.sql.rows import count, micros, reads
 from ..memory.sql.table import Sql, Table
 from ..memory.writes import changed_at, created, revised
 from ..recall.text.ids import Uids
-from . import archives, drafts, entries, participants
+from . import drafts, entries, events, participants
 from .agents import capacity_of
 from .api import MAX_VALUE, NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any, kilobytes
-from .archives import BOUND, OF_TASK, UNEXPIRED, add_receipt, expire, note, remove
 from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, end_of
 from .entries import AgentEntry, AgentFilter, KeyLost, Place, SealTable
+from .events import BOUND, OF_TASK, UNEXPIRED, add_receipt, expire, note, remove
 from .intents import standing
 from .tasks import Task, TaskFinished, bound_to, seen_task, task_with
 
@@ -307,8 +307,8 @@ def _make_place_free(tx: Transaction, place: Place) -> None:
         return
     if held.is_there(tx.now):
         raise Taken(held)
-    if pending := archives.holding(tx, held) if held.has_ended else None:
-        archives.settle(tx, pending)
+    if pending := events.holding(tx, held) if held.has_ended else None:
+        events.settle(tx, pending)
     else:
         expire(tx, held)
 

@@ -14,7 +14,7 @@ from ..http.protocol import REDACTED, Operation, Parameter, Protocol
 from ..memory.model.access import Caller
 from ..record import Record
 from ..telemetry import annotate
-from . import intents, memory, namespaces, participants, search, streams, tasks
+from . import events, intents, memory, namespaces, participants, search, tasks
 from .api import AGENT, MAX_VALUE, PREFIX, REFUSALS, TOTAL, refused, require_agent
 from .drafts import MAX_BATCH, TierName
 from .entries import AgentEntry
@@ -82,7 +82,7 @@ class OpenIntent:
     entries: memory.AgentEntries
     namespaces: namespaces.Namespaces
     search: search.AgentSearch
-    events: streams.Events
+    events: events.Events
     intents: intents.Intents
     participants: participants.Participants
     tasks: tasks.Tasks
@@ -107,7 +107,7 @@ def operations(services: OpenIntent) -> tuple[Operation, ...]:
         *memory.operations(services.entries),
         *intents.operations(services.intents),
         *tasks.operations(services.tasks),
-        *streams.operations(services.events),
+        *events.operations(services.events),
         *participants.operations(services.participants, services.clock),
     )  # fmt: skip
 

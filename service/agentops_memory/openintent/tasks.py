@@ -34,7 +34,7 @@ from ..recall.text.json_words import object_of
 from ..telemetry import annotate
 from ..telemetry import count as counted
 from ..telemetry.measures import AGENT_ARCHIVED
-from . import api, archives, intents
+from . import api, events, intents
 from .api import BODIES, Agent, JsonObject, Left, Time, answer, op, redactor_for, whose, writer
 from .events import add_event
 from .intents import (
@@ -428,7 +428,7 @@ def _end(tx: Transaction, eyes: Eyes, task: Task) -> int:
         return 0
     must = any(it.must_archive for it in guardrails(tx, task.intent_id))
     archiving = must or task.memory_policy is None or task.memory_policy.archive_on_completion
-    return archives.end(tx, bound_to(task), eyes, archives=archiving)
+    return events.end(tx, bound_to(task), eyes, archives=archiving)
 
 
 def _assign(tx: Transaction, eyes: Eyes, task: Task, before: AgentId | None) -> None:
