@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..engine.steps import step
-from ..errors import BadFields, Denied, Unreadable
+from ..errors import BadFields, Denied, Invalid, Unreadable
 from ..http.bodies import GIVEN, written
 from ..http.faults import fault
 from ..http.ids import ENTRY as ENTRY_ID
@@ -185,8 +185,10 @@ class Events:
     ) -> Written[AgentEvent]:
         """Add an event of a client's to the log of an intent that it sees.
 
-        The payload is compact JSON of an object.
+        The payload is compact JSON of an object. Invalid for a type that no client logs.
         """
+        if type_ not in LOGGED:
+            raise Invalid("event_type must be one that clients log: no memory.*, no task.*.")
         redactor = api.redactor_for(self.rules, caller, eyes.agent)
         clean = api.screened(redactor, payload)
         event = await self.engine.write(caller, _LOG, eyes, intent, type_, clean)
