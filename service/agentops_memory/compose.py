@@ -39,14 +39,8 @@ from .memory.redactor import Redaction, Registry, RulesOf
 from .memory.reviews import Reviews
 from .memory.sessions import Sessions
 from .openintent import routes as openintent
-from .openintent.events import Events
-from .openintent.intents import Intents
 from .openintent.memory import AgentEntries
-from .openintent.namespaces import Namespaces
-from .openintent.participants import Participants
 from .openintent.routes import OpenIntent
-from .openintent.search import AgentSearch
-from .openintent.tasks import Tasks
 from .openwop import routes as openwop
 from .openwop.adapter import RefEntries
 from .openwop.commitments import Commitments, Firing
@@ -171,18 +165,9 @@ class Wiring:
             anthropic_stores=anthropic.operations(stores(policy=anthropic.POLICY)),
             openintent=OpenIntent(
                 entries=entries,
-                namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
-                search=AgentSearch(
-                    engine=engine,
-                    features=settings.recall,
-                    timeout=settings.recall_limit,
-                    accesses=entries.accesses,
-                    rules=rules,
-                ),
-                events=Events(engine=engine, rules=rules),
-                intents=Intents(engine=engine, rules=rules),
-                participants=Participants(engine=engine, audit=audit, rules=rules),
-                tasks=Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased),
+                audit=audit,
+                features=settings.recall,
+                timeout=settings.recall_limit,
                 clock=self.clock,
             ),
             openwop=OpenWopServices(

@@ -138,7 +138,7 @@ def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None
     said: dict[str, Any] = {"tags": list(entry.tags), "curated_by": entry.curated_by}
     if not entry.is_lost:
         said["value"] = entry.value
-    change = drafts.clean_change(redactor, AgentChangeBody.model_construct(set(said), **said))
+    change = drafts.cleaned(redactor, AgentChangeBody.model_construct(set(said), **said))
     owner = Eyes(agent=entry.agent_id, is_admin=True)
     _amend(tx, entry, owner, change, entry.version, None)
 

@@ -18,7 +18,7 @@ from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Json, Key, Label, Tags, screened, value_of
 from .entries import AgentEntry, Place, clean_tags
 
-B = TypeVar("B", bound="AgentEntryBody")
+B = TypeVar("B", bound="OwnBody")
 
 MAX_BATCH = 100  # entries
 TASK_LIFETIME = "task_lifetime"
@@ -245,13 +245,8 @@ class AgentBatchItem(AgentEntryBody):
     @property
     def change(self) -> AgentChangeBody:
         """What is changed of the entry at its place."""
-        always = {"value", "sensitivity", "curated_by", "ttl", "expires_at"}
-        said: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in AgentChangeBody.model_fields
-            if name in self.model_fields_set
-            and (name not in always or getattr(self, name) is not None)
-        }
+        named = [name for name in AgentChangeBody.model_fields if name in self.model_fields_set]
+        said = {name: it for name in named if (it := getattr(self, name)) is not None}
         claims: dict[str, Any] = {}
         if "scope" in self.model_fields_set:
             claims["scope"] = present(self.scope.model_dump())
@@ -287,28 +282,20 @@ class AgentPutBody(BaseModel):
         )  # fmt: skip
 
 
-def clean_entry(redactor: Redactor, body: B) -> B:
-    """A new entry without secrets; as they are taken from its parts, one after the other."""
-    said: dict[str, Any] = {
-        "namespace": redactor.text(body.namespace, MAX_NAME),
-        "key": redactor.text(body.key, MAX_KEY),
-        "value": screened(redactor, body.value),
-        "tags": clean_tags(redactor, dict.fromkeys(body.tags)),
-        "scope": body.scope.clean(redactor),
-    }
-    if body.curated_by is not None:
-        said["curated_by"] = redactor.text(body.curated_by, MAX_NAME)
-    said = {name: it for name, it in said.items() if name in body.model_fields_set}
-    return body.model_copy(update=said)
+# How each part of a body loses its secrets, one after the other.
+CLEAN: Mapping[str, Callable[[Redactor, Any], object]] = {
+    "namespace": lambda redactor, it: redactor.text(it, MAX_NAME),
+    "key": lambda redactor, it: redactor.text(it, MAX_KEY),
+    "value": screened,
+    "tags": lambda redactor, it: clean_tags(redactor, dict.fromkeys(it)),
+    "scope": lambda redactor, it: it.clean(redactor),
+    "curated_by": lambda redactor, it: redactor.text(it, MAX_NAME),
+}  # fmt: skip
 
 
-def clean_change(redactor: Redactor, body: AgentChangeBody) -> AgentChangeBody:
-    """The same of a change; what is left as it is stays unsaid."""
-    said: dict[str, Any] = {}
-    if body.value is not None:
-        said["value"] = screened(redactor, body.value)
-    if body.tags is not None:
-        said["tags"] = clean_tags(redactor, dict.fromkeys(body.tags))
-    if body.curated_by is not None:
-        said["curated_by"] = redactor.text(body.curated_by, MAX_NAME)
+def cleaned(redactor: Redactor, body: B) -> B:
+    """A body without secrets; what it leaves unsaid stays unsaid."""
+    own = body.model_fields_set & type(body).model_fields.keys()  # a claim is no part of it
+    given = {name: getattr(body, name) for name in CLEAN if name in own}
+    said = {name: CLEAN[name](redactor, it) for name, it in given.items() if it is not None}
     return body.model_copy(update=said)

@@ -36,7 +36,7 @@ from . import agents, api, changes, drafts, entries
 from .agents import AgentSummary
 from .api import BODIES, PAGE, Left, agent_in_path, op, own, page, redactor_for, whose, writer
 from .changes import Outcome, Room
-from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody, clean_entry
+from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody
 from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, KeyLost, Place, entry_id
 
 P = ParamSpec("P")
@@ -328,7 +328,7 @@ class AgentEntries:
     ) -> Written[AgentEntry]:
         body.place(eyes)
         redactor = self._redactor(caller, eyes)
-        clean = await _screened(len(body.value), clean_entry, redactor, body)
+        clean = await _screened(len(body.value), drafts.cleaned, redactor, body)
         done = await self._write(caller, work, eyes, clean, self._room)
         return Written(
             value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
@@ -384,7 +384,7 @@ class AgentEntries:
     ) -> Written[AgentEntry]:
         """Change an entry that is at this version; each change that is accepted makes another."""
         redactor = self._redactor(caller, eyes)
-        clean = await _screened(len(body.value or ""), drafts.clean_change, redactor, body)
+        clean = await _screened(len(body.value or ""), drafts.cleaned, redactor, body)
         done = await self._write(caller, changes.AMEND, eyes, entry, clean, version, self._room)
         self._seal_soon(caller, body)
         return Written(value=done.entries[0], redacted=redactor.count)
@@ -472,7 +472,7 @@ async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redac
 
 
 def _clean_items(redactor: Redactor, items: Sequence[AgentBatchItem]) -> Sequence[AgentBatchItem]:
-    return [clean_entry(redactor, item) for item in items]
+    return [drafts.cleaned(redactor, item) for item in items]
 
 
 def _get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> AgentEntry:

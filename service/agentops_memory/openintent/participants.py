@@ -198,8 +198,7 @@ def operations(
     return (
         op("POST", COORDINATORS, "create_coordinator",
            "Let an agent coordinate an intent, within guardrails.",
-           coordinate, Coordinator, status=201, body=CoordinatorBody,
-           refusals=(404,)),
+           coordinate, Coordinator, status=201, body=CoordinatorBody, refusals=(404,)),
         op("GET", one, "get_coordinator", "One coordinator.", get, Coordinator, refusals=(404,)),
         op("DELETE", one, "delete_coordinator", "Let an agent coordinate an intent no more.",
            end, Coordinator, refusals=(404,)),
