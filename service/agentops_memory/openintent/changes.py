@@ -89,11 +89,12 @@ def create(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Out
     _make_place_free(tx, place)
     require_unfinished(tx, place.tier, scope, body.ttl)
     evicted = make_room(tx, place, scope, len(body.value.encode()), room)
-    entry = AgentEntry.model_construct(
+    entry = AgentEntry.whole(
         id=AgentEntryId(tx.new_uid(tx.now)), memory=UNSAVED, agent_id=eyes.agent,
         namespace=place.namespace, key=place.key, value=body.value, memory_type=place.tier,
         scope=scope, created_by=eyes.agent, version=1, created_at=tx.now, updated_at=tx.now,
-        expires_at=ends_at, is_own_expiry=end is not None, **body.said(drafts.OWN),
+        expires_at=ends_at, is_own_expiry=end is not None, has_ended=False,
+        **body.said(drafts.OWN),
     )  # fmt: skip
     stored = created(tx, _memory(entry, tx[AgentSpaces].of(place)))
     entry = entry.model_copy(update={"memory": stored.id})

@@ -133,6 +133,9 @@ class ScopeBody(BaseModel):
     task_id: Label | None = None
     intent_id: Label | None = None
 
+    def __deepcopy__(self, _: object = None) -> "ScopeBody":
+        return self  # the default of each new entry, which nobody changes
+
     def clean(self, redactor: Redactor) -> "ScopeBody":
         """The same without secrets."""
         named = {name: it for name, it in self if it is not None}

@@ -119,6 +119,16 @@ class AgentEntry(Shown):
     is_own_expiry: bool = Field(default=False, exclude=True)  # whether it was set
     has_ended: bool = Field(default=False, exclude=True)  # with its task: the archive has it
 
+    @classmethod
+    def whole(cls, **fields: Any) -> "AgentEntry":
+        """An entry of all its fields, unchecked; `model_construct` takes 12 µs for that, this 3."""
+        made, put = cls.__new__(cls), object.__setattr__
+        put(made, "__dict__", {name: fields[name] for name in cls.__pydantic_fields__})
+        put(made, "__pydantic_fields_set__", set(fields))
+        put(made, "__pydantic_extra__", None)
+        put(made, "__pydantic_private__", None)
+        return made
+
     @property
     def owner(self) -> AgentId | None:
         return None if self.memory_type is Tier.SEMANTIC else self.agent_id
@@ -341,7 +351,7 @@ def entry_of(  # noqa: PLR0913, PLR0917 - the columns of ENTRY
     if Tier(own_tier) and bound is Binding.TASK and attempt is None:
         raise Unreadable
     require_value(value, sensitivity)
-    return AgentEntry.model_construct(  # each value is what it should be
+    return AgentEntry.whole(  # each value is what it should be
         id=AgentEntryId(uid), memory=MemoryId(id_), agent_id=AgentId(agent or created_by),
         namespace=namespace, key=key, value=value, memory_type=_tier((space_id, tier)),
         scope=Labels(task=task, intent=intent, binding=bound, attempt=attempt),
