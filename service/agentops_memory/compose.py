@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from starlette.applications import Starlette
 
@@ -39,14 +39,8 @@ from .memory.redactor import Redaction, Registry, RulesOf
 from .memory.reviews import Reviews
 from .memory.sessions import Sessions
 from .openintent import routes as openintent
-from .openintent.intents import Intents
 from .openintent.memory import AgentEntries
-from .openintent.namespaces import Namespaces
-from .openintent.participants import Participants
 from .openintent.routes import OpenIntent
-from .openintent.search import AgentSearch
-from .openintent.streams import Events
-from .openintent.task_changes import Tasks
 from .openwop import routes as openwop
 from .openwop.adapter import RefEntries
 from .openwop.commitments import Commitments, Firing
@@ -65,9 +59,7 @@ from .settings.settings import Settings
 from .sqlite import TenantsEngine
 from .sqlite.schema.migrate import OnUpgrade
 from .stores import anthropic, cloud
-from .stores.entry import Entries
-from .stores.store import Policy, Stores
-from .stores.version import Versions
+from .stores.store import Serving
 from .telemetry import Telemetry, traced
 from .telemetry.measures import PASSES
 
@@ -149,7 +141,7 @@ class Wiring:
             timeout=settings.recall_limit,
             accessed=entries.accesses.given,
         )
-        stores = partial(self._stores, engine, on_erased)
+        stores = partial(Serving, engine=engine, audit=audit, rules=rules, on_erased=on_erased)
         return Services(
             agentops=AgentOps(
                 memories=Memories(
@@ -168,22 +160,13 @@ class Wiring:
                 erasures=Erasures(engine=engine),
                 clock=self.clock,
             ),
-            memory_stores=cloud.operations(*stores(cloud.POLICY), recall),
-            anthropic_stores=anthropic.operations(*stores(anthropic.POLICY)),
+            memory_stores=cloud.operations(stores(policy=cloud.POLICY), recall),
+            anthropic_stores=anthropic.operations(stores(policy=anthropic.POLICY)),
             openintent=OpenIntent(
                 entries=entries,
-                namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
-                search=AgentSearch(
-                    engine=engine,
-                    features=settings.recall,
-                    timeout=settings.recall_limit,
-                    accesses=entries.accesses,
-                    rules=rules,
-                ),
-                events=Events(engine=engine, rules=rules),
-                intents=Intents(engine=engine, rules=rules),
-                participants=Participants(engine=engine, audit=audit, rules=rules),
-                tasks=Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased),
+                audit=audit,
+                features=settings.recall,
+                timeout=settings.recall_limit,
                 clock=self.clock,
             ),
             openwop=OpenWopServices(
@@ -219,15 +202,6 @@ class Wiring:
                 clock=self.clock,
             ),
         )
-
-    def _stores(
-        self, engine: Engine, on_erased: Callable[[Caller], None], policy: Policy
-    ) -> tuple[Stores, Entries, Versions]:
-        over: dict[str, Any] = {
-            "engine": engine, "policy": policy, "audit": self.audit, "rules": self.rules,
-            "on_erased": on_erased,
-        }  # fmt: skip
-        return Stores(**over), Entries(**over), Versions(**over)
 
     def local(self, agentops: AgentOps) -> Callable[..., LocalService]:
         """The services behind the REST API, for a caller in this process."""

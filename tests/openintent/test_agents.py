@@ -28,10 +28,9 @@ from agentops_memory.openintent.api import OverCapacity
 from agentops_memory.openintent.changes import Outdated, Taken
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody, lifetime
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter, Place
-from agentops_memory.openintent.events import AgentEvent, EventFilter
+from agentops_memory.openintent.events import AgentEvent, EventFilter, Events
 from agentops_memory.openintent.memory import AgentEntries
 from agentops_memory.openintent.namespaces import Namespaces, PermissionsBody
-from agentops_memory.openintent.streams import Events
 
 from ..support.engine import opened
 from ..support.samples import for_each, sampled

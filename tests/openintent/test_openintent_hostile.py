@@ -17,12 +17,10 @@ from agentops_memory.memory.model.retention import Capacities
 from agentops_memory.memory.sql.receipts import ReceiptTable
 from agentops_memory.openintent.drafts import AgentEntryBody
 from agentops_memory.openintent.entries import AgentFilter
-from agentops_memory.openintent.events import EventFilter
+from agentops_memory.openintent.events import EventFilter, Events
 from agentops_memory.openintent.intents import IntentBody, Intents
 from agentops_memory.openintent.memory import AgentEntries
-from agentops_memory.openintent.streams import Events
-from agentops_memory.openintent.task_changes import Tasks
-from agentops_memory.openintent.tasks import TaskBody
+from agentops_memory.openintent.tasks import TaskBody, Tasks
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.callers import audit

@@ -11,8 +11,8 @@ import pytest
 from agentops_memory.errors import Busy, Full, Refusal, TimedOut, TooMany, Unavailable
 from agentops_memory.http import requests as http
 from agentops_memory.http.refusals import STATUS
+from agentops_memory.stores import store as stores
 from agentops_memory.stores.anthropic import REFUSALS, refused
-from agentops_memory.stores.store import Stores
 
 from ..support.anthropic_sdk import ANY, NOWHERE, STORES, client, memory, refusal, sdk, store
 from ..support.callers import calling, made_key
@@ -249,10 +249,10 @@ def test_a_tenant_that_stores_as_much_as_it_may_is_refused_once(tmp_path: Path) 
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """A service with a fault in it."""
 
-    async def get(*_: object) -> None:
+    def get(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Stores, "get", get)
+    monkeypatch.setattr(stores, "known_store", get)
     with serving(tmp_path / "memory.db") as service:
         yield service
 

@@ -29,9 +29,8 @@ from ..memory.sql.memories import MemoryTable
 from ..memory.sql.past_retention import RetentionTable
 from ..memory.sql.receipts import ReceiptTable
 from ..openintent import agents
-from ..openintent.archives import add_receipt, expire
 from ..openintent.entries import expired
-from ..openintent.events import forget_events, past_events
+from ..openintent.events import add_receipt, expire, forget_events, past_events
 from ..openintent.tasks import forget_tasks, past_tasks
 from ..openwop.runs import RunId, RunStatus, RunTable
 from ..telemetry import Metrics

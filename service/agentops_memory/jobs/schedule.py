@@ -20,7 +20,7 @@ from ..memory.lifecycle.projects import Erasures
 from ..memory.model.access import Caller, TenantId
 from ..memory.model.space import RowCounts
 from ..memory.sessions import Sessions
-from ..openintent.archives import settle_all
+from ..openintent.events import settle_all
 from ..openwop.commitments import Firing
 from ..openwop.host_runs import Runs
 from ..openwop.passes import Passes

@@ -69,7 +69,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
         memory = replace(
             held,
             text=draft.text,
-            updated_at=changed_at(tx, held),
+            updated_at=changed_at(tx, held.updated_at),
             last_seen_at=tx.now,
             lifecycle=lifecycles.changed(held.lifecycle, given, tx.now),
         )
@@ -91,7 +91,7 @@ def _saved(tx: Transaction, new: Memory, given: LifecycleChange, window: timedel
     return Saved(memory=created(tx, new), action=Action.CREATED)
 
 
-def _saved_again(tx: Transaction, saved: Saved) -> Saved:
+def _saved_again(tx: Transaction, saved: Saved, *_: object) -> Saved:
     """What was saved; a warning names the session's project, which may be hidden by now."""
     tx.caller.require_space(saved.memory.space)
     session = tx[SessionTable].get(saved.memory.session) if saved.memory.session else None
@@ -110,7 +110,7 @@ def _ids(outcome: Saved | Amended) -> list[MemoryId]:
     return [outcome.memory.id]
 
 
-def _visible(tx: Transaction, erasure: ErasureId | None) -> ErasureId | None:
+def _visible(tx: Transaction, erasure: ErasureId | None, _: MemoryId) -> ErasureId | None:
     """The receipt's id, unless its project is none of the caller's any more."""
     return visible_id(tx, tx[ReceiptTable].get(erasure)) if erasure else None
 

@@ -45,7 +45,9 @@ def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
     is_given = lifecycle != lifecycles.reviewed(before.lifecycle, tx.now)
     if text == before.text and not is_given and not is_relinked:
         return lifecycles.shown(tx, before)
-    after = replace(before, text=text, updated_at=changed_at(tx, before), lifecycle=lifecycle)
+    after = replace(
+        before, text=text, updated_at=changed_at(tx, before.updated_at), lifecycle=lifecycle
+    )
     lifecycles.require_place(tx, before, after)
     return lifecycles.shown(tx, revised(tx, before, after, has_new_text=text != before.text))
 
@@ -122,7 +124,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
     after = replace(
         before,
         text=redactor.words(text),
-        updated_at=changed_at(tx, before),
+        updated_at=changed_at(tx, before.updated_at),
         deleted_at=None,
         lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
     )
@@ -181,19 +183,18 @@ def revised(
     )
     if has_new_text:
         tx[RevisionTable].keep(before)
-    tx[MemoryTable].replace(after)
+    tx[MemoryTable].replace(before, after)
     _record(tx, after, deed)
     return after
 
 
-def changed_at(tx: Transaction, before: Memory) -> datetime:
+def changed_at(tx: Transaction, last: datetime) -> datetime:
     """The instant of a change: now, or a second after the last one if the clock went back.
 
     Exports have whole seconds, and states are compared by them. A damaged instant at the
     end of time has no successor: then it is now.
     """
-    is_back = tx.now < before.updated_at < LATEST
-    return before.updated_at + SECOND if is_back else tx.now
+    return last + SECOND if tx.now < last < LATEST else tx.now
 
 
 def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:

@@ -438,7 +438,9 @@ def put_entry(
     return Written(value=entry, is_new=True, fired=fired)
 
 
-def _still_live(ref: MemoryRef, tx: Transaction, put: Written[RefEntry]) -> Written[RefEntry]:
+def _still_live(
+    ref: MemoryRef, tx: Transaction, put: Written[RefEntry], *_: object, **__: object
+) -> Written[RefEntry]:
     """What was put; AnswerErased if it is deleted, or over its time."""
     if tx[RefTable].get(ref, put.value.id) != put.value:
         raise AnswerErased

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TextIO, cast
 
 from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
@@ -43,8 +43,23 @@ def hide_by(rules: Callable[[], Rules]) -> None:
     They are asked for once, if it says anything in which a secret can be. What it says several
     times, as of a prompt or a type in its spans, is looked through once.
     """
-    known = cache(rules)
-    _hidden.set(lru_cache(TEXTS)(lambda text: known().redacted(text).text))
+    _hidden.set(_Hiding(rules))
+
+
+class _Hiding:
+    """Made for each request, most of which say nothing in which a secret can be."""
+
+    __slots__ = ("_hidden", "_rules")
+
+    def __init__(self, rules: Callable[[], Rules]) -> None:
+        self._rules = rules
+        self._hidden: Callable[[str], str] | None = None
+
+    def __call__(self, text: str) -> str:
+        if self._hidden is None:
+            known = self._rules()
+            self._hidden = lru_cache(TEXTS)(lambda text: known.redacted(text).text)
+        return self._hidden(text)
 
 
 def hide_too(rewritten: Callable[[str], str]) -> None:

@@ -156,11 +156,11 @@ def span(
             raise
 
 
-def annotate(attributes: Attributes) -> None:
-    """Give attributes to the current span; a value of None is left out."""
+def annotate(attributes: Attributes | Callable[[], Attributes]) -> None:
+    """Give attributes to the current span, made if it is recorded; a value of None is left out."""
     current = get_current_span()
     if current.is_recording():
-        current.set_attributes(sendable(attributes))
+        current.set_attributes(sendable(attributes() if callable(attributes) else attributes))
 
 
 def events(name: str, each: Iterable[Attributes]) -> None:

@@ -342,22 +342,28 @@ class MemoryTable(MemoryLists):
         self._index.add(stored, space, area)
         return stored
 
-    def replace(self, memory: Memory) -> None:
+    def replace(self, before: Memory, memory: Memory) -> None:
         """Update all fields of the memory and its index entry."""
+        # An index is written anew for each column that is set, changed or not: without an end a
+        # memory has its key in its row, and nothing beside it.
+        stays = before.lifecycle == memory.lifecycle == NO_LIFECYCLE and (
+            (before.key, before.deleted_at) == (memory.key, memory.deleted_at)
+        )
+        more = "" if stays else f", key = {KEY_IN_ROW}, deleted_at = :deleted_at"
         with self._index.updating(memory.id) if memory.space.traits.index else nullcontext():
             self._execute(
                 f"""UPDATE memories
-                      SET key = {KEY_IN_ROW}, type = :type, title = :title, content = :content,
-                          tags = :tags, content_hash = :content_hash,
-                          fingerprint = :fingerprint, revision = :revision,
-                          duplicates = :duplicates, last_seen_at = :last_seen_at,
-                          promoted_to = :promoted_to, updated_at = :updated_at,
-                          deleted_at = :deleted_at, extras = :extras
+                      SET type = :type, title = :title, content = :content, tags = :tags,
+                          content_hash = :content_hash, fingerprint = :fingerprint,
+                          revision = :revision, duplicates = :duplicates,
+                          last_seen_at = :last_seen_at, promoted_to = :promoted_to,
+                          updated_at = :updated_at, extras = :extras{more}
                     WHERE id = :id""",
                 id=memory.id,
                 **{**memory_row(memory), "key": self._key(memory)},
             )
-            self._put_lifecycle(memory)
+            if not stays:
+                self._put_lifecycle(memory)
 
     def set_lifecycle(self, memory: Memory) -> None:
         """Update the memory's lifecycle alone."""

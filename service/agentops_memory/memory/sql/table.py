@@ -301,6 +301,10 @@ class Sql(Table):
     def dialect(self) -> Dialect:
         return self._sql
 
+    def update(self, table: str, key: str, row: Mapping[str, object]) -> None:
+        """Update the columns of the row that has this one as its key."""
+        self._connection.execute(_updating(table, key, tuple(row)), row)
+
     def run_all(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Run a statement once for each row of values."""
         self._connection.executemany(statement, rows)
@@ -310,6 +314,12 @@ class Sql(Table):
 def _inserting(table: str, columns: tuple[str, ...]) -> str:
     values = ", ".join(f":{column}" for column in columns)
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
+
+
+@cache
+def _updating(table: str, key: str, columns: tuple[str, ...]) -> str:
+    values = ", ".join(f"{column} = :{column}" for column in columns if column != key)
+    return f"UPDATE {table} SET {values} WHERE {key} = :{key}"
 
 
 @dataclass(eq=False)
