@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from .agentops.fast_reads import FastReads
 from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
 from .agentops.transfers.transfer import Transfer
-from .backend import audit_of, opened_engine, sealer_of, watched_keys
+from .backend import audit_of, sealer_of, watched_keys
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
 from .http.edge.app import Scrape, application
@@ -28,16 +28,12 @@ from .http.protocol import Operation, Protocol, Served
 from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.runner import attempted, repeating
 from .jobs.schedule import BackgroundJobs
-from .local import LocalService
+from .local import LocalService, agentops_over, redaction_of, utc_now
 from .mcp import http as mcp
 from .mcp.connection import Connections
-from .memory.lifecycle.projects import Erasures, Projects
-from .memory.memories import Memories
-from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
+from .memory.model.access import Caller, TenantId
 from .memory.model.keys import KeyStore
-from .memory.redactor import Redaction, Registry, RulesOf
-from .memory.reviews import Reviews
-from .memory.sessions import Sessions
+from .memory.redactor import Redaction, RulesOf
 from .openintent import routes as openintent
 from .openintent.intents import Intents
 from .openintent.memory import AgentEntries
@@ -56,7 +52,6 @@ from .openwop.proposals import Proposals
 from .openwop.routes import Discovery, OpenWopOperations, OpenWopServices
 from .openwop.subjects import Forgetting
 from .operations.files.atomic import require_local
-from .operations.files.redaction import RedactionFile
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.held_reads import HeldReads
@@ -110,16 +105,11 @@ class Wiring:
 
     @classmethod
     def of(cls, settings: Settings, telemetry: Telemetry, clock: Callable[[], datetime]) -> Self:
-        exceptions = RedactionFile(settings.redaction_file)
-        exceptions.read()
-        redaction = Redaction(
-            exceptions=exceptions.rules, registry=Registry(settings.max_run_secrets)
-        )
         return cls(
             settings=settings,
             telemetry=telemetry,
             clock=clock,
-            redaction=redaction,
+            redaction=redaction_of(settings),
             audit=audit_of(settings, clock),
         )
 
@@ -152,23 +142,7 @@ class Wiring:
         )
         stores = partial(self._stores, engine, on_erased)
         return Services(
-            agentops=AgentOps(
-                memories=Memories(
-                    engine=engine,
-                    dedupe_window=settings.dedupe_window,
-                    rules=rules,
-                    on_erased=on_erased,
-                    features=settings.recall,
-                    recall_limit=settings.recall_limit,
-                ),
-                sessions=Sessions(engine=engine, rules=rules),
-                recall=recall,
-                reviews=Reviews(engine=engine, periods=settings.review_after),
-                transfer=transfer,
-                projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
-                erasures=Erasures(engine=engine),
-                clock=self.clock,
-            ),
+            agentops=agentops_over(recall, transfer, settings, audit, self.clock, on_erased),
             memory_stores=cloud.operations(*stores(cloud.POLICY), recall),
             anthropic_stores=anthropic.operations(*stores(anthropic.POLICY)),
             openintent=OpenIntent(
@@ -237,10 +211,6 @@ class Wiring:
 
 log = logging.getLogger(__name__)
 
-# Rows that an import by a command stores at once, and how long a service on the same file can save
-# before the next.
-FEW, OF_OTHERS = 200, timedelta(milliseconds=25)
-
 # What is spoken, in the order in which a path is looked for: the last has the paths of no other.
 PROTOCOLS: tuple[Protocol, ...] = (
     cloud.PROTOCOL,
@@ -250,8 +220,6 @@ PROTOCOLS: tuple[Protocol, ...] = (
     mcp.PROTOCOL,
     agentops.PROTOCOL,
 )
-
-utc_now: Callable[[], datetime] = partial(datetime.now, UTC)  # the wall clock
 
 
 @asynccontextmanager
@@ -313,27 +281,6 @@ async def _storage(
         ) as files,
     ):
         yield files
-
-
-@asynccontextmanager
-async def opened_here(
-    settings: Settings,
-    telemetry: Telemetry,
-    tenant: TenantId = DEFAULT_TENANT,
-    *,
-    clock: Callable[[], datetime] = utc_now,
-) -> AsyncIterator[LocalService]:
-    """A tenant's memories without a service: for whoever may read the file, all of them.
-
-    The file may be in use by others meanwhile. What is erased here loses its bytes when a service
-    next looks after the file.
-    """
-    wiring = _Wiring.of(settings, telemetry, clock)
-    async with opened_engine(settings, tenant, clock, is_limited=True) as opened:
-        engine = traced(opened, telemetry)
-        transfer = Transfer(engine=engine, rules=wiring.rules, most=FEW, rest=OF_OTHERS)
-        services = wiring.services(engine, transfer)
-        yield wiring.local(services.agentops)(lambda: Caller(tenant=tenant))
 
 
 def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from . import __version__, compose
 from .errors import SettingRefused
 from .http.edge.http_limits import LimitedProtocol
 from .http.edge.middleware import StartupGate, guarded
+from .local import Clock, utc_now
 from .openwop import routes as openwop
 from .openwop.routes import OpenWopOperations
 from .settings.parsing import Address
@@ -83,7 +84,7 @@ async def running(
     telemetry: Telemetry,
     of_openwop: OpenWopOperations = openwop.operations,
     *,
-    clock: Callable[[], datetime] = compose.utc_now,
+    clock: Clock = utc_now,
     elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
     """The service on its socket. At the end it finishes what was accepted, then closes."""

@@ -10,7 +10,7 @@ import click
 from agentops_memory_client.contract.extras import SERVER, install_command
 from agentops_memory_client.contract.service import MemoryService
 
-from ...compose import opened_here
+from ...local import opened_here
 from ...errors import Invalid
 from ...memory.model.space import project_name
 from ...recall.text.normalization import clean
