@@ -17,13 +17,13 @@ def test_help_shows_the_commands_and_where_the_options_are() -> None:
 
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: agentops-memory [OPTIONS] COMMAND")
-    for command in ("serve", "demo", "health", "agentops-memory serve --help"):
+    for command in ("serve", "demo", "health", "agentops-memory serve --help-all"):
         assert command in done.stdout
-    assert "..." not in done.stdout.partition("Commands:")[2]  # no sentence is cut
+    assert "..." not in done.stdout.partition("Memories:")[2]  # no sentence is cut
 
 
 def test_the_help_of_serve_names_every_flag_variable_and_default() -> None:
-    done = run("serve", "--help")
+    done = run("serve", "--help-all")
 
     words = " ".join(done.stdout.split())
     assert "MEMORY_DATABASE_URL, which may hold a password, has no option." in words

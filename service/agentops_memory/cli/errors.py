@@ -65,6 +65,7 @@ HINTS = {
     "NotWhole": "Try again: what has come is no export. A file that was named is as it was.",
     "Damaged": "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a "
     "backup in its place.",
+    "NoService": "`agentops-memory serve` starts it; --url names another.",
     "NoMcp": "Use the pip of the environment that this program runs in.",
     "ArchiveThere": "--force writes over it.",
     "BackupRefused": "Name another place with --to, or make room there.",

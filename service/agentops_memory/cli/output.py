@@ -8,6 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -18,11 +19,41 @@ from ..recall.text.visible import printable
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAB = 4
+MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
+JUST_NOW = 5  # seconds
+DAY = 24 * 3600
+UNITS = (
+    (365 * DAY, "year"), (30 * DAY, "month"), (7 * DAY, "week"), (DAY, "day"), (3600, "hour"),
+    (60, "minute"),
+)  # fmt: skip
 Rows = Sequence[Sequence[object]]
 
 
 def show(text: str, indent: int = 0, **style: Any) -> None:
     click.secho(" " * indent + cut(text.rstrip(), _room(indent)), **style)
+
+
+def is_piped() -> bool:
+    """Whether something comes through standard input that is no terminal."""
+    return not is_terminal(sys.stdin) and sys.stdin is not None
+
+
+def read_piped() -> str:
+    """The text of standard input, without the end of its last line."""
+    if not is_piped():
+        raise click.UsageError("- is standard input, and nothing comes from there.")
+    content: bytes = sys.stdin.buffer.read(MOST_READ)
+    return content.decode(errors="replace").removesuffix("\n").removesuffix("\r")
+
+
+def ago(at: datetime) -> str:
+    """`3 minutes ago`, `in 2 days`: for people; programs get the instant from --json."""
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    size, unit = next((it for it in UNITS if abs(seconds) >= it[0]), (1, "second"))
+    amount = counted(int(abs(seconds) // size), unit)
+    if abs(seconds) < JUST_NOW:
+        return "just now"
+    return f"{amount} ago" if seconds > 0 else f"in {amount}"
 
 
 def say(sentence: str) -> None:

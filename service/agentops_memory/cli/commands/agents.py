@@ -16,6 +16,7 @@ from ...memory.model.erasure import UNKNOWN_COPIES
 from ...memory.model.keys import Key
 from ...openintent.agents import Agents
 from ...recall.text.instants import rendered
+from ..catalog import group
 from ..invocation import now, user
 from ..options import (
     Command,
@@ -38,7 +39,7 @@ HEADINGS = ("AGENT", "WORKING", "EPISODIC", "BYTES", "CAPACITY", "CHANGED")
 AS_ALL = "default"  # the capacity of an agent of which nothing was said
 
 
-@click.group()
+@group()
 def agents() -> None:
     """List, limit, export and erase the agents of a database file, with their memory.
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 import click
 
+from ..catalog import command
 from ..errors import CommandRefused
 from ..options import KEY, URL
 from ..output import one_line
@@ -58,7 +59,7 @@ class DemoFailed(CommandRefused):
     """The service did not do its part."""
 
 
-@click.command()
+@command()
 @click.option(
     "--url",
     metavar="URL",

@@ -14,6 +14,7 @@ from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
 from ...settings.parsing import duration
+from ..catalog import group
 from ..invocation import now, user
 from ..options import Command, json_option, parsed_by, setting_options, tenant_option, without_route
 from ..output import say
@@ -28,7 +29,7 @@ def _files(command: Command) -> Command:
     return setting_options("db_path", "keys_file")(without_route(command))
 
 
-@click.group()
+@group()
 def keys() -> None:
     """Make, list, replace and revoke the keys of callers.
 

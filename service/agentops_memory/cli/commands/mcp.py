@@ -5,31 +5,24 @@ import signal
 import sys
 from contextlib import AbstractAsyncContextManager
 
-import click
-
 from agentops_memory_client.contract.extras import SERVER, install_command
 from agentops_memory_client.contract.service import MemoryService
 
-from ...local import opened_here
 from ...errors import Invalid
+from ...local import opened_here
 from ...memory.model.space import project_name
 from ...recall.text.normalization import clean
 from ...settings.settings import Settings
 from ...telemetry import Telemetry, configure_logging
+from ..catalog import command
 from ..errors import NoMcp, file_errors
-from ..options import PROJECT, file_tenant_option, key_file_option, setting_options, url_option
+from ..options import file_tenant_option, here_option, key_file_option, setting_options, url_option
 from ..place import chosen_settings, usable
 from ..target import Target, service_at
 
 
-@click.command()
-@click.option(
-    "--project",
-    metavar="NAME",
-    envvar=PROJECT,
-    required=True,
-    help=f"The project that the agent works on. [{PROJECT}]",
-)
+@command()
+@here_option
 @url_option
 @key_file_option
 @file_tenant_option
@@ -44,7 +37,8 @@ def mcp(
 ) -> None:
     """Speak MCP through standard input and output, until the input ends.
 
-    An agent's host starts it; nothing else is written to the output, and the
+    An agent's host starts it in the folder that the agent works in, whose repository is the
+    project; nothing else is written to the output, and the
     log goes to standard error. Without a URL it works on the database file
     itself, which a service may be using meanwhile.
     """

@@ -16,6 +16,7 @@ from ...memory.model.space import Extent, Listed, Project, project_name
 from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
+from ..catalog import group
 from ..options import (
     Command,
     dry_run_option,
@@ -43,7 +44,7 @@ RECEIPT = (
 HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
 
 
-@click.group()
+@group()
 def projects() -> None:
     """List, rename, merge and erase the projects of a database file.
 

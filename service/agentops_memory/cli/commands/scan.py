@@ -16,12 +16,13 @@ from ...operations.files.redaction import RedactionFile
 from ...operations.scan import Scan, SecretFinding
 from ...recall.text.visible import printable
 from ...secrets.redaction import redacted
+from ..catalog import command
 from ..options import json_option, setting_options, tenant_option
 from ..output import say
 from ..place import Place, finish, on_tenant, place_of
 
 
-@click.command()
+@command()
 @setting_options()
 @tenant_option("Whose memories.")
 @click.option("--redact", is_flag=True, help="Take them out; without, nothing is changed.")

@@ -7,9 +7,8 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-import click
-
 from ...settings.settings import settings
+from ..catalog import command
 from ..errors import fail
 from ..options import service_options, setting_options
 from ..target import Target
@@ -19,7 +18,7 @@ log = logging.getLogger(__name__)
 TIMEOUT = 2.0  # seconds
 
 
-@click.command()
+@command()
 @setting_options()
 def serve(**flags: str | None) -> None:
     """Run the service until SIGTERM or Ctrl-C.
@@ -57,7 +56,7 @@ def _loop_factory() -> Any:
     return uvloop.Loop
 
 
-@click.command()
+@command()
 @service_options
 @setting_options()
 def health(url: str | None, key_file: str | None, **flags: str | None) -> None:

@@ -13,6 +13,7 @@ from ...agentops.transfers.transfer import Transfer
 from ...engine.engine import Engine
 from ...errors import NotFound, Refusal, Unavailable
 from ...memory.model.access import Caller, TenantId, tenant_id
+from ..catalog import group
 from ..invocation import now, user
 from ..options import (
     Command,
@@ -35,7 +36,7 @@ def _files(command: Command) -> Command:
     return setting_options("db_path", "keys_file")(without_route(command))
 
 
-@click.group()
+@group()
 def tenants() -> None:
     """Make, list, export and erase tenants: each has a database of its own.
 
