@@ -208,7 +208,7 @@ def test_nothing_found_says_what_was_left_out(terminal: Terminal, here: Terminal
         "Left out: memories that another one replaced; --superseded adds them.",
     ]
     assert re.match(
-        "Other projects: aaa[, ].* --project '' is all of them.$", found.stderr.splitlines()[3]
+        r"Other projects: aaa[,.].* --project '' is all of them\.$", found.stderr.splitlines()[3]
     )
     assert "It is in another project." in terminal.say("search", "elsewhere", "--project", "")
     assert "is no memory in the project nowhere" in here.run("list", "--project", "nowhere").stderr
@@ -366,4 +366,4 @@ def test_every_example_of_a_help_is_understood(name: str) -> None:
         command = command.commands[below]
 
     assert first == name
-    assert command.make_context(name, words)
+    assert command.make_context(name, words).params
