@@ -25,7 +25,7 @@ from .openwop import routes as openwop
 from .openwop.routes import OpenWopOperations
 from .settings.parsing import Address
 from .settings.settings import Settings
-from .telemetry import Telemetry
+from .telemetry import Telemetry, show_banner
 
 T = TypeVar("T")
 
@@ -151,6 +151,7 @@ class _Server(uvicorn.Server):
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                log_level="warning",  # of its start and its end we tell ourselves
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -184,7 +185,8 @@ class _Server(uvicorn.Server):
         """Accept no more, and finish what was; uvicorn's own takes a tenth of a second or more."""
         for listening in [*self.servers, *(sockets or ())]:
             listening.close()
-        log.info("finishing what was accepted")
+        if self.server_state.connections:
+            log.info("finishing what was accepted")
         try:
             async with asyncio.timeout(GRACE.total_seconds()):
                 await self._finish_connections()
@@ -253,6 +255,18 @@ def _announce(settings: Settings, address: Address) -> None:
     host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - shown, not bound
     shown = Address(host=host, port=address.port)
     place = "PostgreSQL" if settings.database_url else str(settings.db_path)
+    is_seen = show_banner(
+        f"agentops-memory {__version__}",
+        {
+            "address": f"http://{shown}",
+            "data": place,
+            "documentation": f"http://{shown}/docs",
+            "try it": "agentops-memory demo, in another terminal",
+            "stop it": "Ctrl-C",
+        },
+    )
+    if is_seen:
+        return
     log.info(
         "serving on http://%s, data in %s, every write %s before it is answered",
         shown,

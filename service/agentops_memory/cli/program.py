@@ -178,7 +178,8 @@ class _Program(click.Group):
             return super().invoke(ctx)
         except FAILURES as error:
             is_of_service = isinstance(error, MemoryServiceError)
-            fail(error, has_hint=is_of_service or ctx.invoked_subcommand in WITH_HINTS)
+            has_hint = is_of_service or ctx.invoked_subcommand in WITH_HINTS
+            fail(error, has_hint=has_hint, is_start=ctx.invoked_subcommand == "serve")
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run under our own name, however the program was started."""

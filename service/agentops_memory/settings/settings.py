@@ -221,6 +221,10 @@ class Settings:
         "MEMORY_LOG_LEVEL", "--log-level", "LEVEL",
         parsing.one_of("debug", "info", "warning", "error"), "info",
         help="The least severe log lines to write: debug, info, warning or error."))
+    log_format: str = field(metadata=variable(  # "", "json" or "text"
+        "MEMORY_LOG_FORMAT", "--log-format", "FORMAT", parsing.one_of("", "json", "text"),
+        help="How to write log lines: json, or text for people. Unset: text on a terminal, else "
+        "json."))
     metrics: str = field(metadata=variable(  # "keys", "open" or "off"
         "MEMORY_METRICS", "--metrics", "MODE", parsing.one_of("keys", "open", "off"), "keys",
         help="Who may read /metrics: with keys whoever has a key of the tenant default, and "

@@ -30,7 +30,7 @@ from ..target import Target, service_at
     "db_path", "allow_network_fs", "redaction_file", "tenant_quota", "dedupe_window",
     "recall_limit", "recall",
     "tools", "context_limit", "auto_summarize", "auto_save", "auto_search",
-    "log_level", "otlp_endpoint", "otlp_protocol",
+    "log_level", "log_format", "otlp_endpoint", "otlp_protocol",
 )  # fmt: skip
 def mcp(
     project: str, url: str | None, key_file: str | None, tenant: str | None, **flags: str | None
@@ -52,7 +52,7 @@ def mcp(
         # Python would wait for a line of the input first; what is not answered is not promised.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        configure_logging(chosen.log_level.upper(), sys.stderr)
+        configure_logging(chosen.log_level.upper(), sys.stderr, chosen.log_format or "json")
         asyncio.run(_speak(chosen, target, name))
 
 

@@ -38,7 +38,8 @@ def serve(**flags: str | None) -> None:
     from ..place import chosen_settings  # noqa: PLC0415
 
     chosen = chosen_settings(flags)
-    configure_logging(chosen.log_level.upper())
+    has_colors = not os.environ.get("NO_COLOR")
+    configure_logging(chosen.log_level.upper(), form=chosen.log_format, has_colors=has_colors)
     for name, meant in unknown_variables(os.environ).items():
         if meant:
             fields = {"variable": name, "meant": meant}
