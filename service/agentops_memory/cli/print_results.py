@@ -21,7 +21,8 @@ from agentops_memory_client.contract.models import (
 from agentops_memory_client.contract.service import MemoryService
 
 from ..memory.model.space import project_name
-from .output import Rows, ago, counted, lines, one_line, print_table, say, show
+from ..recall.text.instants import parsed
+from .output import ago, counted, lines, one_line, print_table, say, show
 
 DONE = {
     "created": "Saved as new #{0.id}{1}.",
@@ -30,6 +31,7 @@ DONE = {
 }
 UNSET_IS_EMPTY = {"tags", "supersedes", "superseded_by"}
 HEADERS = {"redacted", "omitted", "warning"}  # what the API says in headers
+INSTANTS = ("_at", "_until")  # how the names of parts end that are instants
 INDENT = 4
 FILTERS = ("type", "exclude_types", "tag", "scope", "before")
 MOST_NAMED = 10  # other projects of an answer that has nothing
@@ -45,12 +47,31 @@ FIELDS = {"context": "what was saved just before it"}
 TIERS = {"every": " (all of them are in it)"}
 
 
-def print_records(records: object, headings: Sequence[str], rows: Rows, *, as_json: bool) -> None:
-    """Print records as JSON, or these rows of them as a table with all that is in them."""
+Record = Mapping[str, Any]
+
+
+def print_records(
+    records: Sequence[Record],
+    headings: Sequence[str],
+    row: Callable[[Record], Sequence[object]] = lambda record: [*cells(record).values()],
+    *,
+    as_json: bool,
+) -> None:
+    """Print records as JSON, or a row of each as a table with all that is in them."""
     if as_json:
         click.echo(json.dumps(records))
     else:
-        print_table(headings, rows, is_fitted=False)
+        print_table(headings, [*map(row, records)], is_fitted=False)
+
+
+def cells(record: Record) -> dict[str, object]:
+    """The parts of a record as a table shows them: what is absent is empty, an instant is ago."""
+    return {name: "" if part is None else _cell(name, part) for name, part in record.items()}
+
+
+def _cell(name: str, part: object) -> object:
+    at = parsed(str(part)) if name.endswith(INSTANTS) else None
+    return part if at is None else ago(at)
 
 
 def print_json(noun: object) -> None:

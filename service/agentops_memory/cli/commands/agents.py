@@ -70,8 +70,7 @@ def list_(as_json: bool, **where: str | None) -> None:
     """Show the agents with their working and episodic entries, and the capacity of their own."""
     listed = _run(where, lambda agents, caller: agents.list(caller))
     shown = [*map(_listed, listed)]
-    rows = [["" if cell is None else cell for cell in it.values()] for it in shown]
-    print_records(shown, HEADINGS, rows, as_json=as_json)
+    print_records(shown, HEADINGS, as_json=as_json)
 
 
 @agents.command("set", short_help="Give an agent a capacity of its own.")

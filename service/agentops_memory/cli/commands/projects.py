@@ -71,8 +71,7 @@ def list_(as_json: bool, url: str | None, key_file: str | None, **where: str | N
         shown = _on_service(service, lambda routes: routes.list_projects())
     else:
         shown = [*map(_listed, _run(where, lambda projects, caller: projects.list(caller)))]
-    rows = [["" if cell is None else cell for cell in it.values()] for it in shown]
-    print_records(shown, HEADINGS, rows, as_json=as_json)
+    print_records(shown, HEADINGS, as_json=as_json)
 
 
 @projects.command(short_help="Give a project another name.")

@@ -2,10 +2,9 @@
 
 import click
 
-from ...recall.text.instants import rendered
 from ..catalog import command
 from ..options import json_option, project_option, target_options
-from ..output import print_table, say
+from ..output import ago, print_table, say
 from ..print_results import print_json
 from ..target import run_on_target
 
@@ -33,7 +32,7 @@ def review(
         print_json(told)
         return
     rows = [
-        (it.reason, rendered(it.at), f"#{it.observation.id}", it.observation.title,
+        (it.reason, ago(it.at), f"#{it.observation.id}", it.observation.title,
          "" if it.other is None else f"#{it.other.id} {it.other.title} ({it.score:.2f})")
         for it in told.items
     ]  # fmt: skip

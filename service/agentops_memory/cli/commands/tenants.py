@@ -65,7 +65,7 @@ def list_(as_json: bool, **files: str | None) -> None:
     """
     place = place_of(files)
     shown = [_shown(tenant, place) for tenant in _every(place)]
-    print_records(shown, HEADINGS, [*map(_row, shown)], as_json=as_json)
+    print_records(shown, HEADINGS, _row, as_json=as_json)
     unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
     for tenant in unread:
         say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")
