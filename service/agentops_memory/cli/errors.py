@@ -1,5 +1,6 @@
 """How a command ends when it cannot do its work: a sentence, a hint, and an exit code."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -140,7 +141,7 @@ def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> 
 
 
 def _of_a_start(error: Exception) -> str:
-    if "cannot be used: " in str(error):
+    if re.match("MEMORY_LISTEN: .* cannot be used: ", str(error)):
         return "`agentops-memory status` tells what answers there; --listen names another address."
     return next(OF_STARTS[kind] for kind in _kinds(error) if kind in OF_STARTS)
 
