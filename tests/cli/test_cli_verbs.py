@@ -52,6 +52,17 @@ def titles(terminal: Terminal, *arguments: object) -> list[str]:
     return [it["title"] for it in terminal.json("list", *arguments)]
 
 
+def complete(terminal: Terminal, *words: str) -> list[str]:
+    """What bash is told when it completes the last of these words."""
+    asking = {
+        "_AGENTOPS_MEMORY_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["agentops-memory", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    told = Terminal(terminal.variables | asking).say()
+    return [line.removeprefix("plain,") for line in told.splitlines()]
+
+
 def repository(folder: Path, remote: str = "") -> Path:
     folder.mkdir(parents=True)
     for arguments in (("init", "-q"), *((("remote", "add", "origin", remote),) if remote else ())):
@@ -196,16 +207,17 @@ def test_a_memory_is_replaced_by_another_or_by_a_text(terminal: Terminal) -> Non
 
 def test_nothing_found_says_what_was_left_out(terminal: Terminal, here: Terminal) -> None:
     here.say("save", "Elsewhere", "It is in another project.", "--project", "aaa")
-    saved(terminal, "Queue", "One queue.", "--type", "note")
+    old, new = saved(terminal, "Queue", "One.", "--type", "note"), saved(terminal, "Door", "Two.")
+    terminal.say("supersede", old, new)
     project = terminal.variables["MEMORY_PROJECT"]
 
-    found = terminal.run("search", "elsewhere", "--type", "note")
+    found = terminal.run("search", "queue", "--type", "note")
 
     assert (found.exit_code, found.stdout) == (0, "")
     assert found.stderr.splitlines()[:3] == [
-        f"Nothing was found in the project {project}, which has 1 memory.",
+        f"Nothing was found in the project {project}, which has 2 memories.",
         "Left out: what --type does not match.",
-        "Left out: memories that another one replaced; --superseded adds them.",
+        "Left out: 1 memory that another one replaced; --superseded shows them.",
     ]
     assert re.match(
         r"Other projects: aaa[,.].* --project '' is all of them\.$", found.stderr.splitlines()[3]
@@ -266,11 +278,13 @@ def test_worktrees_and_folders_are_one_project_which_a_file_names_otherwise(
     named = here.json("show", saved(here, "It has a name."))["project"]
     (top / ".agentops-memory.toml").write_text("project = 1\n", "utf-8")
     refused = here.run("save", "No name.")
+    completed = complete(here, "list", "--exclude")
 
     assert projects == ["shop", "shop", "shop", "no repository"]
     assert named == "billing"
     assert refused.exit_code == 1
     assert "project is a text in quotes" in refused.stderr
+    assert completed == ["--exclude-type"]
 
 
 def test_a_time_is_told_as_people_tell_it() -> None:
@@ -320,20 +334,9 @@ def test_a_shell_completes_projects_types_and_ids(terminal: Terminal) -> None:
     id_ = saved(terminal, "Queue", "One queue.", "--type", "ruling")
     project = terminal.variables["MEMORY_PROJECT"]
 
-    def completed(*words: str) -> list[str]:
-        asked = Terminal(
-            terminal.variables
-            | {
-                "_AGENTOPS_MEMORY_COMPLETE": "bash_complete",
-                "COMP_WORDS": " ".join(["agentops-memory", *words]),
-                "COMP_CWORD": str(len(words)),
-            }
-        )
-        return [line.removeprefix("plain,") for line in asked.say().splitlines()]
-
-    assert completed("list", "--project", project) == [project]
-    assert completed("list", "--type", "rul") == ["ruling"]
-    assert completed("show", str(id_)) == [str(id_)]
+    assert complete(terminal, "list", "--project", project) == [project]
+    assert complete(terminal, "list", "--type", "rul") == ["ruling"]
+    assert complete(terminal, "show", str(id_)) == [str(id_)]
 
 
 def test_help_has_groups_examples_and_no_settings_unless_asked() -> None:

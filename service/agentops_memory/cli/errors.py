@@ -90,8 +90,8 @@ HINTS = {
     "Unauthenticated": "Put a key into MEMORY_API_KEY, or name its file with --key-file; "
     "`agentops-memory keys create` makes one.",
     "Denied": "`agentops-memory keys list` tells what each key allows.",
-    "NotFound": "`agentops-memory search` shows ids, and `agentops-memory projects list` projects; "
-    "a --url names the service, not a page of it.",
+    "NotFound": "`agentops-memory list` shows ids, `agentops-memory restore` brings back what was "
+    "deleted, and `agentops-memory projects list` shows projects.",
     "Conflict": "`agentops-memory history` shows what is stored by now.",
     "TooLarge": "MEMORY_MAX_UPLOAD of the service is the limit; on the file itself there is none.",
     "TooMany": "Wait some seconds, and try again.",

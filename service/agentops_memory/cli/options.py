@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 from ..settings.settings import VARIABLES
 from .catalog import SettingOption, is_id
+from .errors import FileRefused
 from .output import one_line
 from .project import project_here
 
@@ -153,12 +154,22 @@ def ids_or_files(ctx: click.Context, param: click.Parameter, begun: str) -> list
     return ids(ctx, param, begun) or [CompletionItem(begun, type="file")]
 
 
+def _project_here() -> str | None:
+    """The project of the folder; none while a shell completes where it cannot be read."""
+    try:
+        return project_here()
+    except FileRefused:
+        if click.get_current_context().resilient_parsing:
+            return None
+        raise
+
+
 project_option = click.option(
     "--project", metavar="NAME", envvar=PROJECT, shell_complete=projects,
     help=f"Which project, of all. [{PROJECT}]",
 )  # fmt: skip
 here_option = click.option(
-    "--project", metavar="NAME", envvar=PROJECT, default=project_here, shell_complete=projects,
+    "--project", metavar="NAME", envvar=PROJECT, default=_project_here, shell_complete=projects,
     help=f"Which project; '' is all. [{PROJECT}, default: that of the repository here]",
 )  # fmt: skip
 type_option = click.option("--type", metavar="TYPE", shell_complete=types, help="Only this type.")

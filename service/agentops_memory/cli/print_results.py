@@ -166,13 +166,16 @@ class Elsewhere:
     in_project: int
     projects: Sequence[str]  # the others, by name
     project: str | None
+    replaced: int  # memories that would have been found, had others not replaced them
 
 
-async def elsewhere(memories: MemoryService, project: str | None) -> Elsewhere:
+async def elsewhere(memories: MemoryService, project: str | None, replaced: int = 0) -> Elsewhere:
     stats = await memories.stats(project)
     own = project_name(project or "") or None
     others = [it for it in stats.projects if it != own]
-    return Elsewhere(in_project=stats.total_observations, projects=others, project=own)
+    return Elsewhere(
+        in_project=stats.total_observations, projects=others, project=own, replaced=replaced
+    )
 
 
 def say_nothing(sentence: str, options: Mapping[str, Any], other: Elsewhere) -> None:
@@ -181,10 +184,11 @@ def say_nothing(sentence: str, options: Mapping[str, Any], other: Elsewhere) -> 
     held = f", which has {counted(other.in_project, 'memory', 'memories')}" if where else ""
     say(one_line(f"{sentence}{where}{held}."))
     filters = [f"--{it.replace('_', '-').removesuffix('s')}" for it in FILTERS if options.get(it)]
-    if filters:
+    if filters and other.in_project:
         say(f"Left out: what {' and '.join(filters)} {'do' if filters[1:] else 'does'} not match.")
-    if options.get("superseded") is False and other.in_project:
-        say("Left out: memories that another one replaced; --superseded adds them.")
+    if other.replaced:
+        replaced = counted(other.replaced, "memory", "memories")
+        say(f"Left out: {replaced} that another one replaced; --superseded shows them.")
     if other.projects and other.project:
         named = ", ".join(other.projects[:MOST_NAMED])
         more = len(other.projects) - MOST_NAMED

@@ -37,10 +37,9 @@ def mcp(
 ) -> None:
     """Speak MCP through standard input and output, until the input ends.
 
-    An agent's host starts it in the folder that the agent works in, whose repository is the
-    project; nothing else is written to the output, and the
-    log goes to standard error. Without a URL it works on the database file
-    itself, which a service may be using meanwhile.
+    An agent's host starts it in the folder that the agent works in, whose
+    repository is the project. The log goes to standard error. Without a URL it
+    works on the database file itself, which a service may be using meanwhile.
     """
     where = {"url": url, "key_file": key_file, "tenant": tenant, "db_path": flags["db_path"]}
     target = Target.of(where)
@@ -48,7 +47,7 @@ def mcp(
         chosen = chosen_settings(flags)
         name = project_name(clean(project))
         if not name:
-            raise Invalid("validation failed: project is required")
+            raise Invalid("validation failed: project is required; --project names it.")
         # Python would wait for a line of the input first; what is not answered is not promised.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)

@@ -203,7 +203,10 @@ def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
 
     async def searched(memories: MemoryService) -> tuple[Found, Elsewhere | None]:
         found = await memories.search(" ".join(words), **given)
-        return found, None if found.hits else await elsewhere(memories, given["project"])
+        if found.hits:
+            return found, None
+        replaced = await memories.search(" ".join(words), **given | {"superseded": True})
+        return found, await elsewhere(memories, given["project"], len(replaced.hits))
 
     found, other = run_on_target(where, searched)
     print_found(found, as_json=as_json)
