@@ -227,8 +227,8 @@ async def opened(
     settings: Settings,
     telemetry: Telemetry,
     *,
-    of_openwop: OpenWopOperations = openwop.operations,
-    clock: Callable[[], datetime] = utc_now,
+    of_openwop: OpenWopOperations | None = None,
+    clock: Callable[[], datetime] | None = None,
     elapsed: Callable[[], float] = time.monotonic,
     on_wait: OnWait | None = None,
     on_upgrade: OnUpgrade = noop,
@@ -238,6 +238,7 @@ async def opened(
     `elapsed` tells seconds, however the clock is put. `on_wait` is told what it waits for
     before all that, and nothing once it goes on; `on_upgrade` is called on the loop.
     """
+    clock = clock or utc_now
     wiring = _Wiring.of(settings, telemetry, clock)
     sealer = _sealer(settings, clock)
     jobs = BackgroundJobs(
@@ -254,7 +255,7 @@ async def opened(
         watched_keys(settings) as keys,
         nullcontext(wiring.gate(keys)) as gate,
         _storage(settings, jobs, keys, on_wait) as storage,
-        wiring.application(of_openwop, storage, gate, jobs) as application,
+        wiring.application(of_openwop or openwop.operations, storage, gate, jobs) as application,
     ):
         yield application
 

@@ -6,26 +6,28 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from functools import partial
-from typing import Any, TypeVar
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from . import __version__, compose
+from . import __version__
 from .errors import SettingRefused
 from .http.edge.http_limits import LimitedProtocol
 from .http.edge.middleware import StartupGate, guarded
-from .local import Clock, utc_now
-from .openwop import routes as openwop
-from .openwop.routes import OpenWopOperations
+from .http.protocol import Protocol
 from .settings.parsing import Address
 from .settings.settings import Settings
 from .telemetry import Telemetry, show_banner
+
+if TYPE_CHECKING:
+    from .openwop.routes import OpenWopOperations
 
 T = TypeVar("T")
 
@@ -40,7 +42,23 @@ SECOND = timedelta(seconds=1)  # that which the header Date counts in
 BACKLOG = 2048
 
 
-async def serve(settings: Settings, of_openwop: OpenWopOperations = openwop.operations) -> None:
+class _Protocols(Sequence[Protocol]):
+    """The protocols, imported when first needed: a probe is answered before that."""
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._every[place]
+
+    def __len__(self) -> int:
+        return len(self._every)
+
+    @cached_property
+    def _every(self) -> Sequence[Protocol]:
+        from .compose import PROTOCOLS  # noqa: PLC0415 - half of the time of a start
+
+        return PROTOCOLS
+
+
+async def serve(settings: Settings, of_openwop: "OpenWopOperations | None" = None) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends the drain.
 
     Raises StartRefused or SettingRefused, with a sentence, when it cannot start.
@@ -82,17 +100,18 @@ class Running:
 async def running(
     settings: Settings,
     telemetry: Telemetry,
-    of_openwop: OpenWopOperations = openwop.operations,
+    of_openwop: "OpenWopOperations | None" = None,
     *,
-    clock: Clock = utc_now,
+    clock: Callable[[], datetime] | None = None,
     elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
     """The service on its socket. At the end it finishes what was accepted, then closes."""
-    gate = StartupGate(compose.PROTOCOLS)
-    app = guarded(gate, compose.PROTOCOLS, telemetry.metrics, settings)
+    protocols = _Protocols()
+    gate = StartupGate(protocols)
+    app = guarded(gate, protocols, telemetry.metrics, settings)
     async with (
         _listening(app, gate, settings.listen) as server,
-        compose.opened(
+        (await asyncio.to_thread(_composed)).opened(
             replace(settings, listen=replace(settings.listen, port=server.address.port)),
             telemetry,
             of_openwop=of_openwop,
@@ -107,6 +126,12 @@ async def running(
             yield Running(address=server.address, gate=gate)
         finally:
             await server.finish()
+
+
+def _composed() -> ModuleType:
+    from . import compose  # noqa: PLC0415 - as above
+
+    return compose
 
 
 class _Signals:

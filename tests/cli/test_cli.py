@@ -135,6 +135,28 @@ def test_health_does_not_load_the_server() -> None:
         assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
 
 
+@pytest.mark.sqlite_files
+def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(tmp_path: Path) -> None:
+    profile = {"PYTHONPROFILEIMPORTTIME": "1"}
+    file = ("--db", str(tmp_path / "memory.db"), "--project", "p")
+    run("save", "Queue", "Orders go through a queue.", *file)
+
+    done = run("search", "queue", *file, variables=profile)
+
+    assert done.stdout.startswith("#1 [discovery] Queue")
+    package = r"agentops_memory\."
+    for module in ("uvicorn", "prometheus_client", "rich", rf"{package}compose",
+                   rf"{package}openwop\.routes", rf"{package}openintent\.routes"):  # fmt: skip
+        assert not re.search(rf"\| +{module}$", done.stderr, re.MULTILINE), module
+
+
+def test_a_service_listens_before_it_loads_its_protocols() -> None:
+    done = run("--version", code="import sys, agentops_memory.server; print(*sys.modules)")
+
+    assert "agentops_memory.http.edge.middleware" in done.stdout.split()
+    assert "agentops_memory.compose" not in done.stdout.split()
+
+
 def test_a_fork_prints_and_ends_as_a_program_that_was_started_anew(tmp_path: Path) -> None:
     for arguments in (("--version",), ("demo", "--url", "nowhere"), ("eat",), ("keys", "list")):
         done = []

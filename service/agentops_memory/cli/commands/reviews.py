@@ -1,4 +1,4 @@
-"""`review` and `confirm`: what somebody should look at, and that it still holds."""
+"""`review`: what somebody should look at."""
 
 import click
 

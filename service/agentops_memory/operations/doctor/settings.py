@@ -44,7 +44,7 @@ def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> Usable
 
 def check_settings(found: UsableSettings) -> Iterator[Finding]:
     for refusal in found.refusals:
-        remedy = "A start would be refused; `agentops-memory serve --help` tells what it takes."
+        remedy = "A start would be refused; `agentops-memory serve --help-all` tells what it takes."
         yield failed("settings", refusal, remedy)
     if not found.refusals:
         yield ok("settings", "Each can be used.")
