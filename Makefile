@@ -8,13 +8,16 @@ BIN   := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgresql fault-test nightly fuzz lint format bench bench-full bench-postgresql bench-recall calls structure soak audit image image-test chart-test monitoring-test clean
+.PHONY: help run test test-postgresql fault-test nightly fuzz lint format bench bench-full bench-postgresql bench-recall calls structure recording soak audit image image-test chart-test monitoring-test clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 18
 
 run: $(READY) ## the service on 127.0.0.1:7437
 	$(BIN)/agentops-memory
+
+recording: $(READY) ## the picture of a terminal in the README, anew
+	$(BIN)/python -m tests.docs.recording
 
 test: $(READY) ## the tests, on all cores
 	$(BIN)/pytest

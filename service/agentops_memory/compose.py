@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Self
 
@@ -16,7 +16,7 @@ from .agentops.fast_reads import FastReads
 from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
 from .agentops.transfers.transfer import Transfer
-from .backend import audit_of, opened_engine, sealer_of, watched_keys
+from .backend import audit_of, sealer_of, watched_keys
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
 from .engine.files import require_local
@@ -28,16 +28,12 @@ from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, Served
 from .jobs.runner import attempted, repeating
 from .jobs.schedule import BackgroundJobs, Figures, kept_fresh, watching_the_loop
-from .local import LocalService
+from .local import LocalService, agentops_over, redaction_of, utc_now
 from .mcp import http as mcp
 from .mcp.connection import Connections
-from .memory.lifecycle.projects import Erasures, Projects
-from .memory.memories import Memories
-from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
+from .memory.model.access import Caller, TenantId
 from .memory.model.keys import KeyStore
-from .memory.redactor import Redaction, Registry, RulesOf
-from .memory.reviews import Reviews
-from .memory.sessions import Sessions
+from .memory.redactor import Redaction, RulesOf
 from .openintent import routes as openintent
 from .openintent.memory import AgentEntries
 from .openintent.routes import OpenIntent
@@ -49,7 +45,6 @@ from .openwop.passes import Passes
 from .openwop.proposals import Proposals
 from .openwop.routes import Discovery, OpenWopOperations, OpenWopServices
 from .openwop.subjects import Forgetting
-from .operations.files.redaction import RedactionFile
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.held_reads import HeldReads
@@ -101,16 +96,11 @@ class Wiring:
 
     @classmethod
     def of(cls, settings: Settings, telemetry: Telemetry, clock: Callable[[], datetime]) -> Self:
-        exceptions = RedactionFile(settings.redaction_file)
-        exceptions.read()
-        redaction = Redaction(
-            exceptions=exceptions.rules, registry=Registry(settings.max_run_secrets)
-        )
         return cls(
             settings=settings,
             telemetry=telemetry,
             clock=clock,
-            redaction=redaction,
+            redaction=redaction_of(settings),
             audit=audit_of(settings, clock),
         )
 
@@ -143,23 +133,7 @@ class Wiring:
         )
         stores = partial(Serving, engine=engine, audit=audit, rules=rules, on_erased=on_erased)
         return Services(
-            agentops=AgentOps(
-                memories=Memories(
-                    engine=engine,
-                    dedupe_window=settings.dedupe_window,
-                    rules=rules,
-                    on_erased=on_erased,
-                    features=settings.recall,
-                    recall_limit=settings.recall_limit,
-                ),
-                sessions=Sessions(engine=engine, rules=rules),
-                recall=recall,
-                reviews=Reviews(engine=engine, periods=settings.review_after),
-                transfer=transfer,
-                projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
-                erasures=Erasures(engine=engine),
-                clock=self.clock,
-            ),
+            agentops=agentops_over(recall, transfer, settings, audit, self.clock, on_erased),
             memory_stores=cloud.operations(stores(policy=cloud.POLICY), recall),
             anthropic_stores=anthropic.operations(stores(policy=anthropic.POLICY)),
             openintent=OpenIntent(
@@ -210,10 +184,6 @@ class Wiring:
 
 log = logging.getLogger(__name__)
 
-# Rows that an import by a command stores at once, and how long a service on the same file can save
-# before the next.
-FEW, OF_OTHERS = 200, timedelta(milliseconds=25)
-
 # What is spoken, in the order in which a path is looked for: the last has the paths of no other.
 PROTOCOLS: tuple[Protocol, ...] = (
     cloud.PROTOCOL,
@@ -224,16 +194,14 @@ PROTOCOLS: tuple[Protocol, ...] = (
     agentops.PROTOCOL,
 )
 
-utc_now: Callable[[], datetime] = partial(datetime.now, UTC)  # the wall clock
-
 
 @asynccontextmanager
 async def opened(
     settings: Settings,
     telemetry: Telemetry,
     *,
-    of_openwop: OpenWopOperations = openwop.operations,
-    clock: Callable[[], datetime] = utc_now,
+    of_openwop: OpenWopOperations | None = None,
+    clock: Callable[[], datetime] | None = None,
     elapsed: Callable[[], float] = time.monotonic,
     on_wait: OnWait | None = None,
     on_upgrade: OnUpgrade = noop,
@@ -243,6 +211,7 @@ async def opened(
     `elapsed` tells seconds, however the clock is put. `on_wait` is told what it waits for
     before all that, and nothing once it goes on; `on_upgrade` is called on the loop.
     """
+    clock = clock or utc_now
     wiring = _Wiring.of(settings, telemetry, clock)
     sealer = _sealer(settings, clock)
     jobs = BackgroundJobs(
@@ -259,7 +228,7 @@ async def opened(
         watched_keys(settings) as keys,
         nullcontext(wiring.gate(keys)) as gate,
         _storage(settings, jobs, keys, on_wait) as storage,
-        wiring.application(of_openwop, storage, gate, jobs) as application,
+        wiring.application(of_openwop or openwop.operations, storage, gate, jobs) as application,
     ):
         yield application
 
@@ -286,27 +255,6 @@ async def _storage(
         ) as files,
     ):
         yield files
-
-
-@asynccontextmanager
-async def opened_here(
-    settings: Settings,
-    telemetry: Telemetry,
-    tenant: TenantId = DEFAULT_TENANT,
-    *,
-    clock: Callable[[], datetime] = utc_now,
-) -> AsyncIterator[LocalService]:
-    """A tenant's memories without a service: for whoever may read the file, all of them.
-
-    The file may be in use by others meanwhile. What is erased here loses its bytes when a service
-    next looks after the file.
-    """
-    wiring = _Wiring.of(settings, telemetry, clock)
-    async with opened_engine(settings, tenant, clock, is_limited=True) as opened:
-        engine = traced(opened, telemetry)
-        transfer = Transfer(engine=engine, rules=wiring.rules, most=FEW, rest=OF_OTHERS)
-        services = wiring.services(engine, transfer)
-        yield wiring.local(services.agentops)(lambda: Caller(tenant=tenant))
 
 
 def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:

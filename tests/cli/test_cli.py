@@ -18,13 +18,13 @@ def test_help_shows_the_commands_and_where_the_options_are() -> None:
 
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: agentops-memory [OPTIONS] COMMAND")
-    for command in ("serve", "demo", "health", "agentops-memory serve --help"):
+    for command in ("serve", "demo", "health", "agentops-memory serve --help-all"):
         assert command in done.stdout
-    assert "..." not in done.stdout.partition("Commands:")[2]  # no sentence is cut
+    assert "..." not in done.stdout.partition("Memories:")[2]  # no sentence is cut
 
 
 def test_the_help_of_serve_names_every_flag_variable_and_default() -> None:
-    done = run("serve", "--help")
+    done = run("serve", "--help-all")
 
     words = " ".join(done.stdout.split())
     assert "MEMORY_DATABASE_URL, which may hold a password, has no option." in words
@@ -134,6 +134,28 @@ def test_health_does_not_load_the_server() -> None:
     assert "click" in loaded
     for module in ("uvicorn", "starlette", "pydantic", "sqlite3", "opentelemetry"):
         assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
+
+
+@pytest.mark.sqlite_files
+def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(tmp_path: Path) -> None:
+    profile = {"PYTHONPROFILEIMPORTTIME": "1"}
+    file = ("--db", str(tmp_path / "memory.db"), "--project", "p")
+    run("save", "Queue", "Orders go through a queue.", *file)
+
+    done = run("search", "queue", *file, variables=profile)
+
+    assert done.stdout.startswith("#1 [discovery] Queue")
+    package = r"agentops_memory\."
+    for module in ("uvicorn", "prometheus_client", "rich", rf"{package}compose",
+                   rf"{package}openwop\.routes", rf"{package}openintent\.routes"):  # fmt: skip
+        assert not re.search(rf"\| +{module}$", done.stderr, re.MULTILINE), module
+
+
+def test_a_service_listens_before_it_loads_its_protocols() -> None:
+    done = run("--version", code="import sys, agentops_memory.server; print(*sys.modules)")
+
+    assert "agentops_memory.http.edge.middleware" in done.stdout.split()
+    assert "agentops_memory.compose" not in done.stdout.split()
 
 
 @pytest.mark.heavy

@@ -52,7 +52,7 @@ def test_a_key_file_lets_every_command_of_memories_in(
     with_a_wrong_key = Terminal({"MEMORY_URL": closed.url, "MEMORY_API_KEY": "amk_wrong"})
 
     assert elsewhere.json("stats", *at)["total_observations"] == 3
-    assert elsewhere.json("search", "pear", *at)[0]["title"] == "pear"
+    assert elsewhere.json("search", "pear", "--project", "", *at)[0]["title"] == "pear"
     assert with_a_wrong_key.run("stats").exit_code == 1
     assert with_a_wrong_key.json("stats", "--key-file", key_file)["total_observations"] == 3
 

@@ -6,14 +6,17 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from agentops_memory.cli.output import cut, one_line, padded, size, width
 
 from ..support.engines import command
-from ..support.process import environment, run
+from ..support.process import environment, free_port, run
 from ..support.samples import for_each
 from ..support.terminal import Terminal
 
@@ -68,6 +71,62 @@ def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
     assert "\N{HORIZONTAL ELLIPSIS}" in plain
 
 
+def test_a_terminal_gets_tables_that_fit(at: Terminal) -> None:
+    seen = watched(at, "list")
+
+    lines = re.sub(r"\x1b\[\d*m", "", seen).splitlines()
+    assert "\x1b[1m" in seen
+    assert lines[0].split() == ["ID", "CHANGED", "TYPE", "TITLE"]
+    assert re.match(r"#1  .* discovery  .*\N{HORIZONTAL ELLIPSIS}$", lines[1])
+    assert max(map(width, lines)) <= 40
+
+
+@contextmanager
+def watched_service(path: Path, **variables: str) -> Iterator[tuple[str, Callable[[str], str]]]:
+    """A service at a terminal: its address, and a wait for a line that matches a pattern."""
+    ours, theirs = pty.openpty()
+    address = f"127.0.0.1:{free_port()}"
+    words, settings = command(
+        [*PROGRAM, "--listen", address, "--db", str(path)], {"MEMORY_DRAIN": "0", **variables}
+    )
+    process = subprocess.Popen(
+        words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(settings)
+    )
+    os.close(theirs)
+    seen = ""
+
+    def line(pattern: str) -> str:
+        nonlocal seen
+        while not (found := re.search(pattern, seen)):
+            seen += os.read(ours, 4096).decode()
+        return found[0]
+
+    try:
+        yield f"http://{address}", line
+    finally:
+        process.terminate()
+        process.wait(30)
+        os.close(ours)
+
+
+def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
+    with watched_service(tmp_path / "memory.db", NO_COLOR="1") as (url, line):
+        banner = line(r"agentops-memory [\s\S]*Ctrl-C")
+        httpx.get(f"{url}/stats?project=secret")
+        request = line(r"\d\d:\d\d:\d\d  200  GET    /stats .*\n")
+
+    for fact in (url, f"{tmp_path}/memory.db", f"{url}/docs"):
+        assert fact in banner
+    assert re.fullmatch(r".* /stats  [\d.]+ ms  default  127\.0\.0\.1\s*", request)
+
+
+def test_a_service_at_a_terminal_has_colors_or_the_json_of_a_pipe(tmp_path: Path) -> None:
+    with watched_service(tmp_path / "memory.db") as (_, line):
+        assert "\x1b[1magentops-memory" in line(r".*agentops-memory[\s\S]*Ctrl-C")
+    with watched_service(tmp_path / "memory.db", MEMORY_LOG_FORMAT="json") as (_, line):
+        assert line(r'\{"time": .*"serving on .*\}')
+
+
 @pytest.mark.slow
 def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
     at: Terminal, tmp_path: Path
@@ -76,7 +135,7 @@ def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
 
     seen = watched(at, "import", str(tmp_path / "all.json"), NO_COLOR="1")
 
-    assert re.search(r"importing  \[#+\]  100%", seen)
+    assert re.search(r"importing \S+ 100% 0:00:\d\d", seen)
     assert seen.rstrip().endswith("Imported 0 observations and 0 sessions.")
     assert re.search(r"\x1b\[\d*m", seen) is None
 

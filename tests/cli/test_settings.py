@@ -214,6 +214,7 @@ def test_with_nothing_set_every_default_holds(
         "auto_save": True,
         "auto_search": True,
         "log_level": "info",
+        "log_format": "",
         "metrics": "keys",
         "otlp_endpoint": None,
         "otlp_protocol": "grpc",

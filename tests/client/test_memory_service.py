@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.compose import opened_here
+from agentops_memory.local import opened_here
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client import AsyncMemoryClient

@@ -190,7 +190,8 @@ def test_a_full_disk_and_a_lock_are_quoted_nowhere(tmp_path: Path) -> None:
 Command = tuple[str, ...]
 
 COMMANDS: list[Command] = [
-    ("doctor", "--thorough"), ("index", "--check"), ("scan",), ("stats",), ("search", MARK),
+    ("doctor", "--thorough"), ("index", "--check"), ("scan",), ("stats",),
+    ("search", MARK, "--project", ""),
     ("context", MARK, "--project", MARK), ("sessions",), ("history", "2"), ("migrate", "--dry-run"),
     ("export", "{}/export.json"), ("backup", "--to", "{}/archive"),
     ("projects", "list"), ("tenants", "list"), ("agents", "list"),
@@ -299,7 +300,8 @@ class _Refusing(BaseHTTPRequestHandler):
 
 UNCAUGHT = f"""
 import logging, threading, warnings
-from agentops_memory.cli.program import loaded, main
+from agentops_memory.cli.catalog import loaded
+from agentops_memory.cli.program import main
 
 class Closing:
     def __del__(self):

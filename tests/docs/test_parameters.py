@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentops_memory.agentops.operations import AgentOps
-from agentops_memory.compose import opened_here
 from agentops_memory.errors import Refusal
+from agentops_memory.local import opened_here
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.recall.text.summary import Message
 from agentops_memory.settings.settings import settings

@@ -320,9 +320,9 @@ def test_while_it_starts_it_is_alive_and_neither_started_nor_ready(tmp_path: Pat
 def test_while_it_drains_it_is_alive_but_not_ready() -> None:
     gate = StartupGate(PROTOCOLS)
     gate.open(JSONResponse({"status": "ok"}), lambda *_: b"answered in front")
-    assert gate.early(b"/health", [], b"") == b"answered in front"
+    assert gate.early(b"/health", [], b"", "") == b"answered in front"
     gate.drain()
-    assert gate.early(b"/health", [], b"") is None
+    assert gate.early(b"/health", [], b"", "") is None
 
     async def ask() -> dict[str, int]:
         transport = httpx.ASGITransport(gate)

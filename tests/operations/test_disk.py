@@ -193,7 +193,9 @@ def test_a_disk_that_cannot_be_written_at_the_start_ends_it_with_a_sentence(
 
         shutil.copy(path, tmp_path)
     assert done.returncode == 1
-    assert re.fullmatch(rf"agentops-memory: [^\n]*{path}[^\n]*\.\n", done.stderr), done.stderr
+    assert re.fullmatch(rf"agentops-memory: [^\n]*{path}[^\n]*\.\nHint: [^\n]*\.\n", done.stderr), (
+        done.stderr
+    )
     assert stored(tmp_path / "memory.db") == saved
 
 

@@ -128,7 +128,7 @@ def test_every_command_that_opens_the_file_refuses_it_on_a_network_file_system(
     assert sorted(database.parent.rglob("*")) == before
 
     allowing = Terminal({"MEMORY_DB_PATH": str(database), "MEMORY_ALLOW_NETWORK_FS": "1"})
-    assert "from before" in allowing.say("search", "before")
+    assert "from before" in allowing.say("search", "before", "--project", "")
     assert allowing.run("index", "--allow-network-fs", "off").exit_code == 1
 
 

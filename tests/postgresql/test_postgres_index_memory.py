@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.compose import opened_here
+from agentops_memory.local import opened_here
 from agentops_memory.postgresql.keys import PostgresKeys
 from agentops_memory.recall.inverted_index import cache
 from agentops_memory.recall.inverted_index.group import Lookup, Weights

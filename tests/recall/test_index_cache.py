@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.compose import opened_here
-from agentops_memory.local import LocalService
+from agentops_memory.local import LocalService, opened_here
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.search import Filter

@@ -17,6 +17,7 @@ from agentops_memory.telemetry.otlp import grpc_target, http_url
 
 from ..support.forks import SOURCES
 from ..support.otlp import Collector
+from ..support.process import run
 from ..support.samples import for_each
 from ..support.traced import each_collector
 
@@ -143,3 +144,17 @@ def python(program: str, *arguments: str) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def test_a_start_without_the_extra_for_grpc_says_how_to_install_it() -> None:
+    missing = "import sys; sys.modules['opentelemetry.exporter.otlp.proto.grpc'] = None"
+    code = f"{missing}; from agentops_memory.cli import main; main()"
+    variables = {"MEMORY_LISTEN": "127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:4317"}
+    refused = run("serve", variables=variables, code=code)
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    sentence, hint = refused.stderr.splitlines()
+    assert "sending over gRPC needs an extra: " in sentence
+    assert "[otlp]'" in sentence or "opentelemetry-exporter-otlp-proto-grpc" in sentence
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in sentence
+    assert hint.startswith("Hint: ")

@@ -19,7 +19,7 @@ from agentops_memory_client.contract import models as c
 from ..errors import Refusal
 from ..http.endpoint import Gate
 from ..http.large_answers import PIECE
-from ..memory.model.access import Role, TenantId
+from ..memory.model.access import Caller, Role, TenantId
 from ..memory.model.memory import Shown, Text
 from ..memory.model.search import SHOWN, Context, Filter, Found, Hit, Method
 from ..memory.model.space import Project, project_name
@@ -77,7 +77,7 @@ class FastReads:
         headers = ((b"content-type", JSON.encode()), *self.always)
         self._tail = b"".join(b"%b: %b\r\n" % it for it in headers) + b"\r\n"
 
-    def answer(self, url: bytes, headers: Headers, date: bytes) -> bytes | None:
+    def answer(self, url: bytes, headers: Headers, date: bytes, client: str) -> bytes | None:
         """The whole answer to a GET; None if it is for the long way."""
         path, _, query = url.partition(b"?")
         if url == HEALTH and self._headers(headers) is not None:
@@ -96,7 +96,7 @@ class FastReads:
             return None
         if answer is None:
             return None
-        read, body = answer
+        read, body, caller = answer
         span = context.run(self._leave_spans, path, asked, headers, read, began_at)
         metrics = self.telemetry.metrics
         if path == CONTEXT:
@@ -104,10 +104,18 @@ class FastReads:
             for method in set(methods):
                 metrics.tally(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
             metrics.tally(CONTEXT_ANSWERS, outcome(methods), span=span)
-        log_answered(path.decode(), time.perf_counter() - began, metrics, span)
+        log_answered(
+            path.decode(),
+            time.perf_counter() - began,
+            metrics,
+            span,
+            (client, caller.tenant, caller.key_name),
+        )
         return self._whole(body, date)
 
-    def _answer(self, path: bytes, asked: Asked, sent: Headers) -> tuple[HeldRead, bytes] | None:
+    def _answer(
+        self, path: bytes, asked: Asked, sent: Headers
+    ) -> tuple[HeldRead, bytes, Caller] | None:
         project, text, limit = asked
         headers = self._headers(sent)
         if headers is None:
@@ -131,7 +139,7 @@ class FastReads:
         if len(body) > PIECE:
             return None
         self.gate.require_rate(caller.key)
-        return read, body
+        return read, body, caller
 
     def _leave_spans(
         self, path: bytes, asked: Asked, headers: Headers, read: HeldRead, began: int

@@ -131,7 +131,7 @@ def run_on_target(
 async def _opened(
     target: Target, *, may_make: bool, may_be_missing: bool
 ) -> AsyncIterator["MemoryService"]:
-    from ..compose import opened_here  # noqa: PLC0415
+    from ..local import opened_here  # noqa: PLC0415
     from ..telemetry import Telemetry  # noqa: PLC0415
     from .place import usable  # noqa: PLC0415
 

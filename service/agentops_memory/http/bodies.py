@@ -26,7 +26,7 @@ JSON = "application/json"
 WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
 
-GIVEN: ConfigDict = ConfigDict(strict=True, extra="ignore")  # of a body's model
+GIVEN: ConfigDict = ConfigDict(strict=True, extra="ignore", defer_build=True)  # of a body's model
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Model = TypeVar("Model", bound=BaseModel)

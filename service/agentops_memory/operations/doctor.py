@@ -34,7 +34,7 @@ from .files.service_lock import holder
 
 def check_settings(found: UsableSettings) -> Iterator[Finding]:
     for refusal in found.refusals:
-        remedy = "A start would be refused; `agentops-memory serve --help` tells what it takes."
+        remedy = "A start would be refused; `agentops-memory serve --help-all` tells what it takes."
         yield failed("settings", refusal, remedy)
     if not found.refusals:
         yield ok("settings", "Each can be used.")

@@ -189,6 +189,10 @@ class Settings:
         help="Whether agents that come through MCP have mem_search.")
     log_level: str = setting("LEVEL", parsing.one_of("debug", "info", "warning", "error"), "info",
         help="The least severe log lines to write: debug, info, warning or error.")
+    log_format: str = setting(  # "", "json" or "text"
+        "FORMAT", parsing.one_of("", "json", "text"),
+        help="How to write log lines: json, or text for people. Unset: text on a terminal, else "
+        "json.")
     metrics: str = setting(  # "keys", "open" or "off"
         "MODE", parsing.one_of("keys", "open", "off"), "keys",
         help="Who may read /metrics: with keys whoever has a key of the tenant default, and "

@@ -11,6 +11,7 @@ from ...memory.model.access import tenant_id
 from ...operations.copied_files import CopyRefused
 from ...operations.files.keys import KeyFile
 from ...settings.settings import Settings, settings
+from ..catalog import command
 from ..errors import file_errors
 from ..invocation import now, user
 from ..options import json_option, scope_option, setting_options
@@ -27,7 +28,7 @@ OF_TABLES, OF_PROJECTS = ("TABLE", "ROWS"), ("PROJECT", "DIGEST")
 NO_PROJECT = "(none)"
 
 
-@click.command()
+@command()
 @setting_options("db_path", "keys_file")
 @click.option(
     "--to",

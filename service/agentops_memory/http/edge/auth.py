@@ -50,6 +50,7 @@ class Identity:
             agents=key.agents,
             coordinates=key.coordinates,
             key=key.id,
+            key_name=key.name,
         )
 
 

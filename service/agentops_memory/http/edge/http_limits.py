@@ -186,8 +186,10 @@ _LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the lin
 _ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
 
 
-Early = Callable[[bytes, Headers, bytes], bytes | None]
-"""The whole answer to a GET of a path and its query with these headers and a line with the date."""
+Early = Callable[[bytes, Headers, bytes, str], bytes | None]
+"""The whole answer to a GET of a path and its query with these headers and a line with the date.
+
+The last is the address of the client, for the log."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -304,7 +306,8 @@ class LimitedProtocol(HttpToolsProtocol):
             return False
         date = b"%b: %b\r\n" % self.server_state.default_headers[0]
         try:
-            answer = self._early(self.url, self.headers, date)
+            address = self.client[0] if self.client else ""
+            answer = self._early(self.url, self.headers, date, address)
         except Exception:  # else the parser would take it for a request that is none
             log.exception("a request is answered the long way")
             answer = None
