@@ -33,7 +33,8 @@ def test_a_second_service_waits_and_then_refuses_with_the_name_of_the_first(tmp_
             with second(path, MEMORY_LOCK_WAIT=wait) as (process, _):
                 assert process.wait() == 1
             assert ("waiting for its end" in process.output) == (wait != "0")
-            (line,) = process.errors.splitlines()
+            line, hint = process.errors.splitlines()
+            assert hint.startswith("Hint: ")
             assert line.startswith(
                 f"agentops-memory: The database {path} is served by {socket.gethostname()} "
                 f"(process {os.getpid()}), since 20"
