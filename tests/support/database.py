@@ -9,6 +9,7 @@ from typing import Any
 
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.fts.index import Index
 from agentops_memory.sqlite.fts.partitions import Partitions
 
 from .engine import opened
@@ -23,6 +24,7 @@ def assert_index_is_whole(path: Path) -> None:
             thread.submit(asyncio.run, _assert_areas_are_whole(path)).result()
         return
     with closing(connect(path)) as database:
+        Index(database).flush()
         partitions = Partitions(database, is_alone=True)
         for number in partitions.all():
             assert partitions.is_exact(number), number
@@ -31,6 +33,12 @@ def assert_index_is_whole(path: Path) -> None:
             "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL"
         ).fetchall()
         assert {number for (number,) in needed} <= set(partitions.all())
+
+
+def put_in_index(path: Path) -> None:
+    """Let no memory wait for the full-text index."""
+    with closing(connect(path)) as database:
+        Index(database).flush()
 
 
 def assert_undamaged(path: Path) -> None:

@@ -76,6 +76,10 @@ def primary_code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF  # of an extended code, the low byte
 
 
+class IndexBehind(Exception):
+    """Memories wait for the full-text index that a reader asks."""
+
+
 class RunAgain(Exception):
     """Nothing happened of the work: it is run again, in a transaction of its own."""
 

@@ -48,7 +48,15 @@ from ..base.connection import (
     token_of,
 )
 from ..base.copies import copies_of
-from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, is_damage, translated
+from ..base.errors import (
+    DAMAGED,
+    REMEDY,
+    IndexBehind,
+    Undecodable,
+    decoding,
+    is_damage,
+    translated,
+)
 from ..fts.cached_index import index_in_memory, load_wanted
 from ..fts.documents import Pending
 from ..fts.index import STEMMED
@@ -424,9 +432,17 @@ class SqliteEngine:
                 index.close()
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        may_be_behind = False
+
         def transaction(database: sqlite3.Connection) -> T:
             def worked() -> tuple[SqliteTransaction, T]:
-                tx = self._transaction(database, self._clock(), caller, index=self._index)
+                tx = self._transaction(
+                    database,
+                    self._clock(),
+                    caller,
+                    index=self._index,
+                    may_be_behind=may_be_behind,
+                )
                 return tx, decoding(database, partial(work, tx, *args, **kwargs))
 
             tx, answer = in_snapshot(database, READ_LIMIT, worked)
@@ -446,6 +462,13 @@ class SqliteEngine:
         if self._index.computed and (self._storing is None or self._storing.done()):
             self._storing = asyncio.create_task(self._store_computed(caller))
         try:
+            with suppress(IndexBehind):
+                return await self._readers.run(again)
+            # Words are looked for among those that the index has where it cannot be written.
+            may_be_behind = not await self._writer.index_now()
+            with suppress(IndexBehind):
+                return await self._readers.run(again)
+            may_be_behind = True  # by another process that saves now
             return await self._readers.run(again)
         except (sqlite3.Error, DamagedRow):
             with self._translated(caller):

@@ -69,6 +69,7 @@ async def serving(
     try:
         yield writer
     finally:
+        await writer.index_now()
         writer.close()
         await asyncio.gather(task, return_exceptions=True)
 

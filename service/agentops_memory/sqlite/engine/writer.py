@@ -3,7 +3,7 @@
 None is answered before the commit. A change that raises before it wrote anything fails alone, as
 most refusals do. When one raises later, or the index or the commit fails, the batch is rolled back
 and each of its changes is run again alone: savepoints would cost every change what few need. New
-memories enter the full-text index together, before the commit.
+memories enter the full-text index together, many at a time.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from ...engine.shared.outcomes import Failed, Outcome, Succeeded, outcome_of, se
 from ...errors import Busy, Refusal, Unavailable
 from ...recall.inverted_index.cache import DatabaseIndex
 from ..base.connection import (
+    BUSY_TIMEOUT,
     Check,
     Connection,
     carriable,
@@ -33,12 +34,13 @@ from ..base.connection import (
     token_of,
 )
 from ..base.errors import RunAgain
-from ..fts.documents import BULK, Pending
+from ..fts.documents import MOST_WAITING, Pending
 
 T = TypeVar("T")
 
 MEMBERS = 64  # of a batch
 LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
+RANKED_LATELY = 10.0  # seconds
 TURNS = 3  # of the loop, from a request's arrival to its change
 LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
 
@@ -76,6 +78,7 @@ class Writer:
         self._on_commit = on_commit
         self._check = check
         self._queue: deque[_Queued] = deque()  # each until its caller is answered
+        self._ranked_at = -RANKED_LATELY  # when a reader last asked the full-text index, about
         self._wake_up = asyncio.Event()
         self._is_closing = False
         self._is_closed = False
@@ -109,6 +112,23 @@ class Writer:
             self._is_closed = True
             self._settle_all(self._queue, Failed(Unavailable("The database is closed.")))
 
+    async def index_now(self) -> bool:
+        """Put all memories into the full-text index, and new ones at once for a while.
+
+        Else those who ask it again and again beside others' saves would each wait for a commit.
+        False where it cannot be written: the database is locked, full or damaged.
+        """
+        self._ranked_at = time.monotonic()
+        try:
+            await self.write(lambda _, batch: batch.flush(), BUSY_TIMEOUT)
+        except (Refusal, sqlite3.Error):
+            return False
+        return True
+
+    @property
+    def _most_waiting(self) -> int:
+        return 0 if time.monotonic() < self._ranked_at + RANKED_LATELY else MOST_WAITING
+
     def close(self) -> None:
         """Let what was accepted end; then `serve` does."""
         self._is_closing = True
@@ -139,7 +159,9 @@ class Writer:
         batch = list(islice(self._queue, MEMBERS))
         try:
             for it in await self._undecided(batch):
-                run = partial(alone, it.work, it.deadline, self._check, self._index)
+                run = partial(
+                    alone, it.work, it.deadline, self._check, self._index, self._most_waiting
+                )
                 began, outcome = time.monotonic(), await self._connection.run(run)
                 self._index.apply_commits()
                 self._notify([outcome], began)
@@ -151,7 +173,9 @@ class Writer:
         if len(batch) == 1:
             return batch
         works = [it.work for it in batch]
-        run = partial(together, works, batch[0].deadline, self._check, self._index)
+        run = partial(
+            together, works, batch[0].deadline, self._check, self._index, self._most_waiting
+        )
         began, results = time.monotonic(), await self._connection.run(run)
         self._index.apply_commits()
         self._notify(results, began)
@@ -197,13 +221,14 @@ def alone(
     deadline: float,
     check: Check,
     index: DatabaseIndex,
+    most: int,
     database: sqlite3.Connection,
 ) -> Outcome:
     def run() -> object:
         with handed_over(database, index) as note, change(database, deadline, check):
-            batch = Pending(database, is_alone=True, known=known_to(database))
+            batch = Pending(database, is_alone=True, most=most, known=known_to(database))
             answer = work(database, batch)
-            batch.flush()
+            batch.end()
             note(batch)
             return answer
 
@@ -216,6 +241,7 @@ def together(
     deadline: float,
     check: Check,
     index: DatabaseIndex,
+    most: int,
     database: sqlite3.Connection,
 ) -> list[Outcome | None]:
     """What came of the first of these, in order: one at least, and all that had time to begin.
@@ -226,13 +252,13 @@ def together(
     try:
         with handed_over(database, index) as note, change(database, deadline, check):
             end = time.monotonic() + LONGEST.total_seconds()
-            batch = Pending(database, is_alone=False, most=BULK, known=known_to(database))
+            batch = Pending(database, is_alone=False, most=most, known=known_to(database))
             for work in works:
                 outcomes.append(None)
                 outcomes[-1] = _in_batch(work, database, batch)
                 if time.monotonic() > end:
                     break
-            batch.flush()
+            batch.end()
             note(batch)
     except (sqlite3.Error, RunAgain, _BatchLost):
         return [None] * len(outcomes or works)

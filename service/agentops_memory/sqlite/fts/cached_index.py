@@ -176,7 +176,9 @@ class _Stored(SqliteTable):
         name = table(partition)
         row = self._execute(f"SELECT block FROM {name}_data WHERE id = {TOTALS}").fetchone()
         count, *words = numbers(row[0]) if row else (0,)
-        return Totals(count, sum(words))
+        waiting = self._entries(Partitions(self._connection, is_alone=False).waiting(partition))
+        more = sum(it.length for it in waiting.values())
+        return Totals(count + len(waiting), sum(words) + more)
 
     def _entries(self, memories: Sequence[MemoryId]) -> dict[MemoryId, Entry]:
         """The entries of memories whose stems are not stored, as of an older format."""

@@ -31,13 +31,31 @@ from ...recall.search.visibility import Span, Visibility, VisibleRows
 from ...recall.text.query import Corrections, Piece, Term
 from ..base.connection import READ_LIMIT, interrupt_at, known_stems
 from ..base.dialect import SQLITE, SqliteTable
-from ..base.errors import is_damage, primary_code
+from ..base.errors import IndexBehind, is_damage, primary_code
 from .cached_index import CachedIndex
-from .partitions import OWN_COLUMNS, Vocabularies, numbers, table
+from .partitions import OWN_COLUMNS, Partitions, Vocabularies, numbers, table
 
 
-class Scores(SqliteTable):
+class Stored(SqliteTable):
+    """The full-text index of one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, *, may_be_behind: bool) -> None:
+        super().__init__(connection)
+        self._may_be_behind = may_be_behind
+        self._partitions = Partitions(connection, is_alone=False)
+        self._complete = set[int]()
+
+    def require_complete(self, number: int) -> None:
+        """IndexBehind while memories wait for a partition, unless it may be."""
+        if not self._may_be_behind and number not in self._complete:
+            if self._partitions.waiting(number):
+                raise IndexBehind
+            self._complete.add(number)
+
+
+class Scores(Stored):
     def best(self, query: IndexQuery, number: int) -> list[list[Scored]]:
+        self.require_complete(number)
         sentences: list[list[Scored]] = [[] for _ in query.sentence_weights]
         found = self._execute(_sentences(query, number), **_parameters(query, number))
         for at, id_, score in found:
@@ -74,6 +92,7 @@ class Scores(SqliteTable):
         matches = json.dumps([in_columns(OWN_COLUMNS, _term(term)) for term in terms])
         counts = [0] * len(terms)
         for number, spans in visible.spans.items():
+            self.require_complete(number)
             for first, last in spans:
                 rows = self._execute(
                     _COUNTS.format(table(number)),
@@ -169,11 +188,11 @@ def _term(term: Term) -> str:
 WEIGHTS = {"{title tags}": NAMED, "content": SAID}
 
 
-class AloneWords(SqliteTable):
+class AloneWords(Stored):
     """The words of a transaction's queries that are weighed within one area alone."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: sqlite3.Connection, *, may_be_behind: bool) -> None:
+        super().__init__(connection, may_be_behind=may_be_behind)
         self._found: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
 
     def of(self, query: IndexQuery) -> FoundWords | None:
@@ -187,6 +206,7 @@ class AloneWords(SqliteTable):
         return self._found[key]
 
     def _look(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
+        self.require_complete(number)
         name, (first, last) = table(number), span
         asked = [(term, field) for term in terms for field in WEIGHTS]
         found = self._execute(
@@ -231,16 +251,19 @@ class SqliteSearch(Search):
         visibility: Visibility,
         index: DatabaseIndex | None,
         begun: float,
+        *,
+        may_be_behind: bool,
     ) -> None:
         self.met_damage = False  # where something else could stand in
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        self._stored = Scores(connection)
+        self._stored = Scores(connection, may_be_behind=may_be_behind)
+        alone = AloneWords(connection, may_be_behind=may_be_behind)
         cached, shown = CachedIndex(connection, index), Shown(connection, SQLITE)
         super().__init__(
             memories,
             visibility,
-            Ranker(_Words(connection, self._stored, cached, shown), shown),
+            Ranker(_Words(connection, self._stored, alone, cached, shown), shown),
             shown,
             known_stems(connection),
         )
@@ -276,6 +299,8 @@ class SqliteSearch(Search):
 
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
         vocabularies, letters = Vocabularies(self._connection), {form[0] for form in forms}
+        for number in visible.spans:
+            self._stored.require_complete(number)
         return [it for number in visible.spans for it in vocabularies.stems(number, letters)]
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
@@ -289,11 +314,16 @@ class SqliteSearch(Search):
 
 class _Words:
     def __init__(
-        self, connection: sqlite3.Connection, scores: Scores, cached: CachedIndex, shown: Shown
+        self,
+        connection: sqlite3.Connection,
+        scores: Scores,
+        alone: AloneWords,
+        cached: CachedIndex,
+        shown: Shown,
     ) -> None:
         self._stems = known_stems(connection)
         self._scores = scores
-        self._alone = AloneWords(connection)
+        self._alone = alone
         self._cached = cached
         self._shown = shown
 
