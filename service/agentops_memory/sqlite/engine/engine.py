@@ -464,11 +464,12 @@ class SqliteEngine:
         try:
             with suppress(IndexBehind):
                 return await self._readers.run(again)
-            # Words are looked for among those that the index has where it cannot be written.
-            may_be_behind = not await self._writer.index_now()
-            with suppress(IndexBehind):
-                return await self._readers.run(again)
-            may_be_behind = True  # by another process that saves now
+            if await self._writer.index_now():
+                with suppress(IndexBehind):  # another process saves
+                    return await self._readers.run(again)
+            # Memory has what waits, too; without it the words are those that the index has.
+            await self._readers.run(partial(load_wanted, index=self._index))
+            may_be_behind = True
             return await self._readers.run(again)
         except (sqlite3.Error, DamagedRow):
             with self._translated(caller):
