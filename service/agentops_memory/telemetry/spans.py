@@ -22,7 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AnyValue
 
 from .. import __version__
-from ..errors import AtItem, Conflict, Refusal
+from ..errors import AtItem, Conflict, Refusal, RunAgain
 from ..secrets.sanitizing import safe_message, trace
 from .logs import OwnText, hidden, remember
 from .metrics import CURRENT, Metrics, Prometheus, instruments
@@ -161,7 +161,7 @@ def events(name: str, each: Iterable[Attributes]) -> None:
 
 
 def _fail(current: Span, error: Exception) -> None:
-    if not current.is_recording():
+    if isinstance(error, RunAgain) or not current.is_recording():
         return
     annotate({"error.type": _error_type(error)})
     name, message = type(error).__name__, safe_message(error)

@@ -462,13 +462,13 @@ class SqliteEngine:
         if self._index.computed and (self._storing is None or self._storing.done()):
             self._storing = asyncio.create_task(self._store_computed(caller))
         try:
+            for catch_up in (self._load_wanted, self._writer.index_now):
+                with suppress(IndexBehind):
+                    return await self._readers.run(again)
+                await catch_up()
             with suppress(IndexBehind):
                 return await self._readers.run(again)
-            if await self._writer.index_now():
-                with suppress(IndexBehind):  # another process saves
-                    return await self._readers.run(again)
-            # Memory has what waits, too; without it the words are those that the index has.
-            await self._readers.run(partial(load_wanted, index=self._index))
+            # The database is locked, full or damaged: the words are those that the index has.
             may_be_behind = True
             return await self._readers.run(again)
         except (sqlite3.Error, DamagedRow):
@@ -490,6 +490,10 @@ class SqliteEngine:
 
         with self._translated(caller):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
+
+    async def _load_wanted(self) -> None:
+        """Memory has what waits for the index, too."""
+        await self._readers.run(partial(load_wanted, index=self._index))
 
     async def _store_computed(self, caller: Caller) -> None:
         """Store the stems that a reader had to find out, unless anything has changed since."""

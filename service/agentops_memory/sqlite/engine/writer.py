@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -19,10 +19,9 @@ from secrets import randbits
 from typing import Any, TypeVar, cast
 
 from ...engine.shared.outcomes import Failed, Outcome, Succeeded, outcome_of, settle
-from ...errors import Busy, Refusal, Unavailable
+from ...errors import Busy, Refusal, RunAgain, Unavailable
 from ...recall.inverted_index.cache import DatabaseIndex
 from ..base.connection import (
-    BUSY_TIMEOUT,
     Check,
     Connection,
     carriable,
@@ -33,7 +32,6 @@ from ..base.connection import (
     noted_by,
     token_of,
 )
-from ..base.errors import RunAgain
 from ..fts.documents import MOST_WAITING, Pending
 
 T = TypeVar("T")
@@ -41,6 +39,7 @@ T = TypeVar("T")
 MEMBERS = 64  # of a batch
 LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
 RANKED_LATELY = 10.0  # seconds
+INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
 TURNS = 3  # of the loop, from a request's arrival to its change
 LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
 
@@ -112,18 +111,15 @@ class Writer:
             self._is_closed = True
             self._settle_all(self._queue, Failed(Unavailable("The database is closed.")))
 
-    async def index_now(self) -> bool:
-        """Put all memories into the full-text index, and new ones at once for a while.
+    async def index_now(self) -> None:
+        """Put all memories into the full-text index if that is possible, and new ones at once.
 
-        Else those who ask it again and again beside others' saves would each wait for a commit.
-        False where it cannot be written: the database is locked, full or damaged.
+        The latter for a while: else those who ask it again and again beside others' saves would
+        each wait for a commit.
         """
         self._ranked_at = time.monotonic()
-        try:
-            await self.write(lambda _, batch: batch.flush(), BUSY_TIMEOUT)
-        except (Refusal, sqlite3.Error):
-            return False
-        return True
+        with suppress(Refusal, sqlite3.Error):
+            await self.write(lambda _, batch: batch.flush(), INDEX_TIMEOUT)
 
     @property
     def _most_waiting(self) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from ...engine.shared.stems import Stems
-from ...errors import Unavailable
+from ...errors import DamagedRow, Unavailable
 from ...memory.model.erasure import MAX_STEP
-from ...memory.model.kinds import FIRST
+from ...memory.model.kinds import FIRST, IndexGroup
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
 from ...memory.sql.liveness import indexed
@@ -81,7 +81,12 @@ class Documents(SqliteTable, Borrowing):
             )
 
     def insert_missing(self, documents: Mapping[MemoryId, Document]) -> None:
-        """Insert those that a partition has not: one that was made or filled anew has them."""
+        """Insert those that a partition has not: one that was made or filled anew has them.
+
+        Of a damaged space there is none; who mends that fills its partition anew.
+        """
+        sound = {it for it in {it.area for it in documents.values()} if self._is_sound(it)}
+        documents = {id_: it for id_, it in documents.items() if it.area in sound}
         for number, rows in self._by_partition(documents):
             there = set(
                 self._scalars(
@@ -106,6 +111,12 @@ class Documents(SqliteTable, Borrowing):
             "REPLACE INTO memory_stems (memory_id, stems) VALUES (?, ?)",
             [(id_, it.stored) for id_, it in entries.items()],
         )
+
+    def _is_sound(self, area: int) -> bool:
+        try:
+            return bool(self._partitions.of_area(area))
+        except DamagedRow:
+            return False
 
     def delete(self, documents: Mapping[MemoryId, Document]) -> None:
         for number, rows in self._by_partition(documents):
@@ -183,7 +194,7 @@ class Pending(SqliteTable):
 
     def add(self, memory: Memory, space: int, area: int) -> None:
         """Prepare a memory that is new, the newest of all."""
-        self._last_new = memory.id
+        self._note(memory.id, memory)
         if memory.is_deleted or area == UNINDEXED_AREA:
             return
         text, features = memory.text, self.require_own_rules()
@@ -198,7 +209,7 @@ class Pending(SqliteTable):
         """The same of many, each with its id, its space and its area, in the order of ids."""
         features = self.require_own_rules()
         for id_, memory, space, area in memories:
-            self._last_new = id_
+            self._note(id_, memory)
             if memory.is_deleted or area == UNINDEXED_AREA:
                 continue
             text = memory.text
@@ -210,6 +221,11 @@ class Pending(SqliteTable):
             self._wait(id_, area, prepared)
             self._note_new(id_, memory, space, area, prepared)
             self._follow(memory, space, area, end)
+
+    def _note(self, id_: MemoryId, memory: Memory) -> None:
+        self._last_new = id_
+        if memory.space.traits.index is not IndexGroup.PROJECTS:
+            self._most = 0  # as memory does not have it, who asks for it would wait
 
     def _wait(self, id_: MemoryId, area: int, said: Columns) -> None:
         self.known.waiting[id_] = area, said

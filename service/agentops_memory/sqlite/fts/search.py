@@ -304,6 +304,14 @@ class SqliteSearch(Search):
         return [it for number in visible.spans for it in vocabularies.stems(number, letters)]
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
+        stem_of = self._stems.of([it.text for it in terms])
+        if all(stem_of.values()) and not any(it.starts for it in terms):
+            with self._cached.of(visible) as found:
+                if found is not None:
+                    group, parts = found
+                    stems = [group.vocabulary.number(stem_of[it.text]) for it in terms]
+                    counts = Ranking(parts, group.vocabulary).counts(stems)
+                    return [counts.get(it, 0) for it in stems]
         return self._stored.counts(terms, visible, most)
 
     def _scores(
