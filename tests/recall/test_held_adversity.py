@@ -208,6 +208,7 @@ def test_a_full_disk_leaves_what_is_in_memory_as_it_was(tmp_path: Path) -> None:
             for it in range(20)
         }
         assert 503 in statuses <= {201, 503}
+        before = [without_date(http.get(it)) for it in paths]  # others were saved, perhaps
         body = observation(f"rollback {large}", project="heron")
         assert http.post("/observations", json=body).status_code == 503
         for headers in ({}, LONG_WAY):

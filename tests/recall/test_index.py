@@ -189,8 +189,7 @@ def test_what_is_deleted_or_replaced_is_not_found_and_what_is_restored_is(
 def small_partitions() -> Iterator[None]:
     """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(documents, "BULK", 3)
-        patched.setattr(writer, "BULK", 3)
+        patched.setattr(writer, "MOST_WAITING", 3)
         patched.setattr(index, "MOVED", 3)
         patched.setattr(documents, "MAX_STEP", 40)
         for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():
@@ -279,6 +278,7 @@ def test_a_read_goes_by_an_index(service: Service, name: str) -> None:
     read, indexes = READS[name]
     statements: list[str] = []
     with closing(connect(service.path)) as database:
+        index.Index(database).flush()
         tx = SqliteTransaction(database, START, OPERATOR)
         memory = tx[MemoryTable].get(MemoryId(1))
         assert memory is not None

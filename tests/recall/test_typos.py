@@ -19,7 +19,7 @@ from agentops_memory.recall.text.spelling import is_one_edit
 from agentops_memory.sqlite.base.connection import connect, in_snapshot, read_only
 from agentops_memory.sqlite.fts.partitions import Vocabularies
 
-from ..support.database import assert_index_is_whole, imported
+from ..support.database import assert_index_is_whole, imported, put_in_index
 from ..support.explaining import explained
 from ..support.recall import context, search, titles
 from ..support.samples import examples, for_each
@@ -225,6 +225,7 @@ def test_a_reader_makes_its_list_of_stems_once_and_can_write_no_more_than_before
     service: Service,
 ) -> None:
     service.save("the window")
+    put_in_index(service.path)
     with closing(connect(service.path)) as database:
         read_only(database)
         for _ in range(2):

@@ -21,7 +21,7 @@ from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import drop_statements
 
 from ..support.callers import calling, made_key
-from ..support.database import assert_index_is_whole
+from ..support.database import assert_index_is_whole, put_in_index
 from ..support.engine import opened, save
 from ..support.engines import rows
 from ..support.files import assert_sound
@@ -57,6 +57,7 @@ def serving_with_a_damaged_index(path: Path) -> Iterator[Service]:
         for number in range(3):
             service.save(f"apple {number}", title=f"n{number}")
             service.clock.advance(minutes=1)
+        put_in_index(service.path)
         harmed(service.path, page_of(service.path, "memories_fts_0_idx"))
         yield service
 

@@ -31,7 +31,7 @@ from agentops_memory.sqlite.base.connection import connect
 
 from ..support import engines
 from ..support.damaged_values import NO_TEXT, is_of_a_restriction
-from ..support.database import assert_index_is_whole
+from ..support.database import assert_index_is_whole, put_in_index
 from ..support.openintent_agents import Agent
 from ..support.openintent_team import INTENTS, Team, working
 from ..support.openwop_hosts import Host, ok
@@ -479,6 +479,7 @@ def test_a_partition_of_another_type_is_refused_as_one_that_is_none(
 ) -> None:
     service.save(PEAR)
     service.save("a plum", project="other", session_id="s2")
+    put_in_index(service.path)
     with closing(connect(service.path)) as database:
         database.execute("PRAGMA writable_schema = ON")
         database.execute("UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')')"

@@ -18,7 +18,7 @@ from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine.engine import SqliteMaintenance
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
-from ..support.database import assert_index_is_whole
+from ..support.database import assert_index_is_whole, put_in_index
 from ..support.engine import draft
 from ..support.engines import rows
 from ..support.partitions import found, inside, keeping, places, plan_of, swept
@@ -54,6 +54,7 @@ def test_damage_is_seen_in_its_partition_and_mended_there_alone(
         for content in ("apple", "cherry"):
             service.save(content, project=project, session_id=content)
     statement, drift = DAMAGES[damage]
+    put_in_index(service.path)
     with closing(connect(service.path)) as database:
         database.execute(statement)
     others = [inside(service.path, number) for number in (0, 2)]

@@ -27,6 +27,7 @@ from agentops_memory.recall.text.features import ALL, Feature
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine import writer
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 from agentops_memory.sqlite.fts.partitions import table
 
@@ -177,6 +178,7 @@ def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
 ) -> None:
     path = tmp_path / "memory.db"
     monkeypatch.setattr(document, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(writer, "MOST_WAITING", 0)
     other = Seen("other")
 
     def guilty(tx: Transaction) -> None:

@@ -19,7 +19,7 @@ from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.fts import partitions
 from agentops_memory.telemetry import Metrics, Telemetry
 
-from ..support.database import assert_index_is_whole
+from ..support.database import assert_index_is_whole, put_in_index
 from ..support.engine import locked, opened
 from ..support.otlp import Collector
 from ..support.process import run
@@ -260,6 +260,7 @@ def test_a_sweep_merges_the_segments_of_the_index(
 ) -> None:
     for number in range(60):
         service.save(f"apple {number}", session_id=f"{number}")
+        put_in_index(service.path)
     before, hits = segments(service.path), search(service, "apple", limit=60)
     assert before > 2
 

@@ -21,6 +21,7 @@ from agentops_memory.recall.text.summary import Message
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.spans import MOST_STEPS
 
+from ..support.database import put_in_index
 from ..support.otlp import Attributes, Collector, ReceivedSpan
 from ..support.traced import ADA, DEMO, collector, draft, memories, trace
 
@@ -58,6 +59,7 @@ def test_a_search_says_which_match_found_how_much(collector: Collector, tmp_path
     async def work(_: Telemetry, engine: Engine) -> None:
         await memories(engine).save(ADA, draft("blue whales", key="animals/whales"))
         await memories(engine).save(ADA, replace(draft("blue jays"), session=SessionId("s2")))
+        put_in_index(tmp_path / "memory.db")
         await Recall(engine=engine).search(ADA, "animals/whales", Filter(project=DEMO), 10)
 
     trace(collector, tmp_path, work)
@@ -91,6 +93,7 @@ def test_a_look_for_what_is_alike_says_how_many_candidates_there_were(
     async def work(_: Telemetry, engine: Engine) -> None:
         for content in ("blue whales sing at dawn", "blue whales sing at dusk", "ants are quiet"):
             saved = await memories(engine).save(ADA, draft(content))
+            put_in_index(tmp_path / "memory.db")
             await engine.read(ADA, lookalikes, saved.memory.id, 3, ALL, timedelta(seconds=9))
 
     trace(collector, tmp_path, work)

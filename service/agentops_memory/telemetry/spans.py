@@ -28,7 +28,7 @@ from .. import __version__
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Maintenance
-from ..errors import AtItem, Conflict, Refusal
+from ..errors import AtItem, Conflict, Refusal, RunAgain
 from ..memory import memories
 from ..memory.model.access import Caller
 from ..recall import recall
@@ -172,7 +172,7 @@ def events(name: str, each: Iterable[Attributes]) -> None:
 
 
 def _fail(current: Span, error: Exception) -> None:
-    if not current.is_recording():
+    if isinstance(error, RunAgain) or not current.is_recording():
         return
     annotate({"error.type": _error_type(error)})
     name, message = type(error).__name__, safe_message(error)

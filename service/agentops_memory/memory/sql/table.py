@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from ...errors import DamagedRow
-from ...recall.text.columns import End
+from ...recall.text.columns import Columns, End
 from ...recall.text.features import Features
 from ..model.access import Patterns
 from ..model.memory import MAX_PAGE, Memory, MemoryId, SessionId
@@ -174,11 +174,15 @@ class Known:
     # By area of the index, and by space and session: of the newest contents, oldest first.
     ends: dict[int, dict[tuple[int, SessionId], list[End]]] = field(default_factory=dict)
     features: Features | None = None
+    last_indexed: MemoryId | None = None
+    # For the full-text index: what it is to hold of each, with its area; and so many characters.
+    waiting: dict[MemoryId, tuple[int, Columns]] = field(default_factory=dict)
+    waiting_size: int = 0
 
     def forget(self) -> None:
-        for known in (self.spaces, self.sessions, self.partitions, self.ends):
+        for known in (self.spaces, self.sessions, self.partitions, self.ends, self.waiting):
             known.clear()
-        self.features = None
+        self.features, self.last_indexed, self.waiting_size = None, None, 0
 
     def keep_small(self) -> None:
         kinds = self.spaces, self.sessions, self.partitions, self.ends

@@ -12,7 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, Unavailable, Unreadable
+from ...errors import (
+    Busy,
+    Conflict,
+    Damaged,
+    Full,
+    Refusal,
+    RunAgain,
+    StartRefused,
+    Unavailable,
+    Unreadable,
+)
 from ...secrets.sanitizing import reason
 
 log = logging.getLogger(__name__)
@@ -74,8 +84,8 @@ def primary_code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF  # of an extended code, the low byte
 
 
-class RunAgain(Exception):
-    """Nothing happened of the work: it is run again, in a transaction of its own."""
+class IndexBehind(RunAgain):
+    """Memories wait for the full-text index that a reader asks."""
 
 
 class NeedsTransactionOfItsOwn(RunAgain):

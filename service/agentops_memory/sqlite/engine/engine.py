@@ -52,7 +52,15 @@ from ..base.connection import (
     token_of,
 )
 from ..base.copies import copies_of
-from ..base.errors import DAMAGED, REMEDY, Decoding, Undecodable, is_damage, translated
+from ..base.errors import (
+    DAMAGED,
+    REMEDY,
+    Decoding,
+    IndexBehind,
+    Undecodable,
+    is_damage,
+    translated,
+)
 from ..base.open_files import (
     OpenFiles,
     WriteAheadLog,
@@ -122,6 +130,7 @@ async def serving(
     try:
         yield writer
     finally:
+        await writer.index_now()
         writer.close()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -477,10 +486,15 @@ class SqliteEngine:
                 index.close()
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        may_be_behind = False
+
         def transaction(database: sqlite3.Connection) -> T:
             try:
                 with in_snapshot(database, READ_LIMIT), Decoding(database):
-                    tx = self._transaction(database, self._clock(), caller, index=self._index)
+                    tx = self._transaction(
+                        database, self._clock(), caller,
+                        index=self._index, may_be_behind=may_be_behind,
+                    )  # fmt: skip
                     answer = work(tx, *args, **kwargs)
             except Undecodable:  # which the connection knows how to read by now
                 self.damage.report(caller)
@@ -494,6 +508,14 @@ class SqliteEngine:
         if self._index.computed and (self._storing is None or self._storing.done()):
             self._storing = asyncio.create_task(self._store_computed(caller))
         try:
+            for catch_up in (self._load_wanted, self._writer.index_now):
+                with suppress(IndexBehind):
+                    return await self._readers.run(transaction)
+                await catch_up()
+            with suppress(IndexBehind):
+                return await self._readers.run(transaction)
+            # The database is locked, full or damaged: the words are those that the index has.
+            may_be_behind = True
             return await self._readers.run(transaction)
         except (sqlite3.Error, DamagedRow):
             with self._translated(caller):
@@ -515,6 +537,10 @@ class SqliteEngine:
 
         with self._translated(caller):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
+
+    async def _load_wanted(self) -> None:
+        """Memory has what waits for the index, too."""
+        await self._readers.run(partial(load_wanted, index=self._index))
 
     async def _store_computed(self, caller: Caller) -> None:
         """Store the stems that a reader had to find out, unless anything has changed since."""

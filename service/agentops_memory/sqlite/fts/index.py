@@ -62,8 +62,7 @@ class Index(SqliteTable):
         self._partitions.of_area(area)
 
     def add(self, memory: Memory, space: int, area: int) -> None:
-        if area != UNINDEXED_AREA:
-            self._pending.add(memory, space, area)
+        self._pending.add(memory, space, area)
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         self._pending.add_all(memories)
@@ -178,7 +177,6 @@ class Index(SqliteTable):
     def recreate(self, partition: int) -> None:
         """Put one that is made of the memories in its place, and read nothing of the old one."""
         self._pending.require_own_rules()
-        self.flush()
         self._partitions.recreate(partition)
         self._forget_stems(partition)
 
@@ -203,7 +201,6 @@ class Index(SqliteTable):
         return False
 
     def recreate_all(self) -> None:
-        self.flush()
         self._partitions.drop_all()
         self._execute("DELETE FROM memory_stems")  # which are by the rules of before
         self._execute("UPDATE spaces SET partition = NULL")
@@ -293,6 +290,10 @@ class Index(SqliteTable):
         return {number for (area,) in rows.fetchall() for number in self._partitions.of_area(area)}
 
 
+_ALL_INDEXED = """REPLACE INTO index_rules (one, rules, indexed_to)
+                  SELECT 1, ?, coalesce(max(id), 0) FROM memories"""
+
+
 def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
     row: tuple[str] | None = database.execute("SELECT rules FROM index_rules").fetchone()
     return row == (rules,)
@@ -301,7 +302,7 @@ def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
 def make_index(database: sqlite3.Connection, rules: str) -> None:
     """Make the index of a file that has memories and none yet; areas lie where they are said to."""
     Partitions(database, is_alone=True).make_all()
-    database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))
+    database.execute(_ALL_INDEXED, (rules,))
 
 
 def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
@@ -309,4 +310,4 @@ def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
     if is_by_rules(database, rules):
         return
     Index(database).recreate_all()
-    database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))
+    database.execute(_ALL_INDEXED, (rules,))

@@ -44,7 +44,7 @@ from ...recall.text.query import Corrections, Piece, Term
 from ...recall.text.spelling import is_compared
 from ..base.connection import READ_LIMIT, in_snapshot, interrupt_at, known_stems, token_of
 from ..base.dialect import SQLITE, SqliteTable
-from ..base.errors import is_damage, primary_code
+from ..base.errors import IndexBehind, is_damage, primary_code
 from .documents import Documents, entries_of
 from .partitions import OWN_COLUMNS, Partitions, Vocabularies, numbers, table
 
@@ -166,7 +166,9 @@ class _Stored(SqliteTable):
         name = table(partition)
         row = self._execute(f"SELECT block FROM {name}_data WHERE id = {TOTALS}").fetchone()
         count, *words = numbers(row[0]) if row else (0,)
-        return Totals(count, sum(words))
+        waiting = self._entries(Partitions(self._connection, is_alone=False).waiting(partition))
+        more = sum(it.length for it in waiting.values())
+        return Totals(count + len(waiting), sum(words) + more)
 
     def _entries(self, memories: Sequence[MemoryId]) -> dict[MemoryId, Entry]:
         """The entries of memories whose stems are not stored, as of an older format."""
@@ -188,9 +190,16 @@ class Words(SqliteTable):
     """What FTS5 holds of words in one transaction, and what is in memory of that."""
 
     def __init__(
-        self, connection: sqlite3.Connection, index: DatabaseIndex | None, shown: Shown
+        self,
+        connection: sqlite3.Connection,
+        index: DatabaseIndex | None,
+        shown: Shown,
+        *,
+        may_be_behind: bool,
     ) -> None:
         super().__init__(connection)
+        self._may_be_behind = may_be_behind
+        self._complete = set[int]()
         self._index = None if index is None or index.holds_nothing else index
         self._shown = shown
         self._stems = known_stems(connection)
@@ -237,8 +246,16 @@ class Words(SqliteTable):
         stored = [combined(self.of_sentences(query, it), weights) for it in query.visible.spans]
         return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)
 
+    def require_complete(self, number: int) -> None:
+        """IndexBehind while memories wait for a partition, unless it may be."""
+        if not self._may_be_behind and number not in self._complete:
+            if Partitions(self._connection, is_alone=False).waiting(number):
+                raise IndexBehind
+            self._complete.add(number)
+
     def of_sentences(self, query: IndexQuery, number: int) -> list[list[Scored]]:
         """The best of each sentence in a partition."""
+        self.require_complete(number)
         best: list[list[Scored]] = [[] for _ in query.sentence_weights]
         found = self._execute(_sentences(query, number), **_parameters(query, number))
         for at, id_, score in found:
@@ -275,6 +292,7 @@ class Words(SqliteTable):
         matches = json.dumps([in_columns(OWN_COLUMNS, _term(term)) for term in terms])
         counts = [0] * len(terms)
         for number, spans in visible.spans.items():
+            self.require_complete(number)
             for first, last in spans:
                 rows = self._execute(
                     _COUNTS.format(table(number)),
@@ -295,6 +313,7 @@ class Words(SqliteTable):
         return self._found_alone[key]
 
     def _look(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
+        self.require_complete(number)
         name, (first, last) = table(number), span
         asked = [(term, field) for term in terms for field in WEIGHTS]
         found = self._execute(
@@ -424,12 +443,14 @@ class SqliteSearch(Search):
         visibility: Visibility,
         index: DatabaseIndex | None,
         begun: float,
+        *,
+        may_be_behind: bool,
     ) -> None:
         self.met_damage = False  # where something else could stand in
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
         shown = Shown(connection, SQLITE)
-        self._words = words = Words(connection, index, shown)
+        self._words = words = Words(connection, index, shown, may_be_behind=may_be_behind)
         ranker, stems = Ranker(words, shown), known_stems(connection)
         super().__init__(memories, visibility, ranker, shown, stems)
 
@@ -463,9 +484,19 @@ class SqliteSearch(Search):
 
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
         vocabularies, letters = Vocabularies(self._connection), {form[0] for form in forms}
+        for number in visible.spans:
+            self._words.require_complete(number)
         return [it for number in visible.spans for it in vocabularies.stems(number, letters)]
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
+        stem_of = self._stems.of([it.text for it in terms])
+        if all(stem_of.values()) and not any(it.starts for it in terms):
+            with self._words.cached(visible) as found:
+                if found is not None:
+                    group, parts = found
+                    stems = [group.vocabulary.number(stem_of[it.text]) for it in terms]
+                    counts = Ranking(parts, group.vocabulary).counts(stems)
+                    return [counts.get(it, 0) for it in stems]
         return self._words.counts(terms, visible, most)
 
     def _scores(
