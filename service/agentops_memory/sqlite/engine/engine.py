@@ -63,7 +63,6 @@ from ..base.errors import (
 )
 from ..base.open_files import (
     OpenFiles,
-    WriteAheadLog,
     checkpointed,
     file_id,
     in_use,
@@ -79,7 +78,7 @@ from ..maintenance.scrub import scrubbed
 from ..schema.migrate import OnUpgrade, has_newest_format, migrated, tables
 from .readers import Readers, held_reads
 from .transaction import SqliteTransaction, Work
-from .writer import OnCommit, Writer
+from .writer import OnCommit, Writer, serving
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -110,29 +109,6 @@ async def opened_file(
                     protect_log(files)
                 else:
                     await database.run(_checkpoint)
-
-
-@asynccontextmanager
-async def serving(
-    database: Connection,
-    files: OpenFiles,
-    places: int,
-    wait: timedelta,
-    on_commit: OnCommit,
-    index: DatabaseIndex,
-) -> AsyncIterator[Writer]:
-    """A writer at work. At the end it writes what it has accepted."""
-    wal = WriteAheadLog(database, files)
-    writer = Writer(
-        database, places, wait, wal.after_batch, on_commit, files.require_in_place, index=index
-    )
-    task = asyncio.create_task(writer.serve())
-    try:
-        yield writer
-    finally:
-        await writer.index_now()
-        writer.close()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _checkpoint(database: sqlite3.Connection) -> None:

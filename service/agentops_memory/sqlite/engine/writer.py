@@ -10,8 +10,8 @@ import asyncio
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -32,6 +32,7 @@ from ..base.connection import (
     noted_by,
     token_of,
 )
+from ..base.open_files import OpenFiles, WriteAheadLog
 from ..fts.documents import MOST_WAITING, Pending
 
 T = TypeVar("T")
@@ -203,6 +204,29 @@ class Writer:
             except Refusal as refusal:
                 return Failed(refusal)
         return outcome
+
+
+@asynccontextmanager
+async def serving(
+    database: Connection,
+    files: OpenFiles,
+    places: int,
+    wait: timedelta,
+    on_commit: OnCommit,
+    index: DatabaseIndex,
+) -> AsyncIterator[Writer]:
+    """A writer at work. At the end it writes what it has accepted."""
+    wal = WriteAheadLog(database, files)
+    writer = Writer(
+        database, places, wait, wal.after_batch, on_commit, files.require_in_place, index=index
+    )
+    task = asyncio.create_task(writer.serve())
+    try:
+        yield writer
+    finally:
+        await writer.index_now()
+        writer.close()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class _Queued:
