@@ -16,6 +16,7 @@ from ..support.engines import rows
 from ..support.files import assert_sound
 from ..support.recall import context, search, titles
 from ..support.service import Service, serving
+from ..support.stores import entry, store
 
 ONLY_SQL: Any = {"MEMORY_INDEX_CACHE": "0"}
 
@@ -126,6 +127,27 @@ def test_while_it_is_locked_the_index_alone_answers_what_it_has(tmp_path: Path) 
         with locked(service.path):
             assert titles(search(service, "apple")) == ["indexed"]
         assert sorted(titles(search(service, "apple"))) == ["indexed", "waits"]
+
+
+def test_a_damaged_project_keeps_no_other_from_the_index(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", **ONLY_SQL) as service:
+        service.save("apple")
+        service.save("apple", title="found", project="other", session_id="another")
+        with closing(connect(service.path)) as database:
+            database.execute("PRAGMA ignore_check_constraints = ON")
+            database.execute("UPDATE spaces SET partition = -1 WHERE project = 'demo'")
+
+        assert titles(search(service, "apple", project="other")) == ["found"]
+
+
+def test_entries_of_stores_wait_for_nothing(service: Service) -> None:
+    place = store(service.http)
+    entry(service.http, place, "a", "apple")
+
+    ((last, newest),) = rows(
+        service.path, "SELECT indexed_to, (SELECT max(id) FROM memories) FROM index_rules"
+    )
+    assert last == newest == 1
 
 
 def indexed(path: Path) -> int:
