@@ -88,7 +88,7 @@ def test_a_damaged_database_is_refused_as_it_is_and_its_backup_brings_all_back(
     harmed = path.read_bytes()
 
     refused = run("serve", variables=variables)
-    assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 1)
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 2)  # and its hint
     assert str(path) in refused.stderr
     assert path.read_bytes() == harmed
 
