@@ -28,6 +28,7 @@ from ..memory.sql.lifecycles import LifecycleTable
 from ..memory.sql.memories import MemoryTable
 from ..memory.sql.past_retention import RetentionTable
 from ..memory.sql.receipts import ReceiptTable
+from ..memory.sql.revisions import RevisionTable
 from ..openintent import agents
 from ..openintent.archives import add_receipt, expire
 from ..openintent.entries import expired
@@ -238,11 +239,11 @@ def remove_memories(
 
 def revisions_past_retention(tx: Transaction, _: By = None) -> list[MemoryId]:
     keep = tx.retention.revisions
-    return tx[RetentionTable].with_history(keep, MAX_FOUND) if keep else []
+    return tx[RevisionTable].with_history(keep, MAX_FOUND) if keep else []
 
 
 def remove_revisions(tx: Transaction, found: Sequence[MemoryId], _: By = None) -> SweepStep:
-    rows = tx[RetentionTable].trim(found[:MAX_REMOVED], tx.retention.revisions)
+    rows = tx[RevisionTable].trim(found[:MAX_REMOVED], tx.retention.revisions)
     return SweepStep(rows=rows, done=0 if rows else len(found[:MAX_REMOVED]))
 
 
@@ -391,7 +392,7 @@ def _erase(tx: Transaction, place: Place, memories: list[MemoryId]) -> int:
 
 def _shorten(tx: Transaction, one: Erasable) -> int:
     tx[MemoryTable].must_scrub(one.memory)  # it may hold words of the trimmed revisions
-    revisions = tx[RetentionTable].trim([one.memory], keep=1)
+    revisions = tx[RevisionTable].trim([one.memory], keep=1)
     tx[ReceiptTable].add(_receipt(tx, (one.project, one.kind), [one.memory], 0, revisions))
     return revisions
 

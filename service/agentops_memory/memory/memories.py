@@ -14,7 +14,7 @@ from ..recall.text.query import TIMEOUT
 from . import lifecycles
 from .idempotency import once
 from .lifecycles import shown, with_links
-from .limits import require_draft, require_room
+from .limits import faults_of, is_known_project, named_tags, refuse, require_room
 from .lookalikes import keep_lookalikes, kept_lookalikes, lookalikes
 from .model.access import Caller, Role
 from .model.erasure import ErasureId
@@ -60,7 +60,7 @@ from .writes import (
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     """The three dedup tiers: same topic key, same text within the window, a new memory."""
     tx.caller.require_space(draft.space)
-    require_draft(tx, draft)
+    _require_names(tx, draft)
     require_room(tx)
     owner = project_entered(tx, draft.session, draft.space.project)
     given = draft.lifecycle
@@ -81,6 +81,22 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
         saved = replace(saved, superseded=lifecycles.link(tx, saved.memory.id, older))
     warning = project_warning(draft.session, owner, draft.space.project)
     return replace(saved, warning=warning) if warning else saved
+
+
+def _require_names(tx: Transaction, draft: Draft) -> None:
+    """Refuse with InvalidFields the names of a draft that nothing has yet and that cannot be."""
+    project, tags, key = draft.space.project, named_tags(draft.text.tags), draft.key
+    names = {"session_id": draft.session, "project": project, **tags, "topic_key": key or ""}
+    if not (faults := faults_of(names)):
+        return
+    held = None if key is None else tx[MemoryTable].at_key(draft.space, key)
+    known = {
+        "session_id": tx[SessionTable].get(draft.session) is not None,
+        "project": is_known_project(tx, project),
+        **{field: held is not None and tag in held.text.tags for field, tag in tags.items()},
+        "topic_key": held is not None,
+    }
+    refuse(faults, known={field for field, is_known in known.items() if is_known})
 
 
 def _saved(tx: Transaction, new: Memory, given: LifecycleChange, window: timedelta) -> Saved:

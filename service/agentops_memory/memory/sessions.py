@@ -18,7 +18,7 @@ from ..recall.text.summary import (
     transcript,
 )
 from .idempotency import once
-from .limits import require_margin, require_session
+from .limits import faults_of, is_known_project, refuse, require_margin
 from .model.access import Caller, Role
 from .model.memory import Entered, Session, SessionId
 from .model.space import UNKNOWN_PROJECT, Project
@@ -130,8 +130,15 @@ def project_warning(session: SessionId, owner: Project, project: Project | None)
 @within_one_project(lambda _, project: project)
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
-    require_session(tx, session, project)
+    _require_name(tx, session, project)
     return entered(tx, Session(id=session, project=project, started_at=tx.now))
+
+
+def _require_name(tx: Transaction, session: SessionId, project: Project) -> None:
+    """Refuse with InvalidFields a session that is new, by a name that cannot be."""
+    faults = faults_of({"id": session, "project": project})
+    if faults and tx[SessionTable].get(session) is None:
+        refuse(faults, known={"project"} if is_known_project(tx, project) else ())
 
 
 def project_entered(tx: Transaction, session: SessionId, project: Project) -> Project:
@@ -203,7 +210,7 @@ def recent_sessions(
 
 def _entered_late(tx: Transaction, session: SessionId, project: Project | None) -> Session:
     late = Session(id=session, project=project or UNKNOWN_PROJECT, started_at=tx.now)
-    require_session(tx, late.id, late.project)
+    _require_name(tx, late.id, late.project)
     return entered(tx, late)
 
 

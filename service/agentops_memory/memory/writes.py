@@ -9,7 +9,7 @@ from ..recall.text.instants import LATEST
 from ..recall.text.normalization import content_hash
 from ..secrets.redaction import Rules
 from . import lifecycles
-from .limits import require_room, require_tags
+from .limits import faults_of, named_tags, refuse, require_room
 from .model.erasure import Erasure, ErasureId
 from .model.kinds import ErasureKind, History
 from .model.memory import (
@@ -26,7 +26,6 @@ from .model.memory import (
 from .redactor import Redactor
 from .sql.lifecycles import SupersessionTable
 from .sql.memories import MemoryTable
-from .sql.past_retention import RetentionTable
 from .sql.receipts import ReceiptTable
 from .sql.revisions import RevisionTable
 
@@ -37,7 +36,8 @@ SECOND = timedelta(seconds=1)
 def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
     before = undeleted(tx, memory)
     tx.caller.require_space(before.space)
-    require_tags(change.tags or (), before.text.tags)
+    tags = named_tags(change.tags or ())
+    refuse(faults_of(tags), known={field for field, tag in tags.items() if tag in before.text.tags})
     require_room(tx)
     text = _changed(before.text, change)
     lifecycle = lifecycles.changed(before.lifecycle, change.lifecycle, tx.now)
@@ -204,7 +204,7 @@ def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
         memory.id, revision, is_only=history is History.NONE and memory.revision > 1
     )
     if history is History.NEWEST and tx.retention.oldest(memory.revision) > 1:
-        tx[RetentionTable].trim([memory.id], tx.retention.revisions)
+        tx[RevisionTable].trim([memory.id], tx.retention.revisions)
 
 
 def visible_id(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:

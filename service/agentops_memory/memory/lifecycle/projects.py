@@ -11,7 +11,7 @@ from ...engine.engine import Engine, Transaction
 from ...engine.maintenance import Scrubbed
 from ...errors import Conflict, Denied, Invalid, NotFound
 from ...stores.store import erase_some_of_store, is_store_going
-from ..limits import require_project
+from ..limits import faults_of, is_known_project, refuse
 from ..model.access import Caller, Role
 from ..model.erasure import UNKNOWN_COPIES, Erasure, ErasureId, Receipt
 from ..model.kinds import ErasureKind
@@ -178,9 +178,9 @@ def planned_rename(tx: Transaction, project: Project, new: Project) -> ProjectPl
     extent = _extent(tx, project, new)
     if len(new) > MAX_PROJECT:
         raise Invalid(f"A project's name has at most {MAX_PROJECT} characters.")
-    if tx[ProjectTable].exists(new):
+    if is_known_project(tx, new):
         raise Conflict("There is a project with the new name; merge the one into the other.")
-    require_project(new)
+    refuse(faults_of({"project": new}))
     return ProjectPlan(extent=extent)
 
 

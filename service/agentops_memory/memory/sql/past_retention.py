@@ -2,19 +2,16 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from itertools import chain, islice
 
 from ..model.erasure import MAX_ROWS, MAX_STEP, Erasable
 from ..model.kinds import SpaceKind
 from ..model.memory import MemoryId
 from ..model.retention import Kind
 from ..model.space import NO_PROJECT, Project
-from .kinds import in_a_session
 from .liveness import seen_by_a_run
-from .revisions import RevisionTable
-from .rows import EARLIEST, micros, portion, reads
+from .rows import EARLIEST, micros, reads
 from .table import Table
 
 # A store that is going is left to its own erasure.
@@ -33,11 +30,8 @@ PAST = {
 }
 
 
-@dataclass(eq=False)
 class RetentionTable(Table):
     """Rows past their retention, in steps short enough for saves to wait."""
-
-    _revisions: RevisionTable
 
     def memories(self, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
         # That index alone holds the instant for all of them, and none of their texts.
@@ -93,46 +87,6 @@ class RetentionTable(Table):
             if is_long:
                 break
         return first
-
-    def with_history(self, keep: int, most: int) -> list[MemoryId]:
-        """Memories of projects with more than `keep` revisions, at most `most`."""
-        return self._scalars(
-            f"""SELECT r.memory_id
-                 FROM (SELECT memory_id
-                         FROM revisions
-                     GROUP BY memory_id
-                       HAVING min(number) <= max(number) - :keep) r
-                 {self._sql.leads} memories m ON m.id = r.memory_id
-                WHERE {in_a_session("m")}
-                LIMIT :most""",
-            keep=keep,
-            most=most,
-        )
-
-    def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
-        """Remove revisions beyond the newest `keep`, oldest first, and their versions; one step.
-
-        How many were removed; 0 when none is left.
-        """
-        beyond = chain.from_iterable(self._beyond(memory, keep) for memory in memories)
-        going = portion(islice(beyond, MAX_ROWS), MAX_STEP, lambda row: row[2])
-        return self._revisions.erase((memory, number) for memory, number, _ in going)
-
-    def _beyond(self, memory: MemoryId, keep: int) -> list[tuple[MemoryId, int, int]]:
-        """The first of a memory's revisions beyond the newest, with the sizes of their texts."""
-        rows = self._execute(
-            f"""SELECT memory_id, number, coalesce(length(content), 0)
-                  FROM revisions
-                 WHERE memory_id = :memory
-                       AND number <= (SELECT max(number) - :keep
-                                        FROM revisions
-                                       WHERE memory_id = :memory)
-              ORDER BY number
-                 LIMIT {MAX_ROWS}""",
-            memory=memory,
-            keep=keep,
-        )
-        return rows.fetchall()
 
 
 @reads("spaces")

@@ -43,16 +43,6 @@ class ProjectTable(FilteredTable):
             **self._patterns(),
         )
 
-    def exists(self, project: Project) -> bool:
-        """Whether the project is non-empty."""
-        return any(
-            self._exists(f"SELECT 1 FROM {rows} LIMIT 1", project=project)
-            for rows in (
-                "sessions WHERE project = :project",
-                f"spaces s WHERE s.project = :project AND {HELD}",
-            )
-        )
-
     def rows(self) -> RowCounts:
         """The row counts of the database, whoever the caller is."""
         return RowCounts(*self._execute(_ROWS, **self._moment.values).fetchone())

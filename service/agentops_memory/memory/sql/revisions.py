@@ -1,10 +1,13 @@
 """SQL for the record of changes: the revisions of memories."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 
+from ..model.erasure import MAX_ROWS, MAX_STEP
 from ..model.memory import ChangeKind, Memory, MemoryId, Revision, Text
-from .rows import count, instant, micros, reads, text_row, texts_of
+from .kinds import in_a_session
+from .rows import count, instant, micros, portion, reads, text_row, texts_of
 from .table import Table
 
 REVISION = "id, number, deed, at, type, title, content, tags"
@@ -114,6 +117,46 @@ class RevisionTable(Table):
             number=number,
             **text_row(text),
         )
+
+    def with_history(self, keep: int, most: int) -> list[MemoryId]:
+        """Memories of projects with more than `keep` revisions, at most `most`."""
+        return self._scalars(
+            f"""SELECT r.memory_id
+                 FROM (SELECT memory_id
+                         FROM revisions
+                     GROUP BY memory_id
+                       HAVING min(number) <= max(number) - :keep) r
+                 {self._sql.leads} memories m ON m.id = r.memory_id
+                WHERE {in_a_session("m")}
+                LIMIT :most""",
+            keep=keep,
+            most=most,
+        )
+
+    def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
+        """Remove revisions beyond the newest `keep`, oldest first, and their versions; one step.
+
+        How many were removed; 0 when none is left.
+        """
+        beyond = chain.from_iterable(self._beyond(memory, keep) for memory in memories)
+        going = portion(islice(beyond, MAX_ROWS), MAX_STEP, lambda row: row[2])
+        return self.erase((memory, number) for memory, number, _ in going)
+
+    def _beyond(self, memory: MemoryId, keep: int) -> list[tuple[MemoryId, int, int]]:
+        """The first of a memory's revisions beyond the newest, with the sizes of their texts."""
+        rows = self._execute(
+            f"""SELECT memory_id, number, coalesce(length(content), 0)
+                  FROM revisions
+                 WHERE memory_id = :memory
+                       AND number <= (SELECT max(number) - :keep
+                                        FROM revisions
+                                       WHERE memory_id = :memory)
+              ORDER BY number
+                 LIMIT {MAX_ROWS}""",
+            memory=memory,
+            keep=keep,
+        )
+        return rows.fetchall()
 
 
 @reads("revisions")

@@ -58,14 +58,14 @@ def reads(table: str) -> Callable[[Callable[..., T]], Callable[[Any], T]]:
                     sound.add(types)
                 return made(*row)
             except UNREADABLE as error:
-                raise _damaged(table, row, error) from error
+                raise damaged_row(table, row, error) from error
 
         return read
 
     return decorated
 
 
-def _damaged(table: str, row: Any, error: Exception) -> DamagedRow:
+def damaged_row(table: str, row: Any, error: Exception) -> DamagedRow:
     """What is wrong with a row, unless a conversion has said it of one that belongs to it."""
     if isinstance(error, DamagedRow):
         return error
@@ -121,7 +121,7 @@ def memory_of(row: Any) -> Memory:
             lifecycle=_lifecycle(id_, *ends) if has_lifecycle else NO_LIFECYCLE,
         )
     except UNREADABLE as error:
-        raise _damaged("memories", row, error) from error
+        raise damaged_row("memories", row, error) from error
 
 
 def shown_of(row: Any) -> Shown:
@@ -135,7 +135,7 @@ def shown_of(row: Any) -> Shown:
         text = Text(type=type_, title=title, content=content, tags=texts_of(tags))
         return Shown(id=MemoryId(count(id_)), key=key, text=text)
     except UNREADABLE as error:
-        raise _damaged("memories", row, error) from error
+        raise damaged_row("memories", row, error) from error
 
 
 def _text(text: str) -> str:
