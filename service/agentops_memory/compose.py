@@ -31,7 +31,7 @@ from .jobs.schedule import BackgroundJobs
 from .local import LocalService
 from .mcp import http as mcp
 from .mcp.connection import Connections
-from .memory.lifecycle.projects import Erasures, Projects
+from .memory.lifecycle.projects import Projects
 from .memory.memories import Memories
 from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.keys import KeyStore
@@ -166,7 +166,6 @@ class Wiring:
                 reviews=Reviews(engine=engine, periods=settings.review_after),
                 transfer=transfer,
                 projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
-                erasures=Erasures(engine=engine),
                 clock=self.clock,
             ),
             memory_stores=cloud.operations(*stores(cloud.POLICY), recall),

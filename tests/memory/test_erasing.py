@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import NotFound
-from agentops_memory.memory.lifecycle.projects import Erasures
+from agentops_memory.jobs.scrubbing import scrub_all
 from agentops_memory.memory.memories import Memories
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.model.erasure import ErasureId
 from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.sql.receipts import receipt_of
 from agentops_memory.recall.inverted_index import cache
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect
@@ -363,9 +364,9 @@ def test_a_command_can_finish_what_it_has_erased(tmp_path: Path) -> None:
 
     async def erase(engine: SqliteEngine) -> None:
         await Memories(engine=engine, dedupe_window=timedelta()).erase(OPERATOR, memory)
-        assert await Erasures(engine=engine).finish(OPERATOR, told.append) == 1
+        assert await scrub_all(engine, OPERATOR, told.append) == 1
         assert remains(tmp_path, "xylograph", "zanzibar") == set()
-        assert await Erasures(engine=engine).finish(OPERATOR, told.append) == 0
+        assert await scrub_all(engine, OPERATOR, told.append) == 0
 
     engines.run(path, erase)
 
@@ -441,7 +442,7 @@ def test_a_receipt_of_another_project_is_as_one_that_never_was(tmp_path: Path) -
         refusals = []
         for asked in (erasure, ErasureId("never")):
             with pytest.raises(NotFound) as refused:
-                await Erasures(engine=engine).get(other, asked)
+                await receipt_of(engine, other, asked)
             refusals.append(str(refused.value))
         assert refusals == ["No such erasure."] * 2
 
@@ -462,7 +463,7 @@ def test_words_stay_gone_however_the_index_has_grown(tmp_path: Path) -> None:
                 gone_one = live.pop(chance.randrange(len(live)))
                 await own.erase(OPERATOR, gone_one)
             if number % 10 == 9:
-                await Erasures(engine=engine).finish(OPERATOR)
+                await scrub_all(engine, OPERATOR)
                 dead = set(range(number + 1)) - {id_ - 1 for id_ in live}
                 assert remains(tmp_path, *(f"marked{it:03}z" for it in dead)) == set()
 

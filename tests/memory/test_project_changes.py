@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from agentops_memory.engine.maintenance import Scrubbed
 from agentops_memory.errors import Conflict, Denied, Invalid, NotFound
-from agentops_memory.memory.lifecycle.projects import BATCH, Erasures, Projects, erase_some
+from agentops_memory.jobs.scrubbing import scrub, scrub_all
+from agentops_memory.memory.lifecycle.projects import BATCH, Projects, erase_some
 from agentops_memory.memory.model.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
 from agentops_memory.memory.model.erasure import Erasure, ErasureId
 from agentops_memory.memory.model.kinds import MOST_PROJECTS
@@ -271,7 +272,7 @@ def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
         with pytest.raises(InterruptedError):
             await projects.erase(OPERATOR, A, stop)
         assert_index_is_whole(path)
-        assert await Erasures(engine=projects.engine).scrub(OPERATOR) == Scrubbed()
+        assert await scrub(projects.engine, OPERATOR) == Scrubbed()
         with pytest.raises(Conflict):
             await projects.rename(OPERATOR, A, C)
         assert (await projects.plan_erasure(OPERATOR, A)).memories == 3
@@ -371,7 +372,7 @@ def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: P
     async def erase(projects: Projects) -> None:
         await projects.merge(OPERATOR, A, B)
         await projects.erase(OPERATOR, B)
-        await Erasures(engine=projects.engine).finish(OPERATOR)
+        await scrub_all(projects.engine, OPERATOR)
 
     changed(path, [Said("a", "a xylographer"), *crowd, Said("b", "quince")], erase)
 

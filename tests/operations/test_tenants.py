@@ -14,7 +14,7 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy, NotFound, Unavailable
 from agentops_memory.jobs.gauges import counted
-from agentops_memory.memory.lifecycle.projects import Erasures
+from agentops_memory.jobs.scrubbing import scrub_all
 from agentops_memory.memory.memories import save
 from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.model.memory import MemoryId
@@ -349,7 +349,7 @@ def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) 
                 await saved(engine, ACME)
                 erasure = await engine.write(ACME, erase, MemoryId(1))
                 assert erasure is not None
-                await Erasures(engine=engine).finish(ACME)
+                await scrub_all(engine, ACME)
                 for file in tenant_file(tmp_path / "memory.db", ACME.tenant).parent.iterdir():
                     file.unlink()
             assert await count(engine, ACME) == 0

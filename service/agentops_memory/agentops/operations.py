@@ -9,7 +9,7 @@ from agentops_memory_client.contract import models as c
 from ..engine.callbacks import noop
 from ..errors import Invalid
 from ..http.requests import amount, asks_for, is_true, parameter, row_count, whole_number
-from ..memory.lifecycle.projects import Erasures, Projects
+from ..memory.lifecycle.projects import Projects
 from ..memory.lookalikes import MAX_SIMILAR
 from ..memory.memories import Memories
 from ..memory.model.access import Caller
@@ -17,6 +17,7 @@ from ..memory.model.erasure import ErasureId
 from ..memory.model.memory import Memory, MemoryId, Session, SessionId
 from ..memory.model.space import Project, project_name
 from ..memory.sessions import Sessions
+from ..memory.sql.receipts import receipt_of
 from ..recall.text.normalization import clean
 from ..telemetry import annotate, count
 from ..telemetry.measures import DEDUP, SUPERSEDED
@@ -39,7 +40,6 @@ class AgentOps(RecallOperations):
     sessions: Sessions
     transfer: Transfer
     projects: Projects
-    erasures: Erasures
     clock: Callable[[], datetime]
 
     async def create_session(self, asked: Question) -> c.Session:
@@ -157,11 +157,11 @@ class AgentOps(RecallOperations):
         if is_dry:
             return a.erasure_plan(project, await self.projects.plan_erasure(caller, project))
         erasure = await self.projects.erase(caller, project)
-        return a.erasure(await self.erasures.get(caller, erasure.id))
+        return a.erasure(await receipt_of(self.projects.engine, caller, erasure.id))
 
     async def get_erasure(self, asked: Question) -> a.ErasureReceipt:
         erasure = ErasureId(clean(asked.path_params["id"]))
-        receipt = await self.erasures.get(asked.caller(), erasure)
+        receipt = await receipt_of(self.projects.engine, asked.caller(), erasure)
         annotate({"memory.project": receipt.erasure.project})
         return a.erasure(receipt)
 

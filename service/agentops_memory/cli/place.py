@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from ..backend import opened_engine
 from ..engine.callbacks import Progress
 from ..engine.engine import Engine
-from ..memory.lifecycle.projects import Erasures
+from ..jobs.scrubbing import scrub_all
 from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..settings.settings import OF_FILES, Settings, settings
 from .errors import CommandRefused
@@ -66,7 +66,7 @@ def usable(flags: Flags, name: str | None, *, may_make: bool) -> tuple[Place, Te
 async def finish(place: Place, engine: Engine, caller: Caller, progress: Progress) -> str | None:
     """Wait until erased bytes have left the storage; else answer where they still are."""
     if (still := place.still_there(caller.tenant)) is None:
-        await Erasures(engine=engine).finish(caller, progress)
+        await scrub_all(engine, caller, progress)
     return still
 
 

@@ -14,7 +14,6 @@ from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine, Sealer, Storage
 from ..engine.maintenance import Maintenance, Tidied
 from ..errors import Damaged
-from ..memory.lifecycle.projects import Erasures
 from ..memory.model.access import Caller, TenantId
 from ..memory.sessions import Sessions
 from ..openintent.archives import settle_all
@@ -32,6 +31,7 @@ from ..telemetry.measures import DAMAGED_ROWS, INDEX_DRIFT, INDEX_PARTITIONS
 from .backups import Backups, backing_up
 from .retention import RetentionJob, RetentionSweep, TrustedClock, enforcing
 from .runner import Callers, Job, WorkSignal, background, repeating
+from .scrubbing import scrub
 
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
 REST = 100  # times what it took to check all rows, until they are checked again
@@ -273,7 +273,7 @@ class BackgroundJobs:
         maintenance, callers = storage.maintenance, storage.led
         sessions = Sessions(engine=storage)
         idle, every = self.settings.session_idle, self.settings.sweep_every
-        scrub = partial(_is_scrubbed, storage, Erasures(engine=storage))
+        settle = partial(_is_scrubbed, storage)
         firing = self._firing(storage.in_passing)
         await end_idle(sessions, callers(), idle)
         await fire_due(firing, callers())
@@ -282,7 +282,7 @@ class BackgroundJobs:
             tidying(maintenance, callers, self.metrics, self._damaged, every),
             checking(maintenance, callers, self.metrics, every),
             repairing(maintenance, self._damaged),
-            Job(scrub, log, "no scrub now; it is tried again").on_signal(
+            Job(settle, log, "no scrub now; it is tried again").on_signal(
                 callers, self.erased, every
             ),
             repeating(every, lambda: end_idle(sessions, callers(), idle)),
@@ -337,9 +337,9 @@ async def consolidate(passes: Passes, callers: Iterable[Caller]) -> None:
     await Job(passes.consolidate_changed, log, "refs are consolidated later").run(callers)
 
 
-async def _is_scrubbed(engine: Engine, erasures: Erasures, caller: Caller) -> bool:
+async def _is_scrubbed(engine: Engine, caller: Caller) -> bool:
     await settle_all(engine, caller)
-    scrubbed = await erasures.scrub(caller)
+    scrubbed = await scrub(engine, caller)
     if scrubbed.settled:
         extra = {"erasures": scrubbed.settled, "tenant": caller.tenant}
         log.info("erased bytes are gone", extra=extra)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...memory.lifecycle.projects import Erasures, Projects
+from ...memory.lifecycle.projects import Projects
 from ...memory.model.access import Caller, tenant_id
 from ...memory.model.erasure import Receipt
 from ...memory.model.space import Extent, Listed, Project, project_name
+from ...memory.sql.receipts import receipt_of
 from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
@@ -181,7 +182,7 @@ async def _erased(
     still = await finish(
         place, engine, caller, lambda step: say(f"Blanking {step}") if is_watched else None
     )
-    return await Erasures(engine=engine).get(caller, erasure.id), still
+    return await receipt_of(engine, caller, erasure.id), still
 
 
 def _run(where: Mapping[str, str | None], work: Callable[[Projects, Caller], Awaitable[T]]) -> T:

@@ -3,17 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from ...agentops.transfers.storing import merge_at_key
-from ...engine.callbacks import Audit, Progress, noop
+from ...engine.callbacks import Audit, noop
 from ...engine.engine import Engine, Transaction
-from ...engine.maintenance import Scrubbed
 from ...errors import Conflict, Denied, Invalid, NotFound
-from ...stores.store import erase_some_of_store, is_store_going
 from ..limits import faults_of, is_known_project, refuse
 from ..model.access import Caller, Role
-from ..model.erasure import UNKNOWN_COPIES, Erasure, ErasureId, Receipt
+from ..model.erasure import Erasure, ErasureId
 from ..model.kinds import ErasureKind
 from ..model.memory import ChangeKind
 from ..model.space import Extent, Listed, Project
@@ -24,50 +21,6 @@ from ..sql.memories import MemoryTable
 from ..sql.projects import ProjectTable
 from ..sql.receipts import ReceiptTable
 from ..writes import revised
-
-PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Erasures:
-    """The erasures of one service."""
-
-    engine: Engine
-
-    async def get(self, caller: Caller, erasure: ErasureId) -> Receipt:
-        """The receipt; NotFound for one that is unknown or of another's project."""
-        caller.require(Role.READER)
-        found = await self.engine.read(caller, receipt, erasure)
-        copies = self.engine.maintenance.copies(caller)
-        return Receipt(erasure=found, copies_not_reached=(*copies, *UNKNOWN_COPIES))
-
-    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
-        """Let the bytes of what was erased so far leave the storage; a single try.
-
-        Changes go on meanwhile; each waits a moment at most.
-        """
-        while await self.engine.read(caller, is_store_going):
-            progress("a deleted store")
-            await self.engine.write(caller, erase_some_of_store)
-        return await self.engine.maintenance.scrub(caller, progress)
-
-    async def finish(self, caller: Caller, progress: Progress = noop) -> int:
-        """Scrub until nothing is pending; the answer is how many erasures were."""
-        settled = 0
-        while (scrubbed := await self.scrub(caller, progress)) != Scrubbed():
-            settled += scrubbed.settled
-            if scrubbed.pending:
-                progress("waiting for those who read an older state")
-                await asyncio.sleep(PAUSE.total_seconds())
-        return settled
-
-
-def receipt(tx: Transaction, erasure: ErasureId) -> Erasure:
-    found = tx[ReceiptTable].get(erasure)
-    if found is None or not (found.has_project and tx.caller.projects.match(found.project)):
-        raise NotFound("No such erasure.")
-    return found
-
 
 BATCH = 200  # memories erased in one transaction; saves wait for it
 

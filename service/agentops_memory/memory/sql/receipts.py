@@ -5,9 +5,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from ...errors import DamagedRow
+from ...engine.engine import Engine, Transaction
+from ...errors import DamagedRow, NotFound
 from ...recall.text.ids import first_uid
-from ..model.erasure import Erasure, ErasureId
+from ..model.access import Caller, Role
+from ..model.erasure import UNKNOWN_COPIES, Erasure, ErasureId, Receipt
 from ..model.kinds import ErasureKind
 from ..model.memory import MemoryId
 from ..model.space import NO_PROJECT, Project
@@ -149,6 +151,21 @@ class ReceiptTable(Table):
             f"SELECT {RECEIPT} FROM erasures e WHERE {condition} ORDER BY e.id DESC LIMIT 1",
             value=value,
         )
+
+
+async def receipt_of(engine: Engine, caller: Caller, erasure: ErasureId) -> Receipt:
+    """The receipt; NotFound for one that is unknown or of another's project."""
+    caller.require(Role.READER)
+    found = await engine.read(caller, receipt, erasure)
+    copies = engine.maintenance.copies(caller)
+    return Receipt(erasure=found, copies_not_reached=(*copies, *UNKNOWN_COPIES))
+
+
+def receipt(tx: Transaction, erasure: ErasureId) -> Erasure:
+    found = tx[ReceiptTable].get(erasure)
+    if found is None or not (found.has_project and tx.caller.projects.match(found.project)):
+        raise NotFound("No such erasure.")
+    return found
 
 
 @reads("erasures")
