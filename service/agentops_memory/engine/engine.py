@@ -122,17 +122,6 @@ def project_of(work: Callable[..., object], *args: object, **kwargs: object) -> 
     return of(*args, **kwargs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdempotencyRecord:
-    """What was done under an idempotency key; key and request are kept as digests."""
-
-    key: bytes
-    request: bytes
-    status: int  # of the answer
-    at: datetime
-    answer: str | None  # the outcome as JSON, empty if it was not stored; None if it is erased
-
-
 class Transaction(Protocol):
     """A read snapshot, or an atomic change."""
 

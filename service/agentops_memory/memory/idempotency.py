@@ -19,13 +19,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ..engine.engine import IdempotencyRecord, Transaction
+from ..engine.engine import Transaction
 from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused
 from .limits import require_margin
 from .model.access import Caller, IdempotentRequest
 from .model.memory import MemoryId
 from .model.retention import Kind
-from .sql.idempotency_records import IdempotencyTable
+from .sql.idempotency_records import IdempotencyRecord, IdempotencyTable
 
 P = ParamSpec("P")
 T = TypeVar("T")

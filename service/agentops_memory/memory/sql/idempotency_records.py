@@ -1,15 +1,26 @@
 """SQL for the records of what was done under idempotency keys."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from ...engine.engine import IdempotencyRecord
 from ...errors import Unreadable
 from ..model.memory import MemoryId
 from .rows import EARLIEST, instant, micros, reads
 from .table import Table
 
 SUCCESSES = range(200, 300)  # statuses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyRecord:
+    """What was done under an idempotency key; key and request are kept as digests."""
+
+    key: bytes
+    request: bytes
+    status: int  # of the answer
+    at: datetime
+    answer: str | None  # the outcome as JSON, empty if it was not stored; None if it is erased
 
 
 class IdempotencyTable(Table):

@@ -12,11 +12,10 @@ from hashlib import blake2b
 from typing import Any, TypeVar, cast
 
 from ...engine.callbacks import noop
-from ...engine.engine import IdempotencyRecord
 from ...memory.model.access import TenantId
 from ...memory.model.memory import Memory, MemoryId, Session, SessionId
 from ...memory.model.space import GLOBAL_SCOPE, Project, Space
-from ...memory.sql.idempotency_records import IdempotencyTable
+from ...memory.sql.idempotency_records import IdempotencyRecord, IdempotencyTable
 from ...memory.sql.lifecycles import LifecycleTable, SupersessionTable
 from ...memory.sql.memories import MemoryTable
 from ...memory.sql.revisions import RevisionTable
