@@ -15,7 +15,7 @@ from .agentops import routes as agentops
 from .agentops.fast_reads import FastReads
 from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
-from .agentops.transfers.transfer import Transfer
+from .agentops.transfer import Transfer
 from .backend import audit_of, opened_engine, sealer_of, watched_keys
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
@@ -31,12 +31,12 @@ from .jobs.schedule import BackgroundJobs
 from .local import LocalService
 from .mcp import http as mcp
 from .mcp.connection import Connections
-from .memory.lifecycle.projects import Projects
-from .memory.memories import Memories
 from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.keys import KeyStore
+from .memory.projects import Projects
 from .memory.redactor import Redaction, Registry, RulesOf
 from .memory.reviews import Reviews
+from .memory.saves import Memories
 from .memory.sessions import Sessions
 from .openintent import routes as openintent
 from .openintent.intents import Intents

@@ -13,11 +13,10 @@ import pytest
 
 from agentops_memory.errors import NotFound
 from agentops_memory.jobs.scrubbing import scrub_all
-from agentops_memory.memory.memories import Memories
+from agentops_memory.memory.erasure import ErasureId, receipt_of
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
-from agentops_memory.memory.model.erasure import ErasureId
 from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.sql.receipts import receipt_of
+from agentops_memory.memory.saves import Memories
 from agentops_memory.recall.inverted_index import cache
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect

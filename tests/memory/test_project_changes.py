@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from agentops_memory.engine.maintenance import Scrubbed
 from agentops_memory.errors import Conflict, Denied, Invalid, NotFound
 from agentops_memory.jobs.scrubbing import scrub, scrub_all
-from agentops_memory.memory.lifecycle.projects import BATCH, Projects, erase_some
+from agentops_memory.memory.erasure import Erasure, ErasureId
 from agentops_memory.memory.model.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
-from agentops_memory.memory.model.erasure import Erasure, ErasureId
-from agentops_memory.memory.model.kinds import MOST_PROJECTS
-from agentops_memory.memory.model.space import Project
+from agentops_memory.memory.model.space import MOST_PROJECTS, Project
+from agentops_memory.memory.projects import BATCH, Projects, erase_some
 
 from ..support.callers import audit, calling, made_key
 from ..support.database import assert_index_is_whole, assert_undamaged, imported
@@ -109,7 +108,7 @@ def test_an_erasure_takes_all_of_a_project_and_nothing_of_another(
         return erasure
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agentops_memory.memory.lifecycle.projects.BATCH", part)
+        patch.setattr("agentops_memory.memory.projects.BATCH", part)
         erasure = changed(path, mix, erase)
 
     assert_index_is_whole(path)
@@ -279,7 +278,7 @@ def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
         return await projects.erase(OPERATOR, A)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agentops_memory.memory.lifecycle.projects.BATCH", 2)
+        patch.setattr("agentops_memory.memory.projects.BATCH", 2)
         erasure = changed(path, said, erase)
 
     assert (told[0].observations, told[0].goes_on) == (2, True)

@@ -15,11 +15,11 @@ from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy, NotFound, Unavailable
 from agentops_memory.jobs.gauges import counted
 from agentops_memory.jobs.scrubbing import scrub_all
-from agentops_memory.memory.memories import save
+from agentops_memory.memory.changes import erase
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.sql.memories import MemoryTable
-from agentops_memory.memory.writes import erase
+from agentops_memory.memory.saves import save
 from agentops_memory.sqlite import SqliteEngine, TenantsEngine
 from agentops_memory.sqlite.engine import tenants
 from agentops_memory.sqlite.engine.tenant_files import remove

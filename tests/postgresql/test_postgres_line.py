@@ -11,9 +11,9 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
+from agentops_memory.memory.imports import ImportTable
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
-from agentops_memory.memory.sql.imports import ImportTable
-from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.postgresql.engine import group_commit
 from agentops_memory.postgresql.engine.engine import PostgresEngine
 from agentops_memory.sqlite import SqliteEngine

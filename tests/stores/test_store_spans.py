@@ -8,13 +8,12 @@ import pytest
 
 from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.errors import NotFound, Unavailable
-from agentops_memory.memory.lookalikes import lookalikes
-from agentops_memory.memory.memories import save
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Memory, MemoryId, SessionId
 from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.saves import lookalikes, save
 from agentops_memory.memory.sessions import Sessions
-from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall.recall import Recall
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.recall.text.summary import Message

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentops_memory.engine.maintenance import Tidied
-from agentops_memory.memory import memories
+from agentops_memory.memory import saves as memories
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import Space, project_name
 from agentops_memory.sqlite import SqliteEngine

@@ -11,8 +11,9 @@ from pydantic import BaseModel, RootModel, create_model
 
 from agentops_memory_client.contract import models as c
 
-from ..memory.model.erasure import Receipt
-from ..memory.model.space import Extent, Project
+from ..memory.erasure import Receipt
+from ..memory.model.space import Project
+from ..memory.projects import Extent
 from ..recall.text.instants import rendered
 from . import transfer, wire
 from .explain import AnswerExplanation, ItemExplanation

@@ -22,9 +22,9 @@ from ..http.endpoint import Gate
 from ..http.large_answers import PIECE
 from ..memory.model.access import Role, TenantId
 from ..memory.model.memory import Shown, Text
+from ..memory.model.rows import micros
 from ..memory.model.search import SHOWN, Context, Filter, Found, Hit, Method
 from ..memory.model.space import Project, project_name
-from ..memory.sql.rows import micros
 from ..recall.held_reads import HeldRead, HeldReads, Plain, Render
 from ..recall.text.normalization import clean, cut
 from ..recall.text.query import Query

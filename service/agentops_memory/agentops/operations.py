@@ -9,15 +9,14 @@ from agentops_memory_client.contract import models as c
 from ..engine.callbacks import noop
 from ..errors import Invalid
 from ..http.requests import amount, asks_for, is_true, parameter, row_count, whole_number
-from ..memory.lifecycle.projects import Projects
-from ..memory.lookalikes import MAX_SIMILAR
-from ..memory.memories import Memories
+from ..memory.erasure import ErasureId, receipt_of
+from ..memory.imports import RowOutcome, Tally
 from ..memory.model.access import Caller
-from ..memory.model.erasure import ErasureId
 from ..memory.model.memory import Memory, MemoryId, Session, SessionId
 from ..memory.model.space import Project, project_name
+from ..memory.projects import Projects
+from ..memory.saves import MAX_SIMILAR, Memories
 from ..memory.sessions import Sessions
-from ..memory.sql.receipts import receipt_of
 from ..recall.text.normalization import clean
 from ..telemetry import annotate, count
 from ..telemetry.measures import DEDUP, SUPERSEDED
@@ -26,9 +25,7 @@ from . import answers as a
 from . import models as m
 from . import wire
 from .recall import Question, RecallOperations, filter_of, project_of
-from .transfer import Document, exported, import_plan, imported
-from .transfers.storing import RowOutcome, Tally
-from .transfers.transfer import Progress, Transfer
+from .transfer import Document, Progress, Transfer, exported, import_plan
 from .wire import Rows, held
 
 
@@ -176,11 +173,11 @@ class AgentOps(RecallOperations):
         counts = await self.transfer.import_all(caller, document, progress)
         annotate(
             {
-                "memory.import.sessions": counts.sessions,
-                "memory.import.observations": counts.memories,
+                "memory.import.sessions": counts.imported_sessions,
+                "memory.import.observations": counts.imported_observations,
             }
         )
-        return imported(counts)
+        return counts
 
     async def plan_import(self, caller: Caller, document: Document) -> c.ImportPlan:
         """What an import of it would do."""

@@ -21,9 +21,8 @@ from ..http.requests import (
     several,
     whole_number,
 )
-from ..memory.model.access import Caller, Role
+from ..memory.model.access import Caller, Role, asking
 from ..memory.model.agent_memory import Eyes
-from ..memory.model.agents import asking
 from ..memory.model.memory import MemoryId
 from ..memory.model.search import (
     MOST_SHOWN,

@@ -19,19 +19,19 @@ from ..memory.model.memory import (
     UNSET,
     Change,
     Draft,
-    Entered,
     LifecycleChange,
-    Lookalike,
     Memory,
     MemoryId,
     Reference,
     Revision,
-    Saved,
     Session,
     SessionId,
     Text,
 )
-from ..memory.model.space import PROJECT_SCOPE, Space, Totals, project_name
+from ..memory.model.space import PROJECT_SCOPE, Space, project_name
+from ..memory.saves import Lookalike, Saved
+from ..memory.sessions import Entered
+from ..recall.recall import Totals
 from ..recall.text.summary import Message
 from . import models as m
 

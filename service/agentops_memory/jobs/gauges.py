@@ -7,9 +7,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 
 from ..engine.engine import Storage
-from ..engine.maintenance import Sizes
+from ..engine.maintenance import RowCounts, Sizes
 from ..errors import NotFound
-from ..memory.model.space import RowCounts
 from ..telemetry import Metrics
 from ..telemetry import measures as m
 from .runner import attempted, background

@@ -15,20 +15,17 @@ from typing import Any
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..memory.erasure import Erasable, Erasure, ErasureId, ReceiptTable, RetentionTable
+from ..memory.idempotency import IdempotencyTable
+from ..memory.lifecycles import LifecycleTable
+from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller
 from ..memory.model.agent_memory import AgentEntryId
-from ..memory.model.erasure import Erasable, Erasure, ErasureId
 from ..memory.model.intents import TaskId
-from ..memory.model.kinds import TRAITS, SpaceKind
 from ..memory.model.memory import MemoryId
 from ..memory.model.retention import BY_CLOCK, Kind, Retentions
-from ..memory.model.space import Project
-from ..memory.sql.idempotency_records import IdempotencyTable
-from ..memory.sql.lifecycles import LifecycleTable
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.past_retention import RetentionTable
-from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.revisions import RevisionTable
+from ..memory.model.space import TRAITS, Project, SpaceKind
+from ..memory.revisions import RevisionTable
 from ..openintent import agents
 from ..openintent.archives import add_receipt, expire
 from ..openintent.entries import expired

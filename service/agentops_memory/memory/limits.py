@@ -7,7 +7,7 @@ from ..errors import InvalidFields, OverQuota
 from ..recall.text.visible import invisible
 from .model.access import ANY
 from .model.space import Project
-from .sql.table import Sql
+from .model.table import Sql
 
 QUOTA_MARGIN = 16 * 1024 * 1024  # bytes past the quota, for what is small and must go on
 

@@ -8,13 +8,13 @@ from typing import NamedTuple, cast
 
 from ..engine.engine import Engine, Transaction
 from .lifecycles import with_links
+from .memories import MemoryTable
 from .model.access import Caller, Role
+from .model.liveness import live, superseded
 from .model.memory import Memory, MemoryId
+from .model.rows import instant, micros, reads
 from .model.search import Filter
-from .sql.liveness import live, superseded
-from .sql.memories import MemoryTable
-from .sql.rows import instant, micros, reads
-from .sql.table import FilteredTable
+from .model.table import FilteredTable
 
 SOON = timedelta(days=7)  # before its end, in which a memory is told of
 

@@ -10,8 +10,8 @@ from ..engine.engine import Engine, Transaction
 from ..memory.model.access import Caller, TenantId
 from ..memory.model.agent_memory import Eyes, Tier
 from ..memory.model.memory import MemoryId
-from ..memory.sql.rows import micros
-from ..memory.sql.table import Sql
+from ..memory.model.rows import micros
+from ..memory.model.table import Sql
 from .entries import AgentEntry
 
 P = ParamSpec("P")

@@ -11,18 +11,16 @@ from typing import Any, NamedTuple
 
 from ..engine.engine import Engine, Transaction
 from ..engine.steps import step
-from ..memory.model.access import Caller
+from ..memory.erasure import ErasureId, ReceiptTable
+from ..memory.memories import MemoryTable
+from ..memory.model.access import AgentId, Caller
 from ..memory.model.agent_events import EventType
 from ..memory.model.agent_memory import Binding, Eyes, Labels, Tier
-from ..memory.model.agents import AgentId
-from ..memory.model.erasure import ErasureId
 from ..memory.model.intents import TaskId
+from ..memory.model.liveness import expired, live
 from ..memory.model.memory import MemoryId
-from ..memory.sql.liveness import expired, live
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.rows import count, micros, reads
-from ..memory.sql.table import Sql
+from ..memory.model.rows import count, micros, reads
+from ..memory.model.table import Sql
 from ..recall.text.json_words import object_of
 from .drafts import TASK_LIFETIME
 from .entries import ENTRIES, ENTRY, AgentEntry, entries_of, entry_with

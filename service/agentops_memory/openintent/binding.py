@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from ..engine.engine import Transaction
 from ..errors import Denied
+from ..memory.model.access import AgentId
 from ..memory.model.agent_memory import Binding, Eyes, Labels, Tier
-from ..memory.model.agents import AgentId
 from ..memory.model.intents import DEFAULT_SIZE, Guardrails, IntentId, TaskId
+from ..memory.model.liveness import ENDED
 from ..memory.model.retention import Capacities
-from ..memory.sql.liveness import ENDED
-from ..memory.sql.rows import count, micros
-from ..memory.sql.sight import sum_of
-from ..memory.sql.table import Sql
+from ..memory.model.rows import count, micros
+from ..memory.model.table import Sql
+from ..memory.sight import sum_of
 from . import participants
 from .api import MAX_VALUE, BadField, OverCapacity
 from .archives import BOUND, OF_TASK, UNEXPIRED

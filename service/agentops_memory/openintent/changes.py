@@ -8,7 +8,10 @@ from typing import Any
 
 from ..engine.engine import Transaction
 from ..errors import AtItem, Denied, NotFound, Refusal
+from ..memory import sight
 from ..memory.limits import require_room
+from ..memory.memories import MemoryTable, SpaceTable
+from ..memory.model.access import AgentId
 from ..memory.model.agent_events import EventType
 from ..memory.model.agent_memory import (
     Access,
@@ -19,18 +22,14 @@ from ..memory.model.agent_memory import (
     Sensitivity,
     Tier,
 )
-from ..memory.model.agents import AgentId
 from ..memory.model.intents import IntentId
-from ..memory.model.kinds import SpaceKind
 from ..memory.model.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
 from ..memory.model.retention import Capacities
-from ..memory.model.space import NO_PROJECT, Space
+from ..memory.model.rows import micros, reads
+from ..memory.model.space import NO_PROJECT, Space, SpaceKind
+from ..memory.model.table import Sql, Table
 from ..memory.redactor import Redactor
-from ..memory.sql import sight
-from ..memory.sql.memories import MemoryTable, SpaceTable
-from ..memory.sql.rows import micros, reads
-from ..memory.sql.table import Sql, Table
-from ..memory.writes import changed_at, created, revised
+from ..memory.revisions import changed_at, created, revised
 from ..recall.text.ids import Uids
 from . import archives, binding, drafts, entries
 from .agents import capacity_of

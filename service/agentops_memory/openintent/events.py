@@ -13,13 +13,13 @@ from ..errors import Unreadable
 from ..http.bodies import written
 from ..http.ids import ENTRY, public_id
 from ..http.ids import EVENT as EVENT_ID
+from ..memory.model.access import AgentId
 from ..memory.model.agent_events import LOGGED, EventType
 from ..memory.model.agent_memory import Binding, Labels
-from ..memory.model.agents import AgentId
 from ..memory.model.intents import IntentId
-from ..memory.sql.rows import instant, micros, reads
-from ..memory.sql.sight import OF_LOG, OF_MEMORY
-from ..memory.sql.table import Sql
+from ..memory.model.rows import instant, micros, reads
+from ..memory.model.table import Sql
+from ..memory.sight import OF_LOG, OF_MEMORY
 from ..recall.text.json_words import object_of
 from .api import Shown, Time
 

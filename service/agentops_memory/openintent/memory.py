@@ -18,14 +18,13 @@ from ..http.bodies import JSON, WRITTEN, Bodies, answered, written
 from ..http.faults import bad_fields
 from ..http.ids import ENTRY, public_id
 from ..http.protocol import REDACTED, Operation
+from ..memory import sight
+from ..memory.changes import Written
 from ..memory.idempotency import once
-from ..memory.model.access import Caller, Role
+from ..memory.model.access import AgentId, Caller, Role
 from ..memory.model.agent_memory import SEALED, AgentEntryId, Eyes, Tier
-from ..memory.model.agents import AgentId
 from ..memory.model.retention import Capacities
-from ..memory.model.stores import Written
 from ..memory.redactor import MAX_KEY, Redactor, RulesOf, default_rules
-from ..memory.sql import sight
 from ..telemetry import annotate, count
 from ..telemetry.measures import AGENT_EVICTIONS
 from . import agents, api, changes, drafts, entries

@@ -14,16 +14,15 @@ from ..http.bodies import GIVEN, WRITTEN
 from ..http.faults import fault
 from ..http.protocol import Operation, Parameter
 from ..http.requests import parameter, query_of
+from ..memory import sight
+from ..memory.changes import Written
 from ..memory.idempotency import once
 from ..memory.limits import require_room
-from ..memory.model.access import Caller, Role
+from ..memory.model.access import NOT_YOUR_AGENT, Caller, Role
 from ..memory.model.agent_events import LOGGED, EventType
 from ..memory.model.agent_memory import Access, Binding, Eyes, Labels, Tier
-from ..memory.model.agents import NOT_YOUR_AGENT
 from ..memory.model.intents import IntentId, Standing
-from ..memory.model.stores import Written
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sql import sight
 from ..recall.text.json_words import object_of
 from . import api, archives
 from .api import BODIES, LIMIT, PREFIX, Left, answer, listed, number, op, own, page, whose, writer

@@ -16,18 +16,17 @@ from ..errors import BadFields, Denied, Invalid, NotFound
 from ..http.bodies import WRITTEN
 from ..http.protocol import Operation, Parameter
 from ..http.requests import parameter, query_of
+from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_margin, require_room
-from ..memory.model.access import Caller, Role
+from ..memory.model.access import AgentId, Caller, Role
 from ..memory.model.agent_events import OF_STATUS, EventType
 from ..memory.model.agent_memory import Binding, Eyes, Labels
-from ..memory.model.agents import AgentId
 from ..memory.model.intents import IntentId, TaskId, TaskStatus
-from ..memory.model.stores import Written
+from ..memory.model.liveness import expired
+from ..memory.model.rows import micros, reads
+from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sql.liveness import expired
-from ..memory.sql.rows import micros, reads
-from ..memory.sql.table import Sql
 from ..recall.text.json_words import object_of
 from ..telemetry import annotate
 from ..telemetry import count as counted

@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 from ..engine.engine import Transaction
 from ..errors import Conflict
 from ..http.bodies import GIVEN, written
+from ..memory.model.access import AgentId
 from ..memory.model.agent_memory import Binding, Eyes, Labels
-from ..memory.model.agents import AgentId
 from ..memory.model.intents import MOST_ENTRIES, MOST_SIZE, IntentId, TaskId, TaskStatus
-from ..memory.sql.rows import count, instant, micros, optional_instant, optional_micros, reads
-from ..memory.sql.sight import DETAILS_OF_TASK, FINISHED, Policy, policy_of
-from ..memory.sql.table import Sql
+from ..memory.model.rows import count, instant, micros, optional_instant, optional_micros, reads
+from ..memory.model.table import Sql
+from ..memory.sight import DETAILS_OF_TASK, FINISHED, Policy, policy_of
 from . import intents
 from .api import PREFIX, Agent, Detailed, Json, JsonObject, Stale, Time, compact
 from .intents import Chosen, Description, Nested, Object, Small, Title, Word, Words, standing

@@ -9,7 +9,7 @@ import psycopg
 from ..errors import Refusal, StartRefused
 from ..memory.model.access import TenantId
 from ..memory.model.findings import Finding, failed, note, ok, some_of, warn
-from ..memory.sql.liveness import indexed
+from ..memory.model.liveness import indexed
 from .base.connecting import connect, refusing, require_usable
 from .base.connection import PostgresConnection
 from .base.values import damaged

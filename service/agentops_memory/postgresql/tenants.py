@@ -10,10 +10,10 @@ from ..engine.shared.held import held
 from ..errors import Busy, Conflict, StartRefused
 from ..memory.model.access import DEFAULT_TENANT, TenantId
 from ..memory.model.keys import By
+from ..memory.model.liveness import undeleted
 from ..memory.model.retention import Counted, Retentions, StorageStats
-from ..memory.sql.kinds import in_a_session
-from ..memory.sql.liveness import undeleted
-from ..memory.sql.rows import micros
+from ..memory.model.rows import micros
+from ..memory.model.space import in_a_session
 from .base.connection import PostgresConnection
 from .base.dialect import POSTGRESQL
 from .engine.claims import number_of

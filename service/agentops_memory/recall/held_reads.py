@@ -15,8 +15,7 @@ from ..memory.model.access import Patterns
 from ..memory.model.memory import MemoryId, Shown
 from ..memory.model.ranking import Scored
 from ..memory.model.search import Method
-from ..memory.model.space import Project
-from ..memory.sql.kinds import GLOBAL_AREA
+from ..memory.model.space import GLOBAL_AREA, Project
 from ..secrets.redaction import Rules
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
 from .inverted_index.group import Group, Stem, StemPiece

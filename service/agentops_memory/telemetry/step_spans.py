@@ -13,7 +13,7 @@ from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Maintenance
 from ..engine.steps import TRACING, Attributes, Tracing
-from ..memory import memories
+from ..memory import saves
 from ..memory.model.access import Caller
 from ..recall import recall
 from .spans import Telemetry, annotate, span
@@ -25,7 +25,7 @@ Work = Callable[Concatenate[Transaction, P], T]
 MOST_STEPS = 64  # spans of one transaction; an import would have several for each row
 
 WORK: Mapping[Callable[..., object], str] = {
-    memories.save: "store.add_observation",
+    saves.save: "store.add_observation",
     recall.search: "store.search",
     recall.context: "store.fetch_context",
 }

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...memory.lifecycle.projects import Projects
+from ...memory.erasure import Receipt, receipt_of
 from ...memory.model.access import Caller, tenant_id
-from ...memory.model.erasure import Receipt
-from ...memory.model.space import Extent, Listed, Project, project_name
-from ...memory.sql.receipts import receipt_of
+from ...memory.model.space import Project, project_name
+from ...memory.projects import Extent, Listed, Projects
 from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable

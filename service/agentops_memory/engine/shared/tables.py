@@ -9,9 +9,9 @@ from functools import cache, cached_property
 from typing import Any, TypeVar, cast
 
 from ...memory.model.access import Caller
+from ...memory.model.liveness import Moment
 from ...memory.model.retention import USUAL, Retentions
-from ...memory.sql.liveness import Moment
-from ...memory.sql.table import Connection, Dialect, Index, Known, Table
+from ...memory.model.table import Connection, Dialect, Index, Known, Table
 from ...recall.text.ids import Uids, uid_of
 from ..engine import Sealer
 

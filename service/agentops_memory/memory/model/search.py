@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ...recall.text.query import Query, Term
-from .agents import AgentId
+from .access import AgentId
 from .memory import Links, MemoryId, Shown
 from .space import GLOBAL_SCOPE, MemoryRef, Project, StoreId
 

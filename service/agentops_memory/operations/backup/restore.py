@@ -10,8 +10,8 @@ from hashlib import file_digest
 from pathlib import Path
 
 from ...errors import Conflict, Unavailable
+from ...memory.erasure import Erasure
 from ...memory.model.access import DEFAULT_TENANT, TenantId
-from ...memory.model.erasure import Erasure
 from ...memory.model.keys import By, Key
 from ...settings.settings import Settings
 from ...sqlite.engine.tenant_files import files_of, size_of, tenants_of

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ...errors import DamagedRow
-from ...memory.sql.table import Connection, Dialect
+from ...memory.model.table import Connection, Dialect
 from .connection import PostgresConnection
 
 

@@ -7,9 +7,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...engine.shared.stems import Stems
 from ...engine.shared.tables import Tables
+from ...memory.memories import MemoryLists
 from ...memory.model.access import Caller
-from ...memory.model.kinds import FIRST, NUMBERS, IndexGroup
-from ...memory.sql.memories import MemoryLists
+from ...memory.model.space import FIRST, NUMBERS, IndexGroup
 from ...recall.search.visibility import Visibility
 from ...recall.text.features import ALL, Features
 from ..base.connection import PostgresConnection

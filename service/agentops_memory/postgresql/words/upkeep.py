@@ -6,11 +6,10 @@ from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
 
-from ...memory.model.kinds import group_of
+from ...memory.model.liveness import indexed
 from ...memory.model.memory import MemoryId
-from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
-from ...memory.sql.liveness import indexed
-from ...memory.sql.table import Connection, Table
+from ...memory.model.space import GLOBAL_AREA, UNINDEXED_AREA, group_of
+from ...memory.model.table import Connection, Table
 from ...recall.search.document import Document, Groups
 from ..base.dialect import POSTGRESQL
 from .index import BULK, RANDOM, RULES, Index

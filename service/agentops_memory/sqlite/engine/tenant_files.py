@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ...errors import Conflict, Invalid, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, TenantId, tenant_id
+from ...memory.model.liveness import undeleted
 from ...memory.model.retention import Counted
-from ...memory.sql.kinds import in_a_session
-from ...memory.sql.liveness import undeleted
+from ...memory.model.space import in_a_session
 from ...operations.files.atomic import os_errors_as, owned_like, private_file, sync
 from ...recall.text.features import ALL, Features
 from ..base.connection import change, connect

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...engine.shared.tables import Tables
+from ...memory.memories import MemoryLists
 from ...memory.model.access import Caller
-from ...memory.sql.memories import MemoryLists
-from ...memory.sql.table import Known
+from ...memory.model.table import Known
 from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.search.visibility import Visibility
 from ..base.dialect import SQLITE

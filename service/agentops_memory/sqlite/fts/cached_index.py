@@ -11,11 +11,10 @@ from operator import itemgetter
 from ...engine.shared.stems import Stems
 from ...errors import Damaged
 from ...memory.model.bm25 import Totals
-from ...memory.model.memory import MemoryId
+from ...memory.model.liveness import indexed, undeleted
+from ...memory.model.memory import MemoryId, end_of
 from ...memory.model.ranking import weights_of
-from ...memory.sql.kinds import GLOBAL_AREA
-from ...memory.sql.liveness import indexed, undeleted
-from ...memory.sql.rows import end_of
+from ...memory.model.space import GLOBAL_AREA
 from ...recall.inverted_index.area import Draft, Row
 from ...recall.inverted_index.cache import READ_BYTES, DatabaseIndex, IndexCache
 from ...recall.inverted_index.entry import Entry

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from ...engine.shared.stems import TOKENIZER
 from ...errors import DamagedRow
-from ...memory.model.kinds import FIRST, IndexGroup, group_of, is_partition
-from ...memory.sql.kinds import (
+from ...memory.model.space import (
+    FIRST,
     GLOBAL_AREA,
     LAST_AREA,
     UNINDEXED_AREA,
+    IndexGroup,
+    group_of,
+    is_partition,
     project_or_this,
     require_place,
 )

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from ...errors import Damaged, TimedOut
+from ...memory.memories import MemoryLists
 from ...memory.model.bm25 import Totals
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import NAMED, SAID, Scored, combined
 from ...memory.model.search import TermScore, Tier
-from ...memory.sql.memories import MemoryLists
 from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.inverted_index.group import Lookup
 from ...recall.inverted_index.ranking import Ranking

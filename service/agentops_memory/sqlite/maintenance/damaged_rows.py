@@ -25,11 +25,9 @@ from ...engine.shared.damage import (
     named,
 )
 from ...memory.model.agent_memory import Access
-from ...memory.model.kinds import SpaceKind
-from ...memory.model.space import GLOBAL_SCOPE
-from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
-from ...memory.sql.liveness import undeleted
-from ...memory.sql.rows import micros
+from ...memory.model.liveness import undeleted
+from ...memory.model.rows import micros
+from ...memory.model.space import GLOBAL_AREA, GLOBAL_SCOPE, UNINDEXED_AREA, SpaceKind
 from ...recall.text.instants import rendered
 from ..base.checks import run
 from ..base.copies import QUARANTINE

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ...errors import Unavailable
 from ...memory.model.findings import some_of
-from ...memory.model.kinds import NUMBERS
-from ...memory.model.space import GLOBAL_SCOPE
+from ...memory.model.space import GLOBAL_SCOPE, NUMBERS
 from ...recall.text.features import Features
 from ...secrets.sanitizing import reason
 from ..base.checks import drop_statements, faults_of, run

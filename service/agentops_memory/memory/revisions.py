@@ -1,14 +1,26 @@
-"""SQL for the record of changes: the revisions of memories."""
+"""Revisions: each change of a memory is one, written with the memory in one transaction."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import chain, islice
 
-from ..model.erasure import MAX_ROWS, MAX_STEP
-from ..model.memory import ChangeKind, Memory, MemoryId, Revision, Text
-from .kinds import in_a_session
-from .rows import count, instant, micros, portion, reads, text_row, texts_of
-from .table import Table
+from ..engine.engine import Transaction
+from ..recall.text.instants import LATEST
+from ..recall.text.normalization import content_hash
+from .erasure import MAX_ROWS, MAX_STEP
+from .memories import MemoryTable
+from .model.memory import (
+    ChangeKind,
+    Memory,
+    MemoryId,
+    Revision,
+    Text,
+    text_row,
+)
+from .model.rows import count, instant, micros, portion, reads, texts_of
+from .model.space import History, in_a_session
+from .model.table import Table
 
 REVISION = "id, number, deed, at, type, title, content, tags"
 
@@ -181,3 +193,58 @@ def _with_texts(revisions: Iterable[Revision], memory: Memory) -> Iterator[Revis
     for it in revisions:
         text = it.text or text
         yield replace(it, text=None if it.deed is ChangeKind.DELETED else text)
+
+
+SECOND = timedelta(seconds=1)
+
+
+def created(tx: Transaction, memory: Memory) -> Memory:
+    """Store a new memory, with the revision that says so."""
+    if not memory.content_hash:
+        memory = replace(memory, content_hash=content_hash(memory.text.content))
+    stored = tx[MemoryTable].insert(memory)
+    _record(tx, stored, ChangeKind.CREATED)
+    return stored
+
+
+def revised(
+    tx: Transaction,
+    before: Memory,
+    after: Memory,
+    deed: ChangeKind = ChangeKind.UPDATED,
+    *,
+    has_new_text: bool = True,
+) -> Memory:
+    """Replace a memory by its next state; the history keeps the one before.
+
+    Without a new text it keeps no copy: the revision reads as the next one that has its own.
+    """
+    after = replace(
+        after, revision=before.revision + 1, content_hash=content_hash(after.text.content)
+    )
+    if has_new_text:
+        tx[RevisionTable].keep(before)
+    tx[MemoryTable].replace(after)
+    _record(tx, after, deed)
+    return after
+
+
+def changed_at(tx: Transaction, before: Memory) -> datetime:
+    """The instant of a change: now, or a second after the last one if the clock went back.
+
+    Exports have whole seconds, and states are compared by them. A damaged instant at the
+    end of time has no successor: then it is now.
+    """
+    is_back = tx.now < before.updated_at < LATEST
+    return before.updated_at + SECOND if is_back else tx.now
+
+
+def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
+    at = memory.deleted_at or memory.updated_at
+    history = memory.space.traits.history
+    revision = Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
+    tx[RevisionTable].add(
+        memory.id, revision, is_only=history is History.NONE and memory.revision > 1
+    )
+    if history is History.NEWEST and tx.retention.oldest(memory.revision) > 1:
+        tx[RevisionTable].trim([memory.id], tx.retention.revisions)

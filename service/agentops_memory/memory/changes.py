@@ -1,35 +1,50 @@
-"""The one write path: each change of a memory, and who is answered a repeated request for it."""
+"""Changes of a memory that is stored, and who is answered a repeated request for one."""
 
-from dataclasses import replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from ..engine.engine import Transaction, within_one_project
 from ..errors import NotFound
-from ..recall.text.instants import LATEST
-from ..recall.text.normalization import content_hash
 from ..secrets.redaction import Rules
 from . import lifecycles
+from .erasure import Erasure, ErasureId, ReceiptTable
+from .lifecycles import SupersessionTable
 from .limits import faults_of, named_tags, refuse, require_room
-from .model.erasure import Erasure, ErasureId
-from .model.kinds import ErasureKind, History
+from .memories import MemoryTable
 from .model.memory import (
     NO_LINKS,
-    Amended,
     Change,
     ChangeKind,
     Memory,
     MemoryId,
     Reference,
-    Revision,
     Text,
 )
+from .model.space import ErasureKind
 from .redactor import Redactor
-from .sql.lifecycles import SupersessionTable
-from .sql.memories import MemoryTable
-from .sql.receipts import ReceiptTable
-from .sql.revisions import RevisionTable
+from .revisions import RevisionTable, changed_at, revised
 
-SECOND = timedelta(seconds=1)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written(Generic[T]):
+    """The outcome of a write: what is stored now, and how many secrets were removed."""
+
+    value: T
+    redacted: int = 0
+    evicted: int = 0  # entries of agents' memory that made room
+    archived: int = 0  # those of a task that has ended
+    fired: int = 0  # commitments to whose conditions it came
+    is_new: bool = False  # whether a write that makes or changes has made it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amended:
+    """The outcome of a change: the memory as it is now."""
+
+    memory: Memory
+    redacted: int = 0  # secrets removed
 
 
 @within_one_project()
@@ -153,58 +168,6 @@ def known(tx: Transaction, memory: MemoryId) -> Memory:
     if found is None:
         raise NotFound("No such observation.")
     return found
-
-
-def created(tx: Transaction, memory: Memory) -> Memory:
-    """Store a new memory, with the revision that says so."""
-    if not memory.content_hash:
-        memory = replace(memory, content_hash=content_hash(memory.text.content))
-    stored = tx[MemoryTable].insert(memory)
-    _record(tx, stored, ChangeKind.CREATED)
-    return stored
-
-
-def revised(
-    tx: Transaction,
-    before: Memory,
-    after: Memory,
-    deed: ChangeKind = ChangeKind.UPDATED,
-    *,
-    has_new_text: bool = True,
-) -> Memory:
-    """Replace a memory by its next state; the history keeps the one before.
-
-    Without a new text it keeps no copy: the revision reads as the next one that has its own.
-    """
-    after = replace(
-        after, revision=before.revision + 1, content_hash=content_hash(after.text.content)
-    )
-    if has_new_text:
-        tx[RevisionTable].keep(before)
-    tx[MemoryTable].replace(after)
-    _record(tx, after, deed)
-    return after
-
-
-def changed_at(tx: Transaction, before: Memory) -> datetime:
-    """The instant of a change: now, or a second after the last one if the clock went back.
-
-    Exports have whole seconds, and states are compared by them. A damaged instant at the
-    end of time has no successor: then it is now.
-    """
-    is_back = tx.now < before.updated_at < LATEST
-    return before.updated_at + SECOND if is_back else tx.now
-
-
-def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
-    at = memory.deleted_at or memory.updated_at
-    history = memory.space.traits.history
-    revision = Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
-    tx[RevisionTable].add(
-        memory.id, revision, is_only=history is History.NONE and memory.revision > 1
-    )
-    if history is History.NEWEST and tx.retention.oldest(memory.revision) > 1:
-        tx[RevisionTable].trim([memory.id], tx.retention.revisions)
 
 
 def visible_id(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:

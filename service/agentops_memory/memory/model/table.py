@@ -10,13 +10,12 @@ from typing import Any, Protocol, TypeVar
 from ...errors import DamagedRow
 from ...recall.text.columns import End
 from ...recall.text.features import Features
-from ..model.access import Patterns
-from ..model.memory import MAX_PAGE, Memory, MemoryId, SessionId
-from ..model.search import Filter
-from ..model.space import GLOBAL_SCOPE, Project, Space
-from .kinds import OF_A_PROJECT
+from .access import Patterns
 from .liveness import Moment, superseded, superseded_in_ref
-from .rows import portion
+from .memory import Memory, MemoryId, SessionId
+from .rows import MAX_PAGE, portion
+from .search import Filter
+from .space import GLOBAL_SCOPE, OF_A_PROJECT, Project, Space
 
 T = TypeVar("T")
 
