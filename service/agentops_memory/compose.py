@@ -35,8 +35,6 @@ from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.keys import KeyStore
 from .memory.projects import Projects
 from .memory.redactor import Redaction, Registry, RulesOf
-from .memory.reviews import Reviews
-from .memory.saves import Memories
 from .memory.sessions import Sessions
 from .openintent import routes as openintent
 from .openintent.intents import Intents
@@ -153,17 +151,12 @@ class Wiring:
         stores = partial(self._stores, engine, on_erased)
         return Services(
             agentops=AgentOps(
-                memories=Memories(
-                    engine=engine,
-                    dedupe_window=settings.dedupe_window,
-                    rules=rules,
-                    on_erased=on_erased,
-                    features=settings.recall,
-                    recall_limit=settings.recall_limit,
-                ),
+                engine=engine,
+                rules=rules,
+                dedupe_window=settings.dedupe_window,
                 sessions=Sessions(engine=engine, rules=rules),
                 recall=recall,
-                reviews=Reviews(engine=engine, periods=settings.review_after),
+                periods=settings.review_after,
                 transfer=transfer,
                 projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
                 clock=self.clock,

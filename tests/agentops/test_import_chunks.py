@@ -42,7 +42,7 @@ from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.model.memory import Draft, Memory, SessionId, Text
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.redactor import Redactor
-from agentops_memory.memory.saves import Memories
+from agentops_memory.memory.saves import SAVE
 from agentops_memory.memory.sessions import Sessions
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite import SqliteEngine
@@ -262,7 +262,7 @@ async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> Non
             service.import_all(OPERATOR, document(5 * LARGE), lambda _: begun.set())
         )
         await begun.wait()
-        saved = await Memories(engine=engine, dedupe_window=timedelta()).save(OPERATOR, draft())
+        saved = await engine.write(OPERATOR, SAVE, draft(), timedelta())
 
         assert not task.done()
         assert saved.memory.text.content == "mine"

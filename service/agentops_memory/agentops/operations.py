@@ -1,21 +1,33 @@
 """Each operation of AgentOps REST, however it is asked: over HTTP, or in this process."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from agentops_memory_client.contract import models as c
 
 from ..engine.callbacks import noop
-from ..errors import Invalid
+from ..errors import Invalid, Unavailable
 from ..http.requests import amount, asks_for, is_true, parameter, row_count, whole_number
+from ..memory.changes import AMEND, CONFIRM, ERASE, FORGET, RESTORE, get, history, recent
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.imports import RowOutcome, Tally
-from ..memory.model.access import Caller
+from ..memory.model.access import Caller, Role
 from ..memory.model.memory import Memory, MemoryId, Session, SessionId
 from ..memory.model.space import Project, project_name
 from ..memory.projects import Projects
-from ..memory.saves import MAX_SIMILAR, Memories
+from ..memory.redactor import Redactor, RulesOf
+from ..memory.saves import (
+    MAX_SIMILAR,
+    SAVE,
+    Action,
+    Lookalike,
+    Saved,
+    keep_lookalikes,
+    kept_lookalikes,
+    lookalikes,
+)
 from ..memory.sessions import Sessions
 from ..recall.text.normalization import clean
 from ..telemetry import annotate, count
@@ -33,7 +45,8 @@ from .wire import Rows, held
 class AgentOps(RecallOperations):
     """The operations over the domain. Each answers a noun, and says in its span what it did."""
 
-    memories: Memories
+    rules: RulesOf
+    dedupe_window: timedelta
     sessions: Sessions
     transfer: Transfer
     projects: Projects
@@ -78,8 +91,11 @@ class AgentOps(RecallOperations):
 
     async def add_observation(self, asked: Question) -> c.Saved:
         draft = wire.draft(m.body(m.ObservationBody, await asked.body()))
-        caller, similar = await asked.writer(), _similar(asked)
-        outcome = await self.memories.save(caller, draft, similar=similar)
+        caller, most = await _writer(asked), _similar(asked)
+        redactor = Redactor(self.rules(caller))
+        clean = redactor.draft(draft)
+        outcome = await self.engine.write(caller, SAVE, clean, self.dedupe_window)
+        similar = await self._similar(caller, outcome, most) if most else None
         annotate(
             {
                 **_observation_span(outcome.memory),
@@ -90,48 +106,66 @@ class AgentOps(RecallOperations):
         if not caller.is_replay:  # that was counted when it was done
             count(DEDUP, outcome.action.value)
             count(SUPERSEDED, by=outcome.superseded)
-        return wire.saved(outcome)
+        return wire.saved(outcome, similar, redactor.count)
+
+    async def _similar(
+        self, caller: Caller, saved: Saved, most: int
+    ) -> tuple[Lookalike, ...] | None:
+        """What a saved memory looks like; None if that cannot be found out in time.
+
+        It is looked for once the save is durable, and answered again as it was found.
+        """
+        id_ = saved.memory.id
+        if caller.is_replay:
+            return await self.engine.read(caller, kept_lookalikes, id_, most)
+        with suppress(Unavailable):
+            found = await self.engine.read(
+                caller, lookalikes, id_, most, self.recall.features, self.recall.timeout
+            )
+            if found or saved.action is not Action.CREATED:
+                await self.engine.write(caller, keep_lookalikes, id_, found)
+            return found
+        return None
 
     async def recent_observations(self, asked: Question) -> Rows[c.Observation]:
         before = parameter(asked.query, "before_id")
-        memories = await self.memories.recent(
-            asked.caller(),
-            filter_of(asked),
-            row_count(asked.query, "limit", 20),
+        memories = await self.engine.read(
+            asked.caller(), recent, filter_of(asked), row_count(asked.query, "limit", 20),
             None if before is None else MemoryId(whole_number(before, "before_id")),
-        )
+        )  # fmt: skip
         annotate({"memory.project": project_of(asked)})
         return await held(list(map(wire.observation, memories)))
 
     async def get_observation(self, asked: Question) -> c.Observation:
-        memory = await self.memories.get(asked.caller(), _memory_id(asked))
+        memory = await self.engine.read(asked.caller(), get, _memory_id(asked))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
     async def observation_history(self, asked: Question) -> Rows[c.Revision]:
-        revisions = await self.memories.history(asked.caller(), _memory_id(asked))
+        revisions = await self.engine.read(asked.caller(), history, _memory_id(asked))
         annotate({"memory.observation.id": _memory_id(asked)})
         return await held(list(map(wire.revision, revisions)))
 
     async def restore_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
         given = m.body(m.RestoreBody, await asked.body())
-        caller = await asked.writer()
-        restored = await self.memories.restore(caller, memory_id, given.revision)
+        caller = await _writer(asked)
+        rules = self.rules(caller)
+        restored = await self.engine.write(caller, RESTORE, memory_id, given.revision, rules)
         annotate(_observation_span(restored.memory))
         return wire.observation(restored.memory, redacted=restored.redacted)
 
     async def update_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
         change = wire.change(m.body(m.ChangeBody, await asked.body()))
-        caller = await asked.writer()
-        amended = await self.memories.amend(caller, memory_id, change)
-        annotate(_observation_span(amended.memory))
-        return wire.observation(amended.memory, redacted=amended.redacted)
+        caller = await _writer(asked)
+        redactor = Redactor(self.rules(caller))
+        memory = await self.engine.write(caller, AMEND, memory_id, redactor.change(change))
+        annotate(_observation_span(memory))
+        return wire.observation(memory, redacted=redactor.count)
 
     async def confirm_observation(self, asked: Question) -> c.Observation:
-        caller = await asked.writer()
-        memory = await self.memories.confirm(caller, _memory_id(asked))
+        memory = await self.engine.write(await _writer(asked), CONFIRM, _memory_id(asked))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
@@ -139,11 +173,13 @@ class AgentOps(RecallOperations):
         """The id of the receipt, of what was erased."""
         memory_id, hard = _memory_id(asked), is_true(asked.query, "hard")
         annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
-        caller = await asked.writer()
-        if hard:
-            return await self.memories.erase(caller, memory_id)
-        await self.memories.forget(caller, memory_id)
-        return None
+        if not hard:
+            return await self.engine.write(await _writer(asked), FORGET, memory_id)
+        caller = await _writer(asked, Role.ADMIN)
+        erasure = await self.engine.write(caller, ERASE, memory_id)
+        if erasure is not None:
+            self.projects.on_erased(caller)
+        return erasure
 
     async def delete_project(self, asked: Question) -> a.ErasureReceipt | a.ErasurePlan:
         project, caller = project_name(clean(asked.path_params["name"])), asked.caller()
@@ -154,11 +190,11 @@ class AgentOps(RecallOperations):
         if is_dry:
             return a.erasure_plan(project, await self.projects.plan_erasure(caller, project))
         erasure = await self.projects.erase(caller, project)
-        return a.erasure(await receipt_of(self.projects.engine, caller, erasure.id))
+        return a.erasure(await receipt_of(self.engine, caller, erasure.id))
 
     async def get_erasure(self, asked: Question) -> a.ErasureReceipt:
         erasure = ErasureId(clean(asked.path_params["id"]))
-        receipt = await receipt_of(self.projects.engine, asked.caller(), erasure)
+        receipt = await receipt_of(self.engine, asked.caller(), erasure)
         annotate({"memory.project": receipt.erasure.project})
         return a.erasure(receipt)
 
@@ -184,6 +220,12 @@ class AgentOps(RecallOperations):
         plan = await self.transfer.plan_import(caller, document)
         annotate(_plan_span(plan))
         return import_plan(plan)
+
+
+async def _writer(asked: Question, role: Role = Role.WRITER) -> Caller:
+    caller = await asked.writer()
+    caller.require(role)
+    return caller
 
 
 def _session(asked: Question) -> tuple[SessionId, Project | None]:

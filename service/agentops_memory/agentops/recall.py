@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 from agentops_memory_client.contract import models as c
 
+from ..engine.engine import Engine
 from ..errors import Invalid
 from ..http.ids import STORE, known_uid
 from ..http.requests import (
@@ -37,12 +38,12 @@ from ..memory.model.search import (
 )
 from ..memory.model.space import Project, StoreId, project_name
 from ..memory.reviews import (
-    EVERY_REASON,
     ReviewItem,
     ReviewList,
+    ReviewPeriods,
     ReviewPlace,
     ReviewReason,
-    Reviews,
+    review,
 )
 from ..memory.stores import NO_STORE
 from ..recall.recall import Joining, Recall, whole_memory
@@ -66,7 +67,7 @@ def _reasons(query: Query) -> Collection[ReviewReason]:
     """The reason that is asked for; every one if none is."""
     reason = parameter(query, "reason")
     if reason is None:
-        return EVERY_REASON
+        return set(ReviewReason)
     if reason not in set(ReviewReason):
         raise Invalid(f"reason must be one of {_REASONS}.")
     return {ReviewReason(reason)}
@@ -147,8 +148,9 @@ class Question(Protocol):
 class RecallOperations:
     """The operations that find memories."""
 
+    engine: Engine
     recall: Recall
-    reviews: Reviews
+    periods: ReviewPeriods  # after which memories of a type are due for a review
 
     async def search(self, asked: Question) -> c.Found:
         text, superseded = parameter(asked.query, "q") or "", is_true(asked.query, "superseded")
@@ -188,10 +190,10 @@ class RecallOperations:
         wanted = _reasons(asked.query)
         before = _review_place(parameter(asked.query, "before"))
         project = project_of(asked)
-        told = await self.reviews.page(
-            asked.caller(), Filter(project=project), row_count(asked.query, "limit", 20),
-            reasons=wanted, before=before,
-        )  # fmt: skip
+        limit = row_count(asked.query, "limit", 20)
+        told = await self.engine.read(
+            asked.caller(), review, Filter(project=project), limit, wanted, self.periods, before
+        )
         annotate({"memory.project": project, "memory.review.count": len(told.items)})
         return await _listed_reviews(told)
 

@@ -77,15 +77,15 @@ def session_ended(ended: Entered) -> c.SessionEnd:
     )
 
 
-def saved(outcome: Saved) -> c.Saved:
+def saved(outcome: Saved, similar: Sequence[Lookalike] | None, redacted: int) -> c.Saved:
     return c.Saved(
         id=outcome.memory.id,
         action=outcome.action.value,
         revision_count=outcome.memory.revision,
         duplicate_count=outcome.memory.duplicates,
         expires_at=outcome.memory.lifecycle.expires_at,
-        similar=None if outcome.similar is None else tuple(map(_similar, outcome.similar)),
-        redacted=outcome.redacted,
+        similar=None if similar is None else tuple(map(_similar, similar)),
+        redacted=redacted,
         warning=outcome.warning,
     )
 

@@ -1,13 +1,14 @@
-"""Changes of a memory that is stored, and who is answered a repeated request for one."""
+"""Memories that are stored: read, changed, deleted and restored, and who has the answer again."""
 
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ..engine.engine import Transaction, within_one_project
-from ..errors import NotFound
+from ..errors import Invalid, NotFound
 from ..secrets.redaction import Rules
 from . import lifecycles
 from .erasure import Erasure, ErasureId, ReceiptTable
+from .idempotency import once
 from .lifecycles import SupersessionTable
 from .limits import faults_of, named_tags, refuse, require_room
 from .memories import MemoryTable
@@ -18,8 +19,10 @@ from .model.memory import (
     Memory,
     MemoryId,
     Reference,
+    Revision,
     Text,
 )
+from .model.search import Filter
 from .model.space import ErasureKind
 from .redactor import Redactor
 from .revisions import RevisionTable, changed_at, revised
@@ -45,6 +48,44 @@ class Amended:
 
     memory: Memory
     redacted: int = 0  # secrets removed
+
+
+def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
+    if before is not None and tx[MemoryTable].get(before) is None:
+        raise Invalid("before_id is not the id of an observation.")
+    return lifecycles.with_links(tx, tx[MemoryTable].newest(filter_, limit, before=before))
+
+
+def get(tx: Transaction, memory: MemoryId) -> Memory:
+    return lifecycles.shown(tx, undeleted(tx, memory))
+
+
+def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
+    return tx[RevisionTable].newest(known(tx, memory))
+
+
+def live(tx: Transaction, memory: MemoryId) -> Memory:
+    """The memory, unless it is deleted or expired."""
+    found = known(tx, memory)
+    if not found.is_live(tx.now):
+        raise NotFound("No such observation.")
+    return found
+
+
+def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
+    """The memory, unless it is deleted."""
+    found = known(tx, memory)
+    if found.is_deleted:
+        raise NotFound("No such observation.")
+    return found
+
+
+def known(tx: Transaction, memory: MemoryId) -> Memory:
+    """The memory, also when it is deleted."""
+    found = tx[MemoryTable].get(memory)
+    if found is None:
+        raise NotFound("No such observation.")
+    return found
 
 
 @within_one_project()
@@ -110,7 +151,7 @@ def require_seen_if_any(tx: Transaction, memory: MemoryId) -> None:
 def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
     before = tx[MemoryTable].get(memory)
     if before is None:
-        return visible_id(tx, tx[ReceiptTable].of(memory))  # the caller may have lost the answer
+        return _visible(tx, tx[ReceiptTable].of(memory))  # the caller may have lost the answer
     tx.caller.require_space(before.space)
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)),
@@ -146,34 +187,14 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
     return Amended(memory=restored, redacted=redactor.count)
 
 
-def live(tx: Transaction, memory: MemoryId) -> Memory:
-    """The memory, unless it is deleted or expired."""
-    found = known(tx, memory)
-    if not found.is_live(tx.now):
-        raise NotFound("No such observation.")
-    return found
+def _visible(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
+    """The receipt's id, unless its project is none of the caller's."""
+    is_visible = receipt is not None and tx.caller.projects.match(receipt.project)
+    return receipt.id if receipt is not None and is_visible else None
 
 
-def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
-    """The memory, unless it is deleted."""
-    found = known(tx, memory)
-    if found.is_deleted:
-        raise NotFound("No such observation.")
-    return found
-
-
-def known(tx: Transaction, memory: MemoryId) -> Memory:
-    """The memory, also when it is deleted."""
-    found = tx[MemoryTable].get(memory)
-    if found is None:
-        raise NotFound("No such observation.")
-    return found
-
-
-def visible_id(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
-    if receipt is None or not tx.caller.projects.match(receipt.project):
-        return None
-    return receipt.id
+def _told(tx: Transaction, erasure: ErasureId | None) -> ErasureId | None:
+    return _visible(tx, tx[ReceiptTable].get(erasure)) if erasure else None
 
 
 def _changed(text: Text, change: Change) -> Text:
@@ -183,3 +204,10 @@ def _changed(text: Text, change: Change) -> Text:
         content=text.content if change.content is None else change.content,
         tags=text.tags if change.tags is None else change.tags,
     )
+
+
+AMEND = once(amend, check=require_seen, about=lambda it: [it.id])
+CONFIRM = once(confirm, check=require_seen, about=lambda it: [it.id])
+FORGET = once(forget, check=require_seen_if_any)
+ERASE = once(erase, check=require_seen_if_any, told=_told)
+RESTORE = once(restore, check=require_seen, about=lambda it: [it.memory.id])

@@ -1,15 +1,14 @@
 """Reviews: what is due, what expires soon, and what looks alike. Derived when it is read."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, cast
 
-from ..engine.engine import Engine, Transaction
+from ..engine.engine import Transaction
 from .lifecycles import with_links
 from .memories import MemoryTable
-from .model.access import Caller, Role
 from .model.liveness import live, superseded
 from .model.memory import Memory, MemoryId
 from .model.rows import instant, micros, reads
@@ -178,30 +177,6 @@ def _values(periods: ReviewPeriods, before: ReviewPlace | None) -> dict[str, obj
         values |= {"at": micros(before.at), "reason": before.reason.value}
         values |= {"id": before.memory, "other": before.other}
     return values
-
-
-EVERY_REASON = frozenset(ReviewReason)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reviews:
-    """The reviews of one service; `periods` are those after which memories of a type are due."""
-
-    engine: Engine
-    periods: ReviewPeriods = field(default_factory=dict)
-
-    async def page(
-        self,
-        caller: Caller,
-        filter_: Filter,
-        limit: int,
-        *,
-        reasons: Collection[ReviewReason] = EVERY_REASON,
-        before: ReviewPlace | None = None,
-    ) -> ReviewList:
-        """What somebody should look at, the newest reason first; with `before`, what follows."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, review, filter_, limit, reasons, self.periods, before)
 
 
 def review(

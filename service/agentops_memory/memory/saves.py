@@ -1,52 +1,30 @@
 """Saves: by topic key, as a duplicate or as new; and what a saved memory looks like."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from ..engine.callbacks import noop
-from ..engine.engine import Engine, Transaction, within_one_project
-from ..errors import Invalid, Unavailable
-from ..recall.text.features import ALL, Feature, Features
+from ..engine.engine import Transaction, within_one_project
+from ..recall.text.features import Feature, Features
 from ..recall.text.normalization import content_hash
-from ..recall.text.query import TIMEOUT, Term, understood
+from ..recall.text.query import Term, understood
 from . import lifecycles
-from .changes import (
-    Amended,
-    amend,
-    confirm,
-    erase,
-    forget,
-    known,
-    require_seen,
-    require_seen_if_any,
-    restore,
-    undeleted,
-    visible_id,
-)
-from .erasure import ErasureId, ReceiptTable
 from .idempotency import once
-from .lifecycles import shown, with_links
 from .limits import faults_of, is_known_project, named_tags, refuse, require_room
 from .memories import MemoryTable
-from .model.access import Caller, Role
 from .model.memory import (
     NO_LIFECYCLE,
-    Change,
     Draft,
     LifecycleChange,
     Memory,
     MemoryId,
-    Revision,
     Text,
 )
 from .model.rows import micros
 from .model.search import Filter
 from .model.table import Table
-from .redactor import Redactor, RulesOf, default_rules
-from .revisions import RevisionTable, changed_at, created, revised
+from .revisions import changed_at, created, revised
 from .sessions import SessionTable, project_entered, project_warning
 
 
@@ -68,17 +46,12 @@ class Lookalike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """The outcome of a save: the memory that now holds the text, and the tier that decided.
-
-    `similar` is None where look-alikes were not asked for, or not found in time.
-    """
+    """The outcome of a save: the memory that now holds the text, and the tier that decided."""
 
     memory: Memory
     action: Action
-    redacted: int = 0  # secrets removed
     superseded: int = 0  # links that are new
     warning: str | None = None  # the session belongs to another project
-    similar: tuple[Lookalike, ...] | None = None
 
 
 @within_one_project(lambda draft, _: draft.space.project)
@@ -147,16 +120,7 @@ def _without_text(saved: Saved) -> Saved:
     return replace(saved, memory=replace(memory, text=text, key=None))
 
 
-def _ids(outcome: Saved | Amended) -> list[MemoryId]:
-    return [outcome.memory.id]
-
-
-def _visible(tx: Transaction, erasure: ErasureId | None) -> ErasureId | None:
-    """The receipt's id, unless its project is none of the caller's any more."""
-    return visible_id(tx, tx[ReceiptTable].get(erasure)) if erasure else None
-
-
-_SAVE = once(save, told=_saved_again, kept=_without_text, about=_ids)
+SAVE = once(save, told=_saved_again, kept=_without_text, about=lambda it: [it.memory.id])
 
 
 def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:
@@ -187,124 +151,6 @@ def _memory(tx: Transaction, draft: Draft) -> Memory:
         updated_at=tx.now,
         lifecycle=lifecycles.changed(NO_LIFECYCLE, draft.lifecycle, tx.now),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memories:
-    """Memories of one service.
-
-    An unknown id is NotFound, as is one of a project that the caller may not see; to save
-    there, or to change a global memory without access to every project, is Denied; an
-    invalid new name is InvalidFields. A repeated request with an idempotency key gets the
-    first answer.
-    """
-
-    engine: Engine
-    dedupe_window: timedelta
-    rules: RulesOf = default_rules
-    on_erased: Callable[[Caller], None] = noop
-    features: Features = ALL
-    recall_limit: timedelta = TIMEOUT
-
-    async def save(self, caller: Caller, draft: Draft, *, similar: int = 0) -> Saved:
-        """Store a draft by the three dedup tiers; racing saves of one text end as one memory.
-
-        Tells at most so many `similar` memories, looked for when the save is durable.
-        """
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        clean = redactor.draft(draft)
-        saved = await self.engine.write(caller, _SAVE, clean, self.dedupe_window)
-        found = await self._similar(caller, saved, similar) if similar else None
-        return replace(saved, redacted=redactor.count, similar=found)
-
-    async def _similar(
-        self, caller: Caller, saved: Saved, most: int
-    ) -> tuple[Lookalike, ...] | None:
-        """What a saved memory looks like; None if that cannot be found out in time."""
-        id_ = saved.memory.id
-        if caller.request is not None and caller.request.is_replay:
-            return await self.engine.read(caller, kept_lookalikes, id_, most)
-        with suppress(Unavailable):
-            found = await self.engine.read(
-                caller, lookalikes, id_, most, self.features, self.recall_limit
-            )
-            if found or saved.action is not Action.CREATED:
-                await self.engine.write(caller, keep_lookalikes, id_, found)
-            return found
-        return None
-
-    async def get(self, caller: Caller, memory: MemoryId) -> Memory:
-        """The memory, unless it is deleted."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, get, memory)
-
-    async def recent(
-        self, caller: Caller, filter_: Filter, limit: int, before: MemoryId | None = None
-    ) -> list[Memory]:
-        """Live memories, newest first; with `before`, those older than that memory."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, recent, filter_, limit, before)
-
-    async def amend(self, caller: Caller, memory: MemoryId, change: Change) -> Amended:
-        """Change parts of a memory. A change that changes nothing leaves no trace."""
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        work = once(amend, check=require_seen, about=lambda it: [it.id])
-        amended = await self.engine.write(caller, work, memory, redactor.change(change))
-        return Amended(memory=amended, redacted=redactor.count)
-
-    async def confirm(self, caller: Caller, memory: MemoryId) -> Memory:
-        """Note that a memory still holds; a review of it that was due is done."""
-        caller.require(Role.WRITER)
-        work = once(confirm, check=require_seen, about=lambda it: [it.id])
-        return await self.engine.write(caller, work, memory)
-
-    async def forget(self, caller: Caller, memory: MemoryId) -> None:
-        """Soft-delete a memory, which can be restored. An unknown id is no error."""
-        caller.require(Role.WRITER)
-        await self.engine.write(caller, once(forget, check=require_seen_if_any), memory)
-
-    async def erase(self, caller: Caller, memory: MemoryId) -> ErasureId | None:
-        """Erase a memory, live or deleted, with its revisions; returns the receipt's id.
-
-        An unknown id is no error: the receipt of an earlier erasure is returned again, and
-        none outside the caller's projects.
-        """
-        caller.require(Role.ADMIN)
-        work = once(erase, check=require_seen_if_any, told=_visible)
-        erasure = await self.engine.write(caller, work, memory)
-        if erasure is not None:
-            self.on_erased(caller)
-        return erasure
-
-    async def history(self, caller: Caller, memory: MemoryId) -> list[Revision]:
-        """The kept revisions of a memory, newest first, also of a deleted one."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, history, memory)
-
-    async def restore(self, caller: Caller, memory: MemoryId, number: int) -> Amended:
-        """Restore an earlier revision's text as a new revision; undeletes a deleted memory.
-
-        Conflict when another memory holds the topic key now.
-        """
-        caller.require(Role.WRITER)
-        work = once(restore, check=require_seen, about=_ids)
-        return await self.engine.write(caller, work, memory, number, self.rules(caller))
-
-
-def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
-    if before is not None and tx[MemoryTable].get(before) is None:
-        raise Invalid("before_id is not the id of an observation.")
-    return with_links(tx, tx[MemoryTable].newest(filter_, limit, before=before))
-
-
-def get(tx: Transaction, memory: MemoryId) -> Memory:
-    return shown(tx, undeleted(tx, memory))
-
-
-def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
-    return tx[RevisionTable].newest(known(tx, memory))
 
 
 @dataclass(eq=False)
