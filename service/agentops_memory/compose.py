@@ -35,7 +35,6 @@ from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.keys import KeyStore
 from .memory.projects import Projects
 from .memory.redactor import Redaction, Registry, RulesOf
-from .memory.sessions import Sessions
 from .openintent import routes as openintent
 from .openintent.intents import Intents
 from .openintent.memory import AgentEntries
@@ -154,7 +153,6 @@ class Wiring:
                 engine=engine,
                 rules=rules,
                 dedupe_window=settings.dedupe_window,
-                sessions=Sessions(engine=engine, rules=rules),
                 recall=recall,
                 periods=settings.review_after,
                 transfer=transfer,

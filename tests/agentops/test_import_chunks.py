@@ -43,7 +43,7 @@ from agentops_memory.memory.model.memory import Draft, Memory, SessionId, Text
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.saves import SAVE
-from agentops_memory.memory.sessions import Sessions
+from agentops_memory.memory.sessions import open_session
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory_client.contract.models import Imported
@@ -327,7 +327,7 @@ async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
     theirs = observation("Last.", **fields | {"project": "other"})
     in_session = observation("Last.", **fields | {"session_id": "theirs"})
     async with opened(path) as engine:
-        await Sessions(engine=engine).open(OPERATOR, SessionId("theirs"), OTHER)
+        await engine.write(OPERATOR, open_session, SessionId("theirs"), OTHER)
         for last in (theirs, in_session):
             with pytest.raises(Denied):
                 await Transfer(engine=engine).import_all(mine, of(observations=[*some, last]))

@@ -14,10 +14,11 @@ from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Memory, MemoryId, SessionId
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.saves import lookalikes, save
-from agentops_memory.memory.sessions import Sessions
+from agentops_memory.memory.sessions import close_session, hear
 from agentops_memory.recall.recall import Recall
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.recall.text.summary import Message
+from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.step_spans import MOST_STEPS
 
@@ -106,8 +107,8 @@ def test_the_end_of_a_session_says_how_long_its_summary_is(
     told = "Session: 1 messages (1 user, 0 assistant). Started with: hello"
 
     async def work(_: Telemetry, engine: Engine) -> None:
-        sessions = Sessions(engine=engine)
-        await sessions.close(ADA, SessionId("s1"), await sessions.hear(ADA, said), DEMO)
+        heard = await hear(DEFAULT_RULES, said)
+        await engine.write(ADA, close_session, SessionId("s1"), heard, DEMO)
 
     trace(collector, tmp_path, work)
 

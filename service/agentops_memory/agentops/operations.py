@@ -1,6 +1,6 @@
 """Each operation of AgentOps REST, however it is asked: over HTTP, or in this process."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,8 +28,9 @@ from ..memory.saves import (
     kept_lookalikes,
     lookalikes,
 )
-from ..memory.sessions import Sessions
+from ..memory.sessions import APPEND, CLOSE, OPEN, hear, recent_sessions, warning_of
 from ..recall.text.normalization import clean
+from ..recall.text.summary import Message, Transcript
 from ..telemetry import annotate, count
 from ..telemetry.measures import DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
@@ -47,41 +48,53 @@ class AgentOps(RecallOperations):
 
     rules: RulesOf
     dedupe_window: timedelta
-    sessions: Sessions
     transfer: Transfer
     projects: Projects
     clock: Callable[[], datetime]
 
     async def create_session(self, asked: Question) -> c.Session:
         given = m.body(m.SessionBody, await asked.body())
-        caller = await asked.writer()
-        session, project = SessionId(given.id), project_name(given.project)
-        opened = await self.sessions.open(caller, session, project)
-        annotate(_session_span(opened.session))
-        return wire.session_opened(opened)
+        caller = await _writer(asked)
+        redactor, project = Redactor(self.rules(caller)), project_name(given.project)
+        session = redactor.session_id(SessionId(given.id))
+        opened = await self.engine.write(caller, OPEN, session, project)
+        annotate(_session_span(opened))
+        return wire.session_opened(opened, redactor.count, warning_of(opened, project))
 
     async def append_messages(self, asked: Question) -> c.Appended:
         session, project = _session(asked)
         messages = wire.messages(await asked.body())
-        said = await self.sessions.hear(asked.caller(), messages)
-        caller = await asked.writer()
-        grown = await self.sessions.append(caller, session, said, project)
-        annotate(_session_span(grown.session))
-        return c.Appended(redacted=grown.redacted, warning=grown.warning)
+        said = await self._heard(asked, messages)
+        caller = await _writer(asked)
+        redactor = Redactor(self.rules(caller))
+        id_ = redactor.session_id(session)
+        grown = await self.engine.write(caller, APPEND, id_, said, project)
+        annotate(_session_span(grown))
+        redacted = redactor.count + said.redacted
+        return c.Appended(redacted=redacted, warning=warning_of(grown, project))
 
     async def end_session(self, asked: Question) -> c.SessionEnd:
         session, project = _session(asked)
         async with asked.transcript() as messages:
-            said = await self.sessions.hear(asked.caller(), messages)
-        caller = await asked.writer()
-        ended = await self.sessions.close(caller, session, said, project)
-        annotate(_session_span(ended.session))
-        return wire.session_ended(ended)
+            said = await self._heard(asked, messages)
+        caller = await _writer(asked)
+        redactor = Redactor(self.rules(caller))
+        id_ = redactor.session_id(session)
+        ended = await self.engine.write(caller, CLOSE, id_, said, project)
+        annotate(_session_span(ended))
+        redacted = redactor.count + said.redacted
+        return wire.session_ended(ended, redacted, warning_of(ended, project))
+
+    async def _heard(self, asked: Question, messages: Iterable[Message]) -> Transcript:
+        caller = asked.caller()
+        caller.require(Role.WRITER)
+        return await hear(self.rules(caller), messages)
 
     async def recent_sessions(self, asked: Question) -> Rows[c.Session]:
         before = parameter(asked.query, "before_id")
-        sessions = await self.sessions.recent(
+        sessions = await self.engine.read(
             asked.caller(),
+            recent_sessions,
             project_of(asked),
             row_count(asked.query, "limit", 5),
             SessionId(before) if before else None,

@@ -30,7 +30,6 @@ from ..memory.model.memory import (
 )
 from ..memory.model.space import PROJECT_SCOPE, Space, project_name
 from ..memory.saves import Lookalike, Saved
-from ..memory.sessions import Entered
 from ..recall.recall import Totals
 from ..recall.text.summary import Message
 from . import models as m
@@ -48,10 +47,10 @@ EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no
 MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
 
 
-def session_opened(opened: Entered) -> c.Session:
+def session_opened(opened: Session, redacted: int, warning: str | None) -> c.Session:
     """A session as it began, whatever became of it."""
-    begun = replace(opened.session, ended_at=None, summary="")
-    return session(begun, redacted=opened.redacted, warning=opened.warning)
+    begun = replace(opened, ended_at=None, summary="")
+    return session(begun, redacted=redacted, warning=warning)
 
 
 def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.Session:
@@ -67,13 +66,13 @@ def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.
     )
 
 
-def session_ended(ended: Entered) -> c.SessionEnd:
+def session_ended(ended: Session, redacted: int, warning: str | None) -> c.SessionEnd:
     return c.SessionEnd(
-        session_id=ended.session.id,
-        summary=ended.session.summary,
-        message_count=ended.session.message_count,
-        redacted=ended.redacted,
-        warning=ended.warning,
+        session_id=ended.id,
+        summary=ended.summary,
+        message_count=ended.message_count,
+        redacted=redacted,
+        warning=warning,
     )
 
 

@@ -15,7 +15,7 @@ from ..engine.engine import Engine, Sealer, Storage
 from ..engine.maintenance import Maintenance, Tidied
 from ..errors import Damaged
 from ..memory.model.access import Caller, TenantId
-from ..memory.sessions import Sessions
+from ..memory.sessions import end_idle
 from ..openintent.archives import settle_all
 from ..openwop.commitments import Firing
 from ..openwop.host_runs import Runs
@@ -241,7 +241,7 @@ class BackgroundJobs:
 
         The rest comes later.
         """
-        await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
+        await end_all_idle(engine, [caller], self.settings.session_idle)
         await fire_due(self._firing(engine), [caller])
         self.erased.set(caller)
         self._opened.set(caller)
@@ -271,11 +271,10 @@ class BackgroundJobs:
         have erased something or left an import unfinished.
         """
         maintenance, callers = storage.maintenance, storage.led
-        sessions = Sessions(engine=storage)
         idle, every = self.settings.session_idle, self.settings.sweep_every
         settle = partial(_is_scrubbed, storage)
         firing = self._firing(storage.in_passing)
-        await end_idle(sessions, callers(), idle)
+        await end_all_idle(storage, callers(), idle)
         await fire_due(firing, callers())
         async with (
             adapting(maintenance, callers),
@@ -285,7 +284,7 @@ class BackgroundJobs:
             Job(settle, log, "no scrub now; it is tried again").on_signal(
                 callers, self.erased, every
             ),
-            repeating(every, lambda: end_idle(sessions, callers(), idle)),
+            repeating(every, lambda: end_all_idle(storage, callers(), idle)),
             repeating(every, lambda: drop_secrets(runs, storage.callers(), idle)),
             repeating(LOOK_EVERY, lambda: fire_due(firing, callers())),
             Job(partial(firing.step, most=FEW), log, FIRE_LATER).on_signal(
@@ -310,11 +309,11 @@ class BackgroundJobs:
         )
 
 
-async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelta) -> None:
+async def end_all_idle(engine: Engine, callers: Iterable[Caller], idle: timedelta) -> None:
     """End each tenant's idle sessions, and say how many; what fails is tried the next time."""
 
     async def end(caller: Caller) -> None:
-        if ended := await sessions.end_idle(caller, idle):
+        if ended := await end_idle(engine, caller, idle):
             extra = {"sessions": ended, "tenant": caller.tenant}
             log.info("idle sessions have ended", extra=extra)
 

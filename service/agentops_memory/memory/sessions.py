@@ -18,9 +18,10 @@ from ..recall.text.summary import (
     summary,
     transcript,
 )
+from ..secrets.redaction import Rules
 from .idempotency import once
 from .limits import faults_of, is_known_project, refuse, require_margin
-from .model.access import Caller, Role
+from .model.access import Caller
 from .model.memory import (
     Session,
     SessionId,
@@ -28,17 +29,7 @@ from .model.memory import (
 from .model.rows import MAX_LIST, count, instant, micros, optional_instant, portion, reads
 from .model.space import UNKNOWN_PROJECT, Project
 from .model.table import FilteredTable, Known, Table
-from .redactor import Redactor, RulesOf, default_rules
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entered:
-    """The outcome of opening or closing a session: the session as it is stored."""
-
-    session: Session
-    redacted: int = 0  # secrets removed
-    warning: str | None = None  # it belongs to another project than the caller named
-
+from .redactor import Redactor
 
 SESSION = "number, id, project, started_at, ended_at, summary, message_count"
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
@@ -295,90 +286,27 @@ AT_ONCE = 100  # idle sessions that are ended in one transaction; saves wait for
 SHOWN_NAME = 100  # code points of a name in a warning: two of them escaped fit any proxy's limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sessions:
-    """Sessions of one service.
+async def hear(rules: Rules, messages: Iterable[Message]) -> Transcript:
+    """Digest messages, outside any transaction, as that may take long."""
+    redactor = Redactor(rules)
+    said = await asyncio.to_thread(transcript, messages, redactor.whole)
+    return replace(said, redacted=redactor.count)
 
-    A session of a project that the caller may not act on is Denied, and invisible to
-    reads. A new one with an invalid name is InvalidFields. A repeated request with an
-    idempotency key gets the first answer.
+
+async def end_idle(engine: Engine, caller: Caller, idle: timedelta) -> int:
+    """End the sessions of which nothing was received for so long; how many. With 0 none ends.
+
+    Each ended at its last message; one without messages goes on.
     """
-
-    engine: Engine
-    rules: RulesOf = default_rules
-
-    async def open(self, caller: Caller, session: SessionId, project: Project) -> Entered:
-        """Start a session. A known id is answered with what is stored, unchanged."""
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        id_ = redactor.session_id(session)
-        work = once(open_session, check=_require_enterable)
-        opened = await self.engine.write(caller, work, id_, project)
-        return _outcome(opened, project, redactor.count)
-
-    async def hear(self, caller: Caller, messages: Iterable[Message]) -> Transcript:
-        """Digest messages, outside any transaction, as that may take long."""
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        said = await asyncio.to_thread(transcript, messages, redactor.whole)
-        return replace(said, redacted=redactor.count)
-
-    async def append(
-        self, caller: Caller, session: SessionId, said: Transcript, project: Project | None
-    ) -> Entered:
-        """Append messages to a session; the digest continues that of its summary.
-
-        An unknown session is created in `project` or `unknown`, so that nothing is lost.
-        """
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        id_ = redactor.session_id(session)
-        work = once(append_messages, check=_require_known, kept=lambda it: replace(it, summary=""))
-        grown = await self.engine.write(caller, work, id_, said, project)
-        return _outcome(grown, project, redactor.count + said.redacted)
-
-    async def close(
-        self, caller: Caller, session: SessionId, said: Transcript, project: Project | None
-    ) -> Entered:
-        """Close a session with the summary of its transcript; the last transcript wins.
-
-        Without messages, those appended since the last close are summarized; without any,
-        the summary stays. An unknown session is created in `project` or `unknown`, so that
-        a late close is not lost.
-        """
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        id_ = redactor.session_id(session)
-        work = once(close_session, check=_require_known)
-        closed = await self.engine.write(caller, work, id_, said, project)
-        return _outcome(closed, project, redactor.count + said.redacted)
-
-    async def end_idle(self, caller: Caller, idle: timedelta) -> int:
-        """End the sessions of which nothing was received for so long; how many. With 0 none ends.
-
-        Each ended at its last message; one without messages goes on.
-        """
-        caller.require(Role.ADMIN)
-        ended, is_any = 0, bool(idle)
-        while is_any and await self.engine.read(caller, is_any_idle, idle):
-            now_ended = await self.engine.write(caller, end_idle_sessions, idle)
-            ended, is_any = ended + now_ended, now_ended > 0
-        return ended
-
-    async def recent(
-        self, caller: Caller, project: Project | None, limit: int, before: SessionId | None = None
-    ) -> list[Session]:
-        """Sessions, newest first; with `before`, those older than that session."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, recent_sessions, project, limit, before)
+    ended, is_any = 0, bool(idle)
+    while is_any and await engine.read(caller, is_any_idle, idle):
+        now_ended = await engine.write(caller, end_idle_sessions, idle)
+        ended, is_any = ended + now_ended, now_ended > 0
+    return ended
 
 
-def _outcome(session: Session, project: Project | None, redacted: int) -> Entered:
-    return Entered(
-        session=session,
-        redacted=redacted,
-        warning=project_warning(session.id, session.project, project),
-    )
+def warning_of(session: Session, project: Project | None) -> str | None:
+    return project_warning(session.id, session.project, project)
 
 
 def project_warning(session: SessionId, owner: Project, project: Project | None) -> str | None:
@@ -432,6 +360,10 @@ def admitted(tx: Transaction, session: Session) -> Session:
 def append_messages(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
+    """Append messages; the digest continues that of the summary.
+
+    An unknown session is created in `project` or `unknown`, so that nothing is lost.
+    """
     opened = _entered_late(tx, session, project)
     if not said.messages:
         return opened
@@ -446,6 +378,11 @@ def append_messages(
 def close_session(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
+    """Close a session with the summary of its transcript; the last transcript wins.
+
+    Without messages, those appended since the last close are summarized; without any, the summary
+    stays. An unknown session is created as above.
+    """
     opened = _entered_late(tx, session, project)
     digest = said if said.messages else tx[TranscriptTable].get(session)
     return _ended(tx, opened, digest, tx.now)
@@ -505,3 +442,8 @@ def _require_known(tx: Transaction, session: SessionId, *_: object) -> None:
     if stored is None:
         raise NotFound("No such session.")
     tx.caller.require_project(stored.project)
+
+
+OPEN = once(open_session, check=_require_enterable)
+APPEND = once(append_messages, check=_require_known, kept=lambda it: replace(it, summary=""))
+CLOSE = once(close_session, check=_require_known)
