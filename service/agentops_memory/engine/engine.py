@@ -1,18 +1,24 @@
 """The engine port: transactions, which read and change the tables of each noun."""
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from functools import cache, cached_property
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from ..memory.model.access import Caller
 from ..memory.model.agent_memory import Sealed
+from ..memory.model.liveness import Moment
 from ..memory.model.memory import Memory, MemoryId
 from ..memory.model.ranking import Scored
-from ..memory.model.retention import Retentions
+from ..memory.model.retention import USUAL, Retentions
 from ..memory.model.search import Filter, Hit, Parts, Tier
 from ..memory.model.space import Project
+from ..memory.model.table import Connection, Dialect, Index, Known, Table
+from ..recall.text.ids import Uids, uid_of
 from ..recall.text.query import Corrections, Query, Term
 from .maintenance import Condition, Maintenance
 
@@ -122,41 +128,103 @@ def project_of(work: Callable[..., object], *args: object, **kwargs: object) -> 
     return of(*args, **kwargs)
 
 
-class Transaction(Protocol):
-    """A read snapshot, or an atomic change."""
+class Transaction(ABC):
+    """A read snapshot, or an atomic change; `tx[CommitmentTable]` is one of its tables.
 
-    @property
-    def now(self) -> datetime:
-        """The instant of the transaction, of every row that it writes."""
+    Its instant `now` is that of every row that it writes. The access of its caller limits what
+    reads see, and the domain checks changes: memories outside the caller's projects are invisible,
+    unless they are global. Lookups of sessions, and of keys in use, are not limited: the domain
+    must not reveal them.
+    """
 
-    @property
-    def caller(self) -> Caller:
-        """The caller, whose access limits what reads see; the domain checks changes.
+    _sql: Dialect
 
-        Memories outside the caller's projects are invisible, unless they are global. Lookups
-        of sessions, and of keys in use, are not limited: the domain must not reveal them.
-        """
-
-    @property
-    def room(self) -> int | None:
-        """The tenant's remaining quota in bytes, negative if exceeded; None is unlimited."""
-
-    @property
-    def retention(self) -> Retentions:
-        """The retention of each kind of data."""
+    def __init__(  # noqa: PLR0913 - all that a transaction is bound to
+        self,
+        connection: Connection,
+        now: datetime,
+        caller: Caller,
+        *,
+        quota: int | None = None,
+        retention: Retentions = USUAL,
+        uids: Uids | None = None,
+        others: Callable[[], int] = lambda: 0,
+        sealer: Sealer | None = None,
+    ) -> None:
+        self._connection = connection
+        self._quota = quota
+        self._uids = uids or Uids()
+        self._others = others
+        self._sealer = sealer
+        self._projects = caller.projects
+        self._begun = time.monotonic()
+        self._tables: dict[type, object] = {}
+        self._tenant = caller.tenant
+        self.now = self._now = now
+        self.caller = caller
+        self.retention = retention
 
     @property
     def is_awaited(self) -> bool:
         """Whether other writers are waiting for this transaction; it changes meanwhile."""
+        return self._others() > 0
 
     @property
+    def room(self) -> int | None:
+        """The tenant's remaining quota in bytes, negative if exceeded; None is unlimited."""
+        return None if self._quota is None else self._quota - self._stored()
+
+    @abstractmethod
+    def _stored(self) -> int:
+        """The bytes that the tenant takes now."""
+
+    @property
+    @abstractmethod
+    def index(self) -> Index:
+        """The full-text index, as the tables see it."""
+
+    @property
+    @abstractmethod
     def search(self) -> SearchTable: ...
 
-    def __getitem__(self, table: type[T], /) -> T:
-        """A table of the noun that is asked for, as in `tx[CommitmentTable]`."""
+    @abstractmethod
+    def _require_alone(self) -> None:
+        """Nothing else may share the transaction."""
 
     def new_uid(self, at: datetime) -> str:
         """A new stable id (UUIDv7) that sorts by the instant; monotonic within a process."""
+        return self._uids.make(at) if at == self.now else uid_of(at)
+
+    def __getitem__(self, table: type[T], /) -> T:
+        """A table of this transaction; made when it is first asked for."""
+        made = self._tables.get(table)
+        if made is None:
+            parts = _parts(cast("Any", table))
+            given = [self[of] if of is not None else getattr(self, name) for name, of in parts]
+            made = self._tables[table] = table(*given)
+        return cast("T", made)
+
+    @property
+    def _index(self) -> Index:
+        return self.index
+
+    @cached_property
+    def _known(self) -> Known:
+        return Known()
+
+    @cached_property
+    def _moment(self) -> Moment:
+        return Moment(self._connection, self.now)
+
+
+@cache
+def _parts(table: Any) -> tuple[tuple[str, type | None], ...]:
+    """What a table is made of: attributes of the transaction by name, and other tables."""
+    return tuple(
+        (it.name, it.type if isinstance(it.type, type) and issubclass(it.type, Table) else None)
+        for it in fields(table)
+        if it.init
+    )
 
 
 class Engine(Protocol):

@@ -5,8 +5,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from ...engine.engine import Transaction
 from ...engine.shared.stems import Stems
-from ...engine.shared.tables import Tables
 from ...memory.memories import MemoryLists
 from ...memory.model.access import Caller
 from ...memory.model.space import FIRST, NUMBERS, IndexGroup
@@ -27,7 +27,7 @@ class NeedsTransactionOfItsOwn(Exception):
     """Work cannot share a transaction: what it did is undone, and it is run again, alone."""
 
 
-class PostgresTransaction(Tables):
+class PostgresTransaction(Transaction):
     """The tables of a connection on which a transaction has begun."""
 
     _connection: PostgresConnection

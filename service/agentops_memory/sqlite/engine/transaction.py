@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ...engine.shared.tables import Tables
+from ...engine.engine import Transaction
 from ...memory.memories import MemoryLists
 from ...memory.model.access import Caller
 from ...memory.model.table import Known
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class SqliteTransaction(Tables):
+class SqliteTransaction(Transaction):
     """The tables of a connection on which a transaction has begun.
 
     Each is made when it is asked for: a request needs few of them.
