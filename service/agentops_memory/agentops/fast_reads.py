@@ -218,7 +218,6 @@ def _parameters(query: bytes, text_name: bytes) -> Asked | None:
 
 
 def _decoded(value: bytes) -> str:
-    """The value as the long way decodes it."""
     if value.isascii():
         return unquote_to_bytes(value.replace(b"+", b" ")).decode(errors="replace")
     return unquote_plus(value.decode("latin-1"))

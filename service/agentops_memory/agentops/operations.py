@@ -212,13 +212,11 @@ class AgentOps(RecallOperations):
         return a.erasure(receipt)
 
     def export(self, caller: Caller, project: Project | None) -> AsyncIterator[bytes]:
-        """The JSON of all that is stored of the project, or of all projects."""
         return exported(self.transfer, caller, project, self.clock())
 
     async def import_all(
         self, caller: Caller, document: Document, progress: Progress = noop
     ) -> c.Imported:
-        """Store what a document holds that was checked."""
         counts = await self.transfer.import_all(caller, document, progress)
         annotate(
             {
@@ -229,7 +227,6 @@ class AgentOps(RecallOperations):
         return counts
 
     async def plan_import(self, caller: Caller, document: Document) -> c.ImportPlan:
-        """What an import of it would do."""
         plan = await self.transfer.plan_import(caller, document)
         annotate(_plan_span(plan))
         return import_plan(plan)
@@ -242,7 +239,6 @@ async def _writer(asked: Question, role: Role = Role.WRITER) -> Caller:
 
 
 def _session(asked: Question) -> tuple[SessionId, Project | None]:
-    """The session that the path names, and the project of one not known yet."""
     project = project_of(asked)
     given = m.body(m.NamedSession, {"id": asked.path_params["id"], "project": project})
     return SessionId(given.id), project

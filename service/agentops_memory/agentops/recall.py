@@ -64,7 +64,6 @@ _PLACE = re.compile(
 
 
 def _reasons(query: Query) -> Collection[ReviewReason]:
-    """The reason that is asked for; every one if none is."""
     reason = parameter(query, "reason")
     if reason is None:
         return set(ReviewReason)
@@ -74,7 +73,6 @@ def _reasons(query: Query) -> Collection[ReviewReason]:
 
 
 def _review_place(text: str | None) -> ReviewPlace | None:
-    """The place that `next` of a list named."""
     if text is None:
         return None
     match = _PLACE.fullmatch(text)
@@ -121,8 +119,6 @@ _METHODS[Method.TOPIC_KEY] = _METHODS[Method.FULL_TEXT]
 
 
 class Question(Protocol):
-    """What an operation is asked, and by whom."""
-
     @property
     def query(self) -> Query:
         """The parameters."""
@@ -146,8 +142,6 @@ class Question(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallOperations:
-    """The operations that find memories."""
-
     engine: Engine
     recall: Recall
     periods: ReviewPeriods  # after which memories of a type are due for a review
@@ -289,7 +283,6 @@ async def _found(of: Found, wanted: Wanted) -> c.Found:
 
 
 async def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
-    """Summaries, then memories, as the search's hits."""
     summaries = list(map(SummaryLine, of.summaries))
     lines = [_line(of, place, budget, wanted) for place in range(len(of.found.hits))]
     why = explain.answer(of.found, wanted, budget=budget, packed=of.packed) if wanted else None
@@ -370,7 +363,6 @@ def outcome(methods: Collection[Method]) -> str:
 
 
 def injected(hit: Hit) -> Attributes:
-    """The event of a memory that is handed out."""
     return {
         "memory.injected.observation_id": hit.memory.id,
         "memory.injected.type": hit.memory.text.type,

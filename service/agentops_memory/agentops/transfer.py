@@ -421,7 +421,6 @@ class Transfer:
     async def sessions(
         self, caller: Caller, project: Project | None
     ) -> AsyncIterator[list[Session]]:
-        """Every session, in pages."""
         caller.require(Role.ADMIN)
         after = 0
         while page := await self.engine.read(caller, session_page, project, after):
@@ -519,7 +518,6 @@ class Transfer:
 async def exported(
     transfer: Transfer, caller: Caller, project: Project | None, now: datetime
 ) -> AsyncIterator[bytes]:
-    """The JSON of every session and every memory of the project, or of all."""
     piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
     comma = b""
     async for sessions in transfer.sessions(caller, project):
@@ -547,7 +545,6 @@ def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> li
 
 
 def chunks_of(redactor: Redactor, document: Iterable[Row]) -> Iterator[list[Row]]:
-    """The redacted rows of a document in chunks."""
     sessions: list[Row] = []
     memories: list[Memory] = []
     size = 0

@@ -127,7 +127,6 @@ def stats(totals: Totals) -> c.Stats:
 
 
 def columns(memory: Memory) -> dict[str, Any]:
-    """A memory as the fields of its noun."""
     return {
         "id": memory.id,
         "session_id": memory.session,
@@ -167,7 +166,6 @@ class Rows(tuple[T, ...]):  # noqa: SLOT001 - a tuple with slots can have no att
     json: Sequence[bytes] = ()
 
     def after(self, count: int) -> "Rows[T]":
-        """All but the first so many."""
         some = Rows(self[count:])
         some.json = self.json[count:]
         return some

@@ -73,7 +73,6 @@ def live(tx: Transaction, memory: MemoryId) -> Memory:
 
 
 def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
-    """The memory, unless it is deleted."""
     found = known(tx, memory)
     if found.is_deleted:
         raise NotFound("No such observation.")

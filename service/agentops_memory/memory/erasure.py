@@ -46,7 +46,6 @@ class Erasure:
 
     @property
     def has_project(self) -> bool:
-        """Whether it happened in a project."""
         return bool(self.project)
 
 
@@ -85,7 +84,6 @@ class ReceiptTable(Table):
     _has_one_of_agents: bool = field(default=False, init=False)
 
     def add(self, erasure: Erasure) -> None:
-        """Store a receipt, in the transaction that erases."""
         self._insert(
             "erasures",
             id=erasure.id,
@@ -107,7 +105,6 @@ class ReceiptTable(Table):
             self.add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=self._now))
 
     def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
-        """Add erased memories and a count of revisions to a receipt."""
         self._execute(
             """UPDATE erasures
                   SET observations = observations + :observations,
@@ -121,7 +118,6 @@ class ReceiptTable(Table):
         self._name(erasure, memories)
 
     def complete(self, erasure: ErasureId, sessions: int) -> None:
-        """Mark an erasure as complete, with the count of erased sessions."""
         self._execute(
             """UPDATE erasures
                   SET sessions = :sessions, erased_at = :now, goes_on = :goes_on
@@ -137,7 +133,6 @@ class ReceiptTable(Table):
         return self._newest("e.project = :value AND e.kind = 'project'", project)
 
     def get(self, erasure: ErasureId) -> Erasure | None:
-        """The receipt."""
         return self._newest("e.id = :value", erasure)
 
     def of(self, memory: MemoryId) -> Erasure | None:

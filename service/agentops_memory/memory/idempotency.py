@@ -229,7 +229,6 @@ def _json(outcome: object) -> str:
 
 
 def _plain(value: Any) -> object:
-    """What JSON has in place of a value."""
     if is_dataclass(value):
         named = ((field, getattr(value, field.name)) for field in fields(value))
         return {field.name: it for field, it in named if it != field.default}

@@ -51,8 +51,6 @@ COLUMNS = (
 
 @dataclass(eq=False)
 class ImportTable(Table):
-    """The rows of imports, of one transaction."""
-
     _index: Index
     _spaces: SpaceTable
     _moment: Moment
@@ -63,7 +61,6 @@ class ImportTable(Table):
         self._require_alone()
 
     def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
-        """The projects of those sessions that there are."""
         given = f"(SELECT value FROM {self._sql.texts('given')})"
         rows = self._execute(
             f"SELECT id, project FROM sessions WHERE id IN {given}",
@@ -72,7 +69,6 @@ class ImportTable(Table):
         return {SessionId(id_): project for id_, project in rows}
 
     def add_sessions(self, sessions: Iterable[Session]) -> None:
-        """Store new sessions."""
         self._connection.executemany(
             """INSERT INTO sessions (id, project, started_at, ended_at, summary, message_count)
                VALUES (:id, :project, :started_at, :ended_at, :summary, :message_count)""",
@@ -107,7 +103,6 @@ class ImportTable(Table):
         )
 
     def add(self, memories: Sequence[Memory]) -> list[MemoryId]:
-        """Store and index new memories, each with its first revision; their ids."""
         placed = [(it, *self._spaces.placed(it.space)) for it in memories]
         rows = [self._row(it, space) for it, space, _ in placed]
         inserted = self._sql.inserted_all(self._connection, "memories", COLUMNS, rows)
@@ -220,7 +215,6 @@ class RowOutcome(StrEnum):
 
     @property
     def is_stored(self) -> bool:
-        """Whether an import stores something of the row, and counts it."""
         return self in (RowOutcome.NEW, RowOutcome.RESTORED, RowOutcome.LATER, RowOutcome.EARLIER)
 
 
@@ -294,7 +288,6 @@ class Tally:
 
     @property
     def stored(self) -> int:
-        """How many memories were stored, or changed."""
         return sum(count for outcome, count in self.memories.items() if outcome.is_stored)
 
     def add(self, more: "Tally") -> None:
@@ -323,7 +316,6 @@ class Importing:
         self._waiting: list[Memory] = []
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Store the next rows."""
         memories = [it for it in rows if isinstance(it, Memory)]
         new = unmatched(self.tx, memories)
         named = {it.session if isinstance(it, Memory) else it.id for it in rows}
@@ -403,7 +395,6 @@ class Importing:
             self.tally.links.append(Supersession(newer=newer, older=older))
 
     def _store(self) -> None:
-        """Store what waits."""
         opened, self._opened = self._opened, []
         if opened:
             self.tx[ImportTable].add_sessions(opened)
@@ -472,7 +463,6 @@ def decision(tx: Transaction, memory: Memory) -> Decision:
 
 
 def _at_key(tx: Transaction, memory: Memory) -> Memory | None:
-    """The live memory at the key of a memory."""
     assert memory.key is not None
     held = tx[MemoryTable].at_key(memory.space, memory.key)
     return held if held is not None and held.is_live(tx.now) else None
@@ -506,7 +496,6 @@ def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
 
 
 def earlier_revision(held: Memory, memory: Memory) -> Revision:
-    """The memory as an earlier revision of the one that holds its key."""
     return Revision(
         number=held.revision, deed=ChangeKind.UPDATED, at=memory.updated_at, text=memory.text
     )
@@ -523,7 +512,6 @@ def _merged(lifecycle: Lifecycle, later: Lifecycle) -> Lifecycle:
 
 
 def in_seconds(at: datetime) -> datetime:
-    """The instant in whole seconds, as an export has it."""
     return at.replace(microsecond=0)
 
 
@@ -580,7 +568,6 @@ def _there(tx: Transaction, uids: Iterable[str]) -> list[MemoryId]:
 
 
 def _store(tx: Transaction, decided: Decision) -> Memory | None:
-    """Store what was decided; the memory that has the row's state now, if one does."""
     memory, existing = decided.memory, decided.existing
     target = existing or memory
     if target.key is not None:

@@ -119,10 +119,7 @@ def _uid(newer: int, uid: str) -> tuple[int, str]:
 
 @dataclass(eq=False)
 class SupersessionTable(FilteredTable):
-    """Links from newer memories to those that they supersede."""
-
     def of(self, memories: Collection[MemoryId]) -> dict[MemoryId, Links]:
-        """The links of memories; one without any is left out."""
         rows = self._execute(
             f"""SELECT given.value, older_id, NULL
                   FROM {self._sql.ids("given")}
@@ -175,7 +172,6 @@ class SupersessionTable(FilteredTable):
         ).rowcount
 
     def clear(self, newer: MemoryId, but: Collection[MemoryId]) -> None:
-        """Remove the links to all memories that are not among `but`."""
         self._execute(
             f"""DELETE FROM supersessions
                  WHERE newer_id = :newer
@@ -274,7 +270,6 @@ def link(tx: Transaction, memory: MemoryId, older: Sequence[MemoryId]) -> int:
 
 
 def with_links(tx: Transaction, memories: Sequence[Memory]) -> list[Memory]:
-    """The memories with their links, as they are shown."""
     links = tx[SupersessionTable].of([it.id for it in memories])
     return [replace(it, links=links.get(it.id, NO_LINKS), as_of=tx.now) for it in memories]
 
@@ -286,7 +281,6 @@ def shown(tx: Transaction, memory: Memory) -> Memory:
 
 
 def _is_taken(tx: Transaction, memory: Memory) -> bool:
-    """Whether another live memory holds its key."""
     holder = at_key(tx, memory.space, memory.key) if memory.key else None
     return holder is not None and holder.id != memory.id
 

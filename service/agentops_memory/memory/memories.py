@@ -66,8 +66,6 @@ KEY_IN_ROW = f"""CASE WHEN CAST(:key AS TEXT) IS NOT NULL
 
 
 class MemoryLists(FilteredTable):
-    """The lists of memories of one transaction."""
-
     def newest(
         self, filter_: Filter, limit: int, *, before: MemoryId | None = None
     ) -> list[Memory]:
@@ -86,7 +84,6 @@ class MemoryLists(FilteredTable):
         )
 
     def at_keys(self, path: str, filter_: Filter, limit: int) -> Iterator[MemoryId]:
-        """The memories whose key contains the path, newest first."""
         # The index of keys is read alone; few memories have one, and fewer this one.
         rows = self._execute(
             f"""SELECT m.id
@@ -250,8 +247,6 @@ SECOND = "({} + 62135596800000000) / 1000000 * 1000000 - 62135596800000000"
 
 @dataclass(eq=False)
 class SpaceTable(Table):
-    """The spaces of one transaction."""
-
     _index: Index
     _known: Known
     _found: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
@@ -321,11 +316,9 @@ class MemoryTable(MemoryLists):
     _spaces: SpaceTable
 
     def get(self, memory: MemoryId) -> Memory | None:
-        """The memory, live or deleted."""
         return self._one(f"m.id = :id AND {self._readable}", id=memory, **self._patterns())
 
     def in_store(self, store: StoreId, uid: str) -> Memory | None:
-        """The memory of a store with this stable id."""
         space = "(SELECT space_id FROM stores WHERE uid = :store)"
         return self._one(f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
 
@@ -338,7 +331,6 @@ class MemoryTable(MemoryLists):
 
     @step("store.dedup.hash", _match)
     def twin(self, memory: Memory, since: datetime) -> Memory | None:
-        """The newest live memory since then with the same key, type, title and content hash."""
         rows = self._saying(memory, _NEWEST, since=micros(since))
         return next(rows, None)
 
@@ -360,12 +352,10 @@ class MemoryTable(MemoryLists):
             )
 
     def by_uid(self, uid: str) -> Memory | None:
-        """The memory with this stable id, wherever it is."""
         return self._one("m.uid = :uid", uid=uid)
 
     @step("store.insert", lambda stored, _: {"memory.observation.id": stored.id})
     def insert(self, memory: Memory) -> Memory:
-        """Store and index a new memory; returns it with its id."""
         space, area = self._spaces.placed(memory.space)
         row = {**memory_row(memory), "key": self._key(memory)}
         stored = replace(memory, id=MemoryId(self._inserted("memories", space_id=space, **row)))
@@ -392,7 +382,6 @@ class MemoryTable(MemoryLists):
             self._put_lifecycle(memory)
 
     def set_lifecycle(self, memory: Memory) -> None:
-        """Update the memory's lifecycle alone."""
         with self._index.updating(memory.id):
             self._execute(
                 f"UPDATE memories SET key = {KEY_IN_ROW} WHERE id = :id",
@@ -411,7 +400,6 @@ class MemoryTable(MemoryLists):
         self._execute("UPDATE memories SET key = NULL WHERE id = :id", id=memory.id)
 
     def count_duplicate(self, memory: Memory) -> None:
-        """Update `duplicates` and `last_seen_at` alone."""
         self._execute(
             "UPDATE memories SET duplicates = :duplicates, last_seen_at = :seen WHERE id = :id",
             id=memory.id,
@@ -420,7 +408,6 @@ class MemoryTable(MemoryLists):
         )
 
     def erase(self, memory: MemoryId) -> None:
-        """Remove the memory and its index entry, if it exists."""
         self._index.mark_for_purge(memory)
         with self._index.updating(memory):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
@@ -448,11 +435,9 @@ class MemoryTable(MemoryLists):
         return revisions
 
     def total(self) -> int:
-        """The count of memories."""
         return self._number("SELECT count(*) FROM memories")
 
     def count(self, project: Project | None) -> int:
-        """The count of live memories."""
         of_project = Filter(project=project)
         within = f"space_id IN (SELECT s.id FROM spaces s WHERE {self._on_spaces(of_project)})"
         return self._number(  # along an index, without the few that have expired
@@ -466,7 +451,6 @@ class MemoryTable(MemoryLists):
         )
 
     def projects(self) -> set[Project]:
-        """The projects with a live memory."""
         projects = self._texts(
             f"""SELECT DISTINCT project
                   FROM spaces s
@@ -483,7 +467,6 @@ class MemoryTable(MemoryLists):
         return None if memory.lifecycle.is_expired(self._moment.now) else memory.key
 
     def _put_lifecycle(self, memory: Memory) -> None:
-        """Put it beside the row, with the key that the row has not."""
         if memory.lifecycle == NO_LIFECYCLE:
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return

@@ -77,7 +77,6 @@ class ProjectTable(FilteredTable):
     _index: Index
 
     def names(self) -> list[Project]:
-        """The names of non-empty projects, sorted."""
         return self._texts(
             f"""SELECT project
                   FROM (SELECT project
@@ -91,11 +90,9 @@ class ProjectTable(FilteredTable):
         )
 
     def rows(self) -> RowCounts:
-        """The row counts of the database, whoever the caller is."""
         return RowCounts(*self._execute(_ROWS, **self._moment.values).fetchone())
 
     def listed(self, project: Project) -> Listed:
-        """A project's entry in a list."""
         memories, written = self._execute(
             f"""SELECT count(*) FILTER (WHERE {live("memories")}),
                        max(CASE WHEN deleted_at > updated_at THEN deleted_at ELSE updated_at END)
@@ -116,7 +113,6 @@ class ProjectTable(FilteredTable):
         )
 
     def extent(self, project: Project) -> Extent:
-        """The counts of what the project holds."""
         memories, deleted = self._execute(
             f"SELECT count(*), count(deleted_at) FROM memories WHERE space_id IN {SPACES}",
             project=project,
@@ -147,7 +143,6 @@ class ProjectTable(FilteredTable):
         )
 
     def has_global(self, project: Project) -> bool:
-        """Whether there are global memories among its own, live or deleted."""
         return self._exists(
             f"SELECT 1 FROM spaces s WHERE s.project = :project AND {GLOBAL} AND {HELD} LIMIT 1",
             project=project,
@@ -192,7 +187,6 @@ class ProjectTable(FilteredTable):
 
     def rename(self, project: Project, new: Project) -> None:
         # What the new name still has are spaces without memories.
-        """Rename a project; the new name must be unused."""
         self._execute("DELETE FROM spaces WHERE project = :new", new=new)
         self._rename_in("spaces", project, new)
         self._rename_in("sessions", project, new)
@@ -215,7 +209,6 @@ class ProjectTable(FilteredTable):
         return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
 
     def merge(self, project: Project, into: Project) -> None:
-        """Move everything of a project into another; no key may conflict."""
         source, target = place_of(self._connection, project), place_of(self._connection, into)
         affected = self._in_shared_sessions(project, into)
         if source and target:
@@ -294,7 +287,6 @@ class ProjectTable(FilteredTable):
         return set(ids)
 
     def _move_memories(self, project: Project, into: Project) -> None:
-        """Move what lies in a scope that both projects have; the spaces that it leaves go."""
         twins = self._execute(TWINS, project=project, into=into).fetchall()
         for source, target in twins:
             for table in ("memories", "lifecycles"):
@@ -376,18 +368,15 @@ class Projects:
         return [await self.engine.read(caller, listed, name) for name in names]
 
     async def plan_rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
-        """A dry run of `rename`, with its errors."""
         caller.require(Role.ADMIN)
         return await self.engine.read(caller, planned_rename, project, new)
 
     async def rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
-        """Rename a project; Conflict if the new name is that of a non-empty one."""
         plan = await self.plan_rename(caller, project, new)
         await self._record(caller, "project.renamed", project, plan.extent, to=new)
         return await self.engine.write(caller, rename, project, new)
 
     async def plan_merge(self, caller: Caller, project: Project, into: Project) -> ProjectPlan:
-        """A dry run of `merge`, with its errors."""
         caller.require(Role.ADMIN)
         return await self.engine.read(caller, planned_merge, project, into)
 
@@ -512,7 +501,6 @@ def begin_erasure(tx: Transaction, project: Project) -> Erasure:
 
 
 def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
-    """Erase the next batch; the receipt after it."""
     found = tx[ReceiptTable].get(erasure)
     if found is None:  # the tenant was erased meanwhile
         raise NotFound("No such project.")

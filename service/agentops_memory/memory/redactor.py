@@ -112,7 +112,6 @@ class Registry:
             self._rules.pop(run.tenant, None)
 
     def forget(self, run: RunKey) -> None:
-        """Drop the values of a run, if it has any."""
         with self._lock:
             runs = self._tenants.get(run.tenant, {})
             if run not in runs:
@@ -123,7 +122,6 @@ class Registry:
                 del self._tenants[run.tenant], self._sizes[run.tenant]
 
     def runs(self, tenant: str) -> tuple[RunKey, ...]:
-        """The runs of a tenant that have values."""
         with self._lock:
             return tuple(self._tenants.get(tenant, ()))
 
@@ -133,7 +131,6 @@ class Registry:
             return tuple(self._tenants.get(run.tenant, {}).get(run, ()))
 
     def count(self, run: RunKey) -> Counter[str]:
-        """How many values each id of a run has."""
         return Counter(value_id for value_id, _ in self.values(run))
 
     def occurs_in(self, tenant: str, text: str) -> bool:
@@ -190,7 +187,6 @@ class Redactor:
 
     @property
     def count(self) -> int:
-        """How many secrets were taken out."""
         return self.kinds.total()
 
     def whole(self, text: str) -> str:
@@ -346,7 +342,6 @@ class JsonRedactor:
         return rid
 
     def value(self, value: Any) -> Any:
-        """The value with its strings, and the names in it, without secrets."""
         if isinstance(value, dict):
             return self._members(value)
         if isinstance(value, list):

@@ -22,8 +22,6 @@ ReviewPeriods = Mapping[str, timedelta]
 
 
 class ReviewReason(StrEnum):
-    """Why somebody should look at a memory."""
-
     DUE = "review_due"
     EXPIRES = "expires_soon"
     SIMILAR = "similar"
@@ -57,8 +55,6 @@ class ReviewList:
 
 
 class ReviewRow(NamedTuple):
-    """A line of a list of reviews; only look-alikes have a score."""
-
     place: ReviewPlace
     score: float | None
 
@@ -129,7 +125,6 @@ class ReviewTable(FilteredTable):
              WHERE at <= :now"""
 
     def _similar(self, filter_: Filter) -> str:
-        """Pairs of which one is in the list, and both can be read."""
         inside = f"SELECT s.id FROM spaces s WHERE {self._on_spaces(filter_)}"
         readable = f"SELECT s.id FROM spaces s WHERE {self._readable}"
         sides = " AND ".join(f"{_to_look_at(it)} AND {it}.space_id IN ({readable})" for it in "mn")
@@ -168,7 +163,6 @@ def _expiring(listed: str) -> str:
 
 
 def _values(periods: ReviewPeriods, before: ReviewPlace | None) -> dict[str, object]:
-    """The values that the conditions name, but for those of the filter."""
     values: dict[str, object] = {}
     for at, (type_, period) in enumerate(periods.items()):
         values[f"type_{at}"] = type_

@@ -96,7 +96,6 @@ class RevisionTable(Table):
         return text.tags in self._intact(rows, _tags)
 
     def count(self, memory: Memory) -> int:
-        """The count of kept revisions."""
         return self._number(
             "SELECT count(*) FROM revisions WHERE memory_id = :memory_id", memory_id=memory.id
         )
@@ -111,7 +110,6 @@ class RevisionTable(Table):
         return list(_with_texts(map(_revision, rows), memory))
 
     def erase(self, revisions: Iterable[tuple[MemoryId, int]]) -> int:
-        """Erase revisions, each by its memory and number, with their versions; how many."""
         rows = [{"memory": memory, "number": number} for memory, number in revisions]
         for table in ("versions", "revisions"):
             self._connection.executemany(
@@ -131,7 +129,6 @@ class RevisionTable(Table):
         )
 
     def with_history(self, keep: int, most: int) -> list[MemoryId]:
-        """Memories of projects with more than `keep` revisions, at most `most`."""
         return self._scalars(
             f"""SELECT r.memory_id
                  FROM (SELECT memory_id
@@ -188,7 +185,6 @@ def _revision(  # noqa: PLR0917 - its columns
 
 
 def _with_texts(revisions: Iterable[Revision], memory: Memory) -> Iterator[Revision]:
-    """Revisions, newest first; one without a text has the next newer."""
     text = memory.text
     for it in revisions:
         text = it.text or text
@@ -199,7 +195,6 @@ SECOND = timedelta(seconds=1)
 
 
 def created(tx: Transaction, memory: Memory) -> Memory:
-    """Store a new memory, with the revision that says so."""
     if not memory.content_hash:
         memory = replace(memory, content_hash=content_hash(memory.text.content))
     stored = tx[MemoryTable].insert(memory)

@@ -124,7 +124,6 @@ SAVE = once(save, told=_saved_again, kept=_without_text, about=lambda it: [it.me
 
 
 def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:
-    """The memory with one duplicate more."""
     seen = replace(
         twin,
         duplicates=twin.duplicates + 1,
@@ -160,7 +159,6 @@ class LookalikeTable(Table):
     _now: datetime
 
     def of(self, later: MemoryId) -> list[tuple[MemoryId, float]]:
-        """The memories that one looked like when it was saved, with their scores, best first."""
         return self._execute(
             """SELECT earlier_id, score
                  FROM lookalikes
@@ -210,7 +208,6 @@ def keep_lookalikes(tx: Transaction, memory: MemoryId, found: Iterable[Lookalike
 
 
 def kept_lookalikes(tx: Transaction, memory: MemoryId, most: int) -> tuple[Lookalike, ...]:
-    """Those that were found when the memory was saved, unless they are gone."""
     kept = (
         (tx[MemoryTable].get(id_), score) for id_, score in tx[LookalikeTable].of(memory)[:most]
     )

@@ -49,7 +49,6 @@ class SessionTable(FilteredTable):
     _known: Known
 
     def get(self, session: SessionId) -> Session | None:
-        """The session, ended or not."""
         return self._first(_session, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
 
     def project_of(self, session: SessionId, project: Project, now: datetime) -> Project:
@@ -75,7 +74,6 @@ class SessionTable(FilteredTable):
 
     @step("store.summarize", _summarized)
     def close(self, session: Session) -> None:
-        """Update the session's end, summary and message count."""
         self._execute(
             """UPDATE sessions
                   SET ended_at = :ended_at, summary = :summary, message_count = :message_count
@@ -87,7 +85,6 @@ class SessionTable(FilteredTable):
         )
 
     def grow(self, session: Session) -> None:
-        """Update the session's message count alone."""
         self._execute(
             "UPDATE sessions SET message_count = :message_count WHERE id = :id",
             id=session.id,
@@ -120,7 +117,6 @@ class SessionTable(FilteredTable):
         return portion(self._intact(rows, _session), MAX_LIST, _size)
 
     def summaries(self, project: Project, limit: int) -> list[str]:
-        """The project's newest summaries that are not empty."""
         return self._texts(
             f"""SELECT summary
                   FROM sessions
@@ -134,7 +130,6 @@ class SessionTable(FilteredTable):
         )
 
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
-        """Sessions in insertion order, each with its sequence number."""
         return self._page(
             lambda row: (row[0], _session(row)),
             lambda each: _size(each[1]),
@@ -152,7 +147,6 @@ class SessionTable(FilteredTable):
         )
 
     def count(self, project: Project | None) -> int:
-        """The count of sessions."""
         return self._number(
             f"""SELECT count(*)
                   FROM sessions
@@ -163,7 +157,6 @@ class SessionTable(FilteredTable):
         )
 
     def projects(self) -> set[Project]:
-        """The projects with a session."""
         known = "(SELECT DISTINCT project FROM sessions) known"
         return set(
             self._texts(
@@ -179,7 +172,6 @@ class TranscriptTable(Table):
     _now: datetime
 
     def get(self, session: SessionId) -> Transcript | None:
-        """The session's digest."""
         columns = 'session, messages, "user", assistant, first, last'
         return self._first(
             _transcript,
@@ -188,7 +180,6 @@ class TranscriptTable(Table):
         )
 
     def put(self, session: SessionId, transcript: Transcript) -> None:
-        """Store the session's digest, received now."""
         self._execute(
             f"""INSERT INTO transcripts (session, messages, "user", assistant, first, last,
                                          heard_at)
@@ -216,7 +207,6 @@ class TranscriptTable(Table):
         )
 
     def drop(self, session: SessionId) -> None:
-        """Remove the session's digest, if there is one."""
         self._execute(f"DELETE FROM transcripts WHERE session = {NUMBER}", session=session)
 
     def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:

@@ -35,7 +35,6 @@ class Role(StrEnum):
     ADMIN = "admin"  # erase, export, import, redact; keys and tenants
 
     def includes(self, other: "Role") -> bool:
-        """Whether this role grants the other."""
         return _RANKS[self] >= _RANKS[other]
 
 
@@ -125,7 +124,6 @@ class Caller:
             raise Denied(NOT_YOUR_PROJECT)
 
     def require_stores(self) -> None:
-        """Raise Denied unless the patterns match every project."""
         if not self.projects.are_everything:
             raise Denied(NOT_YOUR_STORES)
 

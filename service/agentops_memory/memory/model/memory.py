@@ -81,7 +81,6 @@ class LifecycleChange:
     review_at: Given = UNSET
 
     def end(self, now: datetime) -> Given:
-        """The end that is given, as an instant."""
         return self.expires_at if self.ttl is None else now + self.ttl
 
 
@@ -106,8 +105,6 @@ NO_LINKS = Links()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A memory to be saved."""
-
     session: SessionId
     space: Space
     text: Text
@@ -117,8 +114,6 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A partial change; None leaves a part unchanged."""
-
     type: str | None = None
     title: str | None = None
     content: str | None = None
@@ -179,7 +174,6 @@ class Memory(Shown):
         return self.deleted_at is not None
 
     def is_live(self, now: datetime) -> bool:
-        """Whether it is neither deleted nor expired at the instant."""
         return not self.is_deleted and not self.lifecycle.is_expired(now)
 
 
@@ -199,8 +193,6 @@ ANY_STATE = Expected()
 
 
 class ChangeKind(StrEnum):
-    """What kind of change a revision records."""
-
     CREATED = "created"
     UPDATED = "updated"
     DELETED = "deleted"
@@ -242,7 +234,6 @@ LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 
 
 def memory_of(row: Any) -> Memory:
-    """The memory in a row of MEMORY."""
     try:
         (id_, uid, session, kind, project, scope, key, type_, title, content, tags, hash_, revision,
          duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at,
@@ -274,7 +265,6 @@ def memory_of(row: Any) -> Memory:
 
 
 def shown_of(row: Any) -> Shown:
-    """What is shown of the memory in a row of SHOWN."""
     try:
         id_, key, type_, title, content, tags, expires_at = row
         if not type(type_) is type(title) is type(content) is type(key or "") is str:
@@ -294,7 +284,6 @@ def _text(text: str) -> str:
 
 
 def lifecycle_row(lifecycle: Lifecycle) -> dict[str, object]:
-    """The columns of a lifecycle that a caller sets."""
     return {
         "expires_at": optional_micros(lifecycle.expires_at),
         "pinned_at": optional_micros(lifecycle.pinned_at),
@@ -326,7 +315,6 @@ def memory_row(memory: Memory) -> dict[str, object]:
 
 
 def text_row(text: Text) -> dict[str, object]:
-    """The columns of a text, of a memory or of a revision."""
     return {
         "type": text.type,
         "title": text.title,

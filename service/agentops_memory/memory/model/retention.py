@@ -9,8 +9,6 @@ LARGEST_CAPACITY = 100_000  # episodic entries of an agent
 
 
 class Kind(StrEnum):
-    """A kind of data with a retention of its own."""
-
     DELETED = "deleted"
     EXPIRED = "expired"
     REVISIONS = "revisions"
@@ -68,11 +66,9 @@ class Retentions:
         return now - self.time(kind) if self.time(kind) else None
 
     def is_full(self, revisions: int) -> bool:
-        """Whether a memory with so many revisions keeps no more."""
         return bool(self.revisions) and revisions >= self.revisions
 
     def oldest(self, newest: int) -> int:
-        """The number of the oldest revision kept when this is the newest."""
         return newest - self.revisions + 1 if self.revisions else 1
 
     @property

@@ -114,7 +114,6 @@ def flag(value: int) -> bool:
 
 
 def tag_array(tags: Iterable[str]) -> str:
-    """Tags as the JSON array that a row holds."""
     return json.dumps(list(tags), ensure_ascii=False)
 
 

@@ -11,8 +11,6 @@ from ...secrets.redaction import redacted
 
 
 class ErasureKind(StrEnum):
-    """What was erased."""
-
     OBSERVATION = "observation"
     PROJECT = "project"
     REDACTION = "redaction"
@@ -23,8 +21,6 @@ class ErasureKind(StrEnum):
 
 
 class SpaceKind(StrEnum):
-    """What a space is."""
-
     PROJECT = "project"  # a scope of one
     STORE = "store"
     WORKING = "working"  # of an agent, in a namespace
@@ -42,8 +38,6 @@ class IndexGroup(StrEnum):
 
 
 class History(Enum):
-    """Which revisions of a memory are kept."""
-
     EVERY = "all of them"
     NEWEST = "as many as the retention says"
     NONE = "what it is now alone"
@@ -120,12 +114,10 @@ NUMBERS = {
 
 
 def is_partition(number: object) -> bool:
-    """Whether a partition can have this number."""
     return type(number) is int and any(number in numbers for numbers in NUMBERS.values())
 
 
 def group_of(number: int) -> IndexGroup:
-    """The group of a partition."""
     later_first = reversed(NUMBERS.items())
     return next((it for it, own in later_first if number >= own.start), IndexGroup.PROJECTS)
 
@@ -156,12 +148,10 @@ class Space:
 
     @classmethod
     def of_ref(cls, uid: str) -> "Space":
-        """The space that is a reference of a host, by its stable id."""
         return cls(project=NO_PROJECT, scope=uid, kind=SpaceKind.REF)
 
     @property
     def traits(self) -> Traits:
-        """What its kind has."""
         return TRAITS[self.kind]
 
 
@@ -218,7 +208,6 @@ _KINDS = {kind.value: kind for kind in SpaceKind}
 
 
 def project_or_this(project: str | None) -> str:
-    """What a sentence is about; a project without its name, which may be damaged too."""
     return "This project" if project else "This"
 
 
@@ -254,11 +243,9 @@ def place_of(connection: Any, project: str) -> tuple[int, int] | None:
 
 
 def named(space: Space) -> str:
-    """The condition that `spaces s` is this space."""
     project = "s.project = :project" if space.traits.has_project else f"s.{HAS_NO_PROJECT}"
     return f"{project} AND s.scope = :scope"
 
 
 def names_of(space: Space) -> dict[str, object]:
-    """The values that `named` names."""
     return {"project": space.project or None, "scope": space.scope}

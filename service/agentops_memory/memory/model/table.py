@@ -177,8 +177,6 @@ class Known:
 
 @dataclass(eq=False)
 class Table:
-    """A table of a transaction."""
-
     _connection: Connection
     _sql: Dialect
 
@@ -186,21 +184,17 @@ class Table:
         return self._connection.execute(statement, parameters)
 
     def _first(self, read: Callable[[Any], T], statement: str, /, **parameters: object) -> T | None:
-        """The first row, as `read` makes of it; None if there is none."""
         row = self._connection.execute(statement, parameters).fetchone()
         return None if row is None else read(row)
 
     def _exists(self, statement: str, **parameters: object) -> bool:
-        """Whether there is a row."""
         return self._connection.execute(statement, parameters).fetchone() is not None
 
     def _number(self, statement: str, **parameters: object) -> int:
-        """The one number that the statement answers."""
         ((number,),) = self._connection.execute(statement, parameters)
         return int(number)
 
     def _scalars(self, statement: str, **parameters: object) -> list[Any]:
-        """The first column of every row."""
         return [row[0] for row in self._connection.execute(statement, parameters)]
 
     def _texts(self, statement: str, **parameters: object) -> list[Any]:
@@ -245,7 +239,6 @@ class Table:
                 return found
 
     def _stream(self, statement: str, **parameters: object) -> Iterable[Any]:
-        """Rows of which perhaps the first are enough."""
         return self._sql.read(self._connection, statement, parameters)
 
     def _insert(self, table: str, /, **row: object) -> None:
@@ -276,7 +269,6 @@ class Sql(Table):
         return self._sql
 
     def run_all(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
-        """Run a statement once for each row of values."""
         self._connection.executemany(statement, rows)
 
 
@@ -334,7 +326,6 @@ class FilteredTable(Table):
         return superseded if self._moment.has_superseded else None
 
     def _values(self, filter_: Filter) -> dict[str, object]:
-        """The values that the conditions of a filter name."""
         names = ("project", "scope", "store", "ref", "agent", "namespace", "type", "tag")
         texts = {"texts": json.dumps(filter_.excluded_types)} if filter_.excluded_types else {}
         return {**{name: getattr(filter_, name) for name in names}, **texts, **self._patterns()}
