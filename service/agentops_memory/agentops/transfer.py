@@ -25,7 +25,6 @@ from ..http.json_reader import entries, members
 from ..memory.imports import (
     CONFLICTS,
     Importing,
-    ImportTable,
     Row,
     RowConflict,
     RowOutcome,
@@ -393,7 +392,7 @@ def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
     """The characters of the memories that are new; Denied if a row may not be stored."""
     memories = [it for it in rows if isinstance(it, Memory)]
     new = unmatched(tx, memories)
-    known = tx[ImportTable].projects_of({it.session for it in memories if it.session})
+    known = tx[SessionTable].projects_of({it.session for it in memories if it.session})
     for place, it in enumerate(memories):
         if place in new or not decision(tx, it).is_present:
             tx.caller.require_space(it.space)

@@ -188,7 +188,7 @@ class Transaction(ABC):
     def search(self) -> SearchTable: ...
 
     @abstractmethod
-    def _require_alone(self) -> None:
+    def require_alone(self) -> None:
         """Nothing else may share the transaction."""
 
     def new_uid(self, at: datetime) -> str:

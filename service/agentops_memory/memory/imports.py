@@ -2,34 +2,32 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
+from typing import Any
 
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
 from ..recall.text.normalization import content_hash, fingerprint
 from .lifecycles import at_key, link, superseded
-from .memories import PUT_LIFECYCLE, SECOND, MemoryTable, SpaceTable
-from .model.liveness import Moment, undeleted
+from .memories import SECOND, MemoryTable
+from .model.liveness import undeleted
 from .model.memory import (
     NO_LIFECYCLE,
     NO_LINKS,
     UNSAVED,
-    ChangeKind,
     Lifecycle,
     Memory,
     MemoryId,
-    Revision,
     Session,
     SessionId,
-    lifecycle_row,
 )
-from .model.rows import json_of, micros, optional_micros, tag_array
+from .model.rows import micros
 from .model.space import Project
-from .model.table import Dialect, Index, Table
+from .model.table import Dialect, Sql
 from .revisions import RevisionTable, created, revised
 from .sessions import SessionTable
 
@@ -42,113 +40,28 @@ class Supersession:
     older: tuple[str, ...]  # stable ids
 
 
-COLUMNS = (
-    "space_id", "uid", "session_id", "key", "type", "title", "content", "tags", "content_hash",
-    "fingerprint", "revision", "duplicates", "last_seen_at", "promoted_to", "created_at",
-    "updated_at", "extras",
-)  # fmt: skip
+def matched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
+    """The places of those that an import may find stored: by uid, by key, or as a twin.
+
+    It may name one that is not; it leaves out none that is.
+    """
+    each = list(enumerate(memories))
+    at_key = [(place, *_space(it), it.key) for place, it in each if it.key]
+    twins = [(place, *_space(it), *_twin(it)) for place, it in each if not it.uid]
+    known = set(_found(tx, _by_uid, [it.uid for it in memories if it.uid]))
+    return (
+        {place for place, it in each if it.uid in known}
+        | set(map(int, _found(tx, _held_keys, at_key)))
+        | set(map(int, _found(tx, _twins, twins)))
+    )
 
 
-@dataclass(eq=False)
-class ImportTable(Table):
-    _index: Index
-    _spaces: SpaceTable
-    _moment: Moment
-    _require_alone: Callable[[], None]
-
-    def begin(self) -> None:
-        """Share no group commit: all who do would wait for many rows."""
-        self._require_alone()
-
-    def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
-        given = f"(SELECT value FROM {self._sql.texts('given')})"
-        rows = self._execute(
-            f"SELECT id, project FROM sessions WHERE id IN {given}",
-            texts=json.dumps(list(sessions)),
-        )
-        return {SessionId(id_): project for id_, project in rows}
-
-    def add_sessions(self, sessions: Iterable[Session]) -> None:
-        self._connection.executemany(
-            """INSERT INTO sessions (id, project, started_at, ended_at, summary, message_count)
-               VALUES (:id, :project, :started_at, :ended_at, :summary, :message_count)""",
-            [
-                {
-                    "id": it.id,
-                    "project": it.project,
-                    "started_at": micros(it.started_at),
-                    "ended_at": optional_micros(it.ended_at),
-                    "summary": it.summary,
-                    "message_count": it.message_count,
-                }
-                for it in sessions
-            ],
-        )
-
-    def matched(self, memories: Sequence[Memory]) -> set[int]:
-        """The places of those that an import may find stored: by uid, by key, or as a twin.
-
-        It may name one that is not; it leaves out none that is.
-        """
-        uids = [it.uid for it in memories if it.uid]
-        at_key = [(place, *_space(it), it.key) for place, it in enumerate(memories) if it.key]
-        twins = [
-            (place, *_space(it), *_twin(it)) for place, it in enumerate(memories) if not it.uid
-        ]
-        known = self._known(uids)
-        return (
-            {place for place, it in enumerate(memories) if it.uid in known}
-            | self._places(_held_keys, at_key)
-            | self._places(_twins, twins)
-        )
-
-    def add(self, memories: Sequence[Memory]) -> list[MemoryId]:
-        placed = [(it, *self._spaces.placed(it.space)) for it in memories]
-        rows = [self._row(it, space) for it, space, _ in placed]
-        inserted = self._sql.inserted_all(self._connection, "memories", COLUMNS, rows)
-        ids = [MemoryId(it) for it in inserted]
-        self._execute(
-            f"""INSERT INTO revisions (memory_id, number, deed, at)
-                SELECT m.id, m.revision, '{ChangeKind.CREATED}', m.updated_at
-                  FROM {self._sql.ids("given")}
-                 {self._sql.leads} memories m ON m.id = given.value""",
-            ids=json.dumps(ids),
-        )
-        for id_, (it, *_) in zip(ids, placed, strict=True):
-            if it.lifecycle != NO_LIFECYCLE:
-                values = {**lifecycle_row(it.lifecycle), **self._moment.values}
-                self._execute(PUT_LIFECYCLE, id=id_, key=it.key, **values)
-        self._index.add_all((id_, *it) for id_, it in zip(ids, placed, strict=True))
-        return ids
-
-    def _row(self, memory: Memory, space: int) -> tuple[object, ...]:
-        text, created_at = memory.text, micros(memory.created_at)
-        hash_ = content_hash(text.content)
-        is_expired = memory.lifecycle.is_expired(self._moment.now)  # its key lies beside its row
-        return (
-            space, memory.uid, memory.session, None if is_expired else memory.key,
-            text.type, text.title, text.content, tag_array(text.tags), hash_,
-            fingerprint(memory.key, text.type, text.title, hash_),
-            memory.revision, memory.duplicates, _micros(memory, memory.last_seen_at, created_at),
-            memory.promoted_to, created_at, _micros(memory, memory.updated_at, created_at),
-            json_of(memory.extras),
-        )  # fmt: skip
-
-    def _known(self, uids: Collection[str]) -> set[str]:
-        if not uids:
-            return set()
-        return set(self._scalars(_by_uid(self._sql), texts=json.dumps(uids)))
-
-    def _places(
-        self, statement: Callable[[Dialect], str], given: Sequence[tuple[object, ...]]
-    ) -> set[int]:
-        if not given:
-            return set()
-        return set(map(int, self._scalars(statement(self._sql), texts=json.dumps(given))))
-
-
-def _micros(memory: Memory, at: datetime, created_at: int) -> int:
-    return created_at if at is memory.created_at else micros(at)
+def _found(
+    tx: Transaction, statement: Callable[[Dialect], str], given: Sequence[object]
+) -> Iterator[Any]:
+    sql = tx[Sql]
+    rows = sql.run(statement(sql.dialect), texts=json.dumps(given)) if given else ()
+    return (found for (found,) in rows)
 
 
 def _space(memory: Memory) -> tuple[object, ...]:
@@ -306,7 +219,7 @@ class Importing:
     """
 
     def __init__(self, tx: Transaction, place: int = 0) -> None:
-        tx[ImportTable].begin()
+        tx.require_alone()  # all who share a group commit would wait for many rows
         self.tx = tx
         self.tally = Tally()
         self._place = place
@@ -320,7 +233,7 @@ class Importing:
         new = unmatched(self.tx, memories)
         named = {it.session if isinstance(it, Memory) else it.id for it in rows}
         if unknown := {it for it in named if it is not None} - self._sessions.keys():
-            self._sessions |= self.tx[ImportTable].projects_of(unknown)
+            self._sessions |= self.tx[SessionTable].projects_of(unknown)
         at = 0
         for row in rows:
             if isinstance(row, Session):
@@ -343,7 +256,11 @@ class Importing:
             self.tally.sessions[RowOutcome.NEW] += 1
             return
         self._store()
-        self.tally.sessions[session_outcome(self.tx, session)] += 1
+        there = self.tx[SessionTable].get(session.id)
+        assert there is not None
+        self.tx.caller.require_project(there.project)
+        is_same = _in_seconds(there) == _in_seconds(session)
+        self.tally.sessions[RowOutcome.SAME if is_same else RowOutcome.CHANGED] += 1
 
     def _admit(self, memory: Memory) -> None:
         """Make sure of the session of a memory; Denied outside the caller's projects."""
@@ -397,12 +314,19 @@ class Importing:
     def _store(self) -> None:
         opened, self._opened = self._opened, []
         if opened:
-            self.tx[ImportTable].add_sessions(opened)
+            self.tx[SessionTable].add(opened)
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        new = [it if it.uid else replace(it, uid=self.tx.new_uid(it.created_at)) for it in waiting]
-        ids = self.tx[ImportTable].add(new)
+        new = [
+            replace(
+                it,
+                uid=it.uid or self.tx.new_uid(it.created_at),
+                content_hash=content_hash(it.text.content),
+            )
+            for it in waiting
+        ]
+        ids = self.tx[MemoryTable].insert_all(new)
         self.tally.made.update(ids)
         self._new.update(ids)
         self.tally.memories[RowOutcome.NEW] += len(new)
@@ -420,8 +344,8 @@ def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
         for place, it in enumerate(memories)
         if tx.retention.oldest(it.revision) <= 1 and all(rows[key] == 1 for key in keys[place])
     ]
-    matched = tx[ImportTable].matched([memories[place] for place in alone]) if alone else set()
-    return {place for number, place in enumerate(alone) if number not in matched}
+    known = matched(tx, [memories[place] for place in alone])
+    return {place for number, place in enumerate(alone) if number not in known}
 
 
 def _match_keys(memory: Memory, *, as_twin: bool) -> Iterator[Hashable]:
@@ -468,16 +392,6 @@ def _at_key(tx: Transaction, memory: Memory) -> Memory | None:
     return held if held is not None and held.is_live(tx.now) else None
 
 
-def session_outcome(tx: Transaction, session: Session) -> RowOutcome:
-    """NEW for an unknown session, else SAME or CHANGED; Denied outside the caller's projects."""
-    tx.caller.require_project(session.project)
-    there = tx[SessionTable].get(session.id)
-    if there is None:
-        return RowOutcome.NEW
-    tx.caller.require_project(there.project)
-    return RowOutcome.SAME if _in_seconds(there) == _in_seconds(session) else RowOutcome.CHANGED
-
-
 def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
     """Resolve two memories at one key: the later stays the memory, the other is its revision.
 
@@ -493,12 +407,6 @@ def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
     retention = tx.retention
     is_full = retention.revisions and retention.is_full(tx[RevisionTable].count(held))
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
-
-
-def earlier_revision(held: Memory, memory: Memory) -> Revision:
-    return Revision(
-        number=held.revision, deed=ChangeKind.UPDATED, at=memory.updated_at, text=memory.text
-    )
 
 
 def _merged(lifecycle: Lifecycle, later: Lifecycle) -> Lifecycle:
@@ -541,8 +449,7 @@ def link_all(tx: Transaction, tally: Tally, *, is_end: bool) -> None:
 
 
 def _is_refused(tx: Transaction, memory: MemoryId, older: Sequence[MemoryId]) -> bool:
-    newer = tx[MemoryTable].get(memory)
-    if newer is None:
+    if (newer := tx[MemoryTable].get(memory)) is None:
         return False
     try:
         link(tx, newer.id, superseded(tx, newer.space, older))
@@ -575,10 +482,9 @@ def _store(tx: Transaction, decided: Decision) -> Memory | None:
     if existing is None:
         return created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
     if decided.outcome is RowOutcome.EARLIER:
-        tx[RevisionTable].keep(
-            replace(existing, revision=existing.revision - 1)
-        )  # it may have no text
-        tx[RevisionTable].absorb(existing.id, earlier_revision(existing, memory))
+        revisions, number = tx[RevisionTable], existing.revision
+        revisions.keep(replace(existing, revision=number - 1))  # it may have no text
+        revisions.absorb(existing.id, number, memory.updated_at, memory.text)
     elif decided.outcome.is_stored:
         return revised(tx, existing, decided.state)
     return None

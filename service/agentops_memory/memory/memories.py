@@ -17,6 +17,7 @@ from .model.memory import (
     MEMORY,
     NO_LIFECYCLE,
     SHOWN,
+    ChangeKind,
     Memory,
     MemoryId,
     Shown,
@@ -364,21 +365,29 @@ class MemoryTable(MemoryLists):
         self._index.add(stored, space, area)
         return stored
 
+    def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
+        """The same of many, each with the revision that says so, by few statements; their ids."""
+        placed = [(it, *self._spaces.placed(it.space)) for it in memories]
+        rows = [{"space_id": at, **memory_row(it), "key": self._key(it)} for it, at, _ in placed]
+        ids = [MemoryId(it) for it in self._inserted_all("memories", rows)]
+        self._execute(
+            f"""INSERT INTO revisions (memory_id, number, deed, at)
+                SELECT m.id, m.revision, '{ChangeKind.CREATED}', m.updated_at
+                  FROM {self._sql.ids("given")}
+                 {self._sql.leads} memories m ON m.id = given.value""",
+            ids=json.dumps(ids),
+        )
+        for id_, it in zip(ids, memories, strict=True):
+            if it.lifecycle != NO_LIFECYCLE:
+                self._put_lifecycle(replace(it, id=id_))
+        self._index.add_all((id_, *it) for id_, it in zip(ids, placed, strict=True))
+        return ids
+
     def replace(self, memory: Memory) -> None:
         """Update all fields of the memory and its index entry."""
         with self._index.updating(memory.id) if memory.space.traits.index else nullcontext():
-            self._execute(
-                f"""UPDATE memories
-                      SET key = {KEY_IN_ROW}, type = :type, title = :title, content = :content,
-                          tags = :tags, content_hash = :content_hash,
-                          fingerprint = :fingerprint, revision = :revision,
-                          duplicates = :duplicates, last_seen_at = :last_seen_at,
-                          promoted_to = :promoted_to, updated_at = :updated_at,
-                          deleted_at = :deleted_at, extras = :extras
-                    WHERE id = :id""",
-                id=memory.id,
-                **{**memory_row(memory), "key": self._key(memory)},
-            )
+            row = {**memory_row(memory), "key": self._key(memory)}
+            self._execute(_updating(tuple(row)), id=memory.id, **row)
             self._put_lifecycle(memory)
 
     def set_lifecycle(self, memory: Memory) -> None:
@@ -508,6 +517,14 @@ class MemoryTable(MemoryLists):
             **self._moment.values,
         )
         return self._intact(rows, memory_of)
+
+
+@cache
+def _updating(columns: tuple[str, ...]) -> str:
+    """The statement that changes all of a row which can change."""
+    changing = [it for it in columns if it not in {"uid", "session_id", "key", "created_at"}]
+    values = ", ".join(f"{it} = :{it}" for it in changing)
+    return f"UPDATE memories SET key = {KEY_IN_ROW}, {values} WHERE id = :id"
 
 
 _KEY = "coalesce(m.key, l.held_key)"

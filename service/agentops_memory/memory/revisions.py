@@ -54,22 +54,17 @@ class RevisionTable(Table):
             **text_row(memory.text),
         )
 
-    def absorb(self, memory: MemoryId, older: Revision) -> None:
+    def absorb(self, memory: MemoryId, number: int, at: datetime, text: Text) -> None:
         """Insert an older state before the newest revision, whose number grows by one."""
         self._execute(
             "UPDATE revisions SET number = number + 1 WHERE memory_id = :id AND number = :number",
             id=memory,
-            number=older.number,
+            number=number,
         )
         self._execute("UPDATE memories SET revision = revision + 1 WHERE id = :id", id=memory)
-        self._insert(
-            "revisions",
-            memory_id=memory,
-            number=older.number,
-            deed=older.deed.value,
-            at=micros(older.at),
-            **(text_row(older.text) if older.text else {}),
-        )
+        deed = ChangeKind.UPDATED.value
+        row = {"number": number, "deed": deed, "at": micros(at), **text_row(text)}
+        self._insert("revisions", memory_id=memory, **row)
 
     def holds(self, memory: Memory, state: Memory) -> bool:
         """Whether a revision equals the state in text and second."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -26,9 +26,18 @@ from .model.memory import (
     Session,
     SessionId,
 )
-from .model.rows import MAX_LIST, count, instant, micros, optional_instant, portion, reads
+from .model.rows import (
+    MAX_LIST,
+    count,
+    instant,
+    micros,
+    optional_instant,
+    optional_micros,
+    portion,
+    reads,
+)
 from .model.space import UNKNOWN_PROJECT, Project
-from .model.table import FilteredTable, Known, Table
+from .model.table import FilteredTable, Known, Table, inserting
 from .redactor import Redactor
 
 SESSION = "number, id, project, started_at, ended_at, summary, message_count"
@@ -64,13 +73,22 @@ class SessionTable(FilteredTable):
         known = self.get(session.id)
         if known is not None:
             return known
-        self._insert(
-            "sessions",
-            id=session.id,
-            project=session.project,
-            started_at=micros(session.started_at),
-        )
+        self._insert("sessions", **_row(session))
         return session
+
+    def add(self, sessions: Sequence[Session]) -> None:
+        self._connection.executemany(
+            inserting("sessions", tuple(_row(sessions[0]))), map(_row, sessions)
+        )
+
+    def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
+        """The projects of those sessions that are stored."""
+        given = f"(SELECT value FROM {self._sql.texts('given')})"
+        rows = self._execute(
+            f"SELECT id, project FROM sessions WHERE id IN {given}",
+            texts=json.dumps(list(sessions)),
+        )
+        return {SessionId(id_): project for id_, project in rows}
 
     @step("store.summarize", _summarized)
     def close(self, session: Session) -> None:
@@ -78,17 +96,12 @@ class SessionTable(FilteredTable):
             """UPDATE sessions
                   SET ended_at = :ended_at, summary = :summary, message_count = :message_count
                 WHERE id = :id""",
-            id=session.id,
-            ended_at=None if session.ended_at is None else micros(session.ended_at),
-            summary=session.summary,
-            message_count=session.message_count,
+            **_row(session),
         )
 
     def grow(self, session: Session) -> None:
         self._execute(
-            "UPDATE sessions SET message_count = :message_count WHERE id = :id",
-            id=session.id,
-            message_count=session.message_count,
+            "UPDATE sessions SET message_count = :message_count WHERE id = :id", **_row(session)
         )
 
     def newest(
@@ -233,6 +246,17 @@ class TranscriptTable(Table):
             limit=limit,
         )
         return list(self._intact(rows, _heard))
+
+
+def _row(session: Session) -> dict[str, object]:
+    return {
+        "id": session.id,
+        "project": session.project,
+        "started_at": micros(session.started_at),
+        "ended_at": optional_micros(session.ended_at),
+        "summary": session.summary,
+        "message_count": session.message_count,
+    }
 
 
 def _size(session: Session) -> int:

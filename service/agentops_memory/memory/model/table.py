@@ -242,11 +242,11 @@ class Table:
         return self._sql.read(self._connection, statement, parameters)
 
     def _insert(self, table: str, /, **row: object) -> None:
-        self._connection.execute(_inserting(table, tuple(row)), row)
+        self._connection.execute(inserting(table, tuple(row)), row)
 
     def _inserted(self, table: str, /, **row: object) -> int:
         """Insert into a table whose key is `id`; the id of the new row."""
-        return self._sql.inserted(self._connection, _inserting(table, tuple(row)), row)
+        return self._sql.inserted(self._connection, inserting(table, tuple(row)), row)
 
     def _inserted_all(self, table: str, rows: Sequence[Mapping[str, object]]) -> Sequence[int]:
         """Insert rows of the same columns into a table whose key is `id`; their ids."""
@@ -273,7 +273,7 @@ class Sql(Table):
 
 
 @cache
-def _inserting(table: str, columns: tuple[str, ...]) -> str:
+def inserting(table: str, columns: tuple[str, ...]) -> str:
     values = ", ".join(f":{column}" for column in columns)
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
 

@@ -104,7 +104,7 @@ class PostgresTransaction(Transaction):
         )
         return sorted({FIRST, *(number for (number,) in rows.fetchall())})
 
-    def _require_alone(self) -> None:
+    def require_alone(self) -> None:
         if not self._is_alone:
             raise NeedsTransactionOfItsOwn
 

@@ -112,7 +112,7 @@ class SqliteTransaction(Transaction):
             self._connection.execute("SAVEPOINT settled")  # at which FTS5 writes out
             self._connection.execute("RELEASE settled")
 
-    def _require_alone(self) -> None:
+    def require_alone(self) -> None:
         if not self.is_alone:
             raise NeedsTransactionOfItsOwn
 
