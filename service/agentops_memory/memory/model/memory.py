@@ -193,6 +193,8 @@ ANY_STATE = Expected()
 
 
 class ChangeKind(StrEnum):
+    """What kind of change a revision records."""
+
     CREATED = "created"
     UPDATED = "updated"
     DELETED = "deleted"
