@@ -156,25 +156,15 @@ class MemoryLists(FilteredTable):
         return [*reversed(side("<", "DESC", before)), memory, *side(">", "ASC", after)]
 
     def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
-        return self._page(
-            memory_of,
-            _size,
-            f"""SELECT {MEMORY}
-                  FROM memories m
-                  JOIN spaces s ON s.id = m.space_id
-                       {LIFECYCLE}
-                 WHERE m.id > :after AND {live("m")} AND {OF_A_PROJECT}
-                       AND (CAST(:project AS TEXT) IS NULL OR s.project = :project)
-                       AND {self._acts_on("s.project")}
-              ORDER BY m.id
-                 LIMIT :limit""",
-            project=project,
-            after=after,
-            limit=limit,
-            **self._patterns(),
-        )
+        """Live memories of projects, in the order of ids."""
+        of_project = "(CAST(:project AS TEXT) IS NULL OR s.project = :project)"
+        which = f"{live('m')} AND {OF_A_PROJECT} AND {of_project}"
+        return self._after(after, limit, which, project=project)
 
     def every(self, after: MemoryId, limit: int) -> list[Memory]:
+        return self._after(after, limit, "TRUE")
+
+    def _after(self, after: MemoryId, limit: int, which: str, **values: object) -> list[Memory]:
         return self._page(
             memory_of,
             _size,
@@ -182,13 +172,11 @@ class MemoryLists(FilteredTable):
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
                        {LIFECYCLE}
-                 WHERE m.id > :after AND {self._acts_on("s.project")}
+                 WHERE m.id > :after AND {which} AND {self._acts_on("s.project")}
               ORDER BY m.id
                  LIMIT :limit""",
-            after=after,
-            limit=limit,
-            **self._patterns(),
-        )
+            after=after, limit=limit, **values, **self._patterns(),
+        )  # fmt: skip
 
 
 @cache

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
@@ -19,7 +20,7 @@ from .model.access import Caller, Role
 from .model.agent_memory import Tier
 from .model.liveness import indexed, live, undeleted
 from .model.memory import ChangeKind, MemoryId
-from .model.rows import instant, portion
+from .model.rows import micros, optional_instant, portion
 from .model.space import (
     GLOBAL_AREA,
     OF_A_PROJECT,
@@ -27,13 +28,12 @@ from .model.space import (
     Project,
     place_of,
 )
-from .model.table import GLOBAL, FilteredTable, Index
+from .model.table import GLOBAL, FilteredTable, Index, Sql
 from .redactor import MAX_PROJECT
 from .revisions import revised
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class Listed(NamedTuple):
     """A project in the list of all; `memories` are the live ones."""
 
     project: Project
@@ -42,8 +42,7 @@ class Listed:
     changed_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
+class Extent(NamedTuple):
     """All that a project holds. Deleted memories are counted among the memories, too.
 
     Its shared sessions are those of its own in which memories of other projects lie.
@@ -91,62 +90,6 @@ class ProjectTable(FilteredTable):
 
     def rows(self) -> RowCounts:
         return RowCounts(*self._execute(_ROWS, **self._moment.values).fetchone())
-
-    def listed(self, project: Project) -> Listed:
-        memories, written = self._execute(
-            f"""SELECT count(*) FILTER (WHERE {live("memories")}),
-                       max(CASE WHEN deleted_at > updated_at THEN deleted_at ELSE updated_at END)
-                  FROM memories
-                 WHERE space_id IN {SPACES}""",
-            project=project,
-            **self._moment.values,
-        ).fetchone()
-        sessions, held = self._execute(
-            """SELECT count(*),
-                      max(CASE WHEN ended_at > started_at THEN ended_at ELSE started_at END)
-                 FROM sessions
-                WHERE project = :project""",
-            project=project,
-        ).fetchone()
-        return Listed(
-            project=project, memories=memories, sessions=sessions, changed_at=_latest(written, held)
-        )
-
-    def extent(self, project: Project) -> Extent:
-        memories, deleted = self._execute(
-            f"SELECT count(*), count(deleted_at) FROM memories WHERE space_id IN {SPACES}",
-            project=project,
-        ).fetchone()
-        revisions = self._number(
-            f"""SELECT count(*)
-                  FROM memories m
-                  JOIN revisions r ON r.memory_id = m.id
-                 WHERE m.space_id IN {SPACES}""",
-            project=project,
-        )
-        sessions, shared = self._execute(
-            f"""SELECT count(*),
-                       count(*) FILTER (WHERE EXISTS (SELECT 1
-                                                        FROM memories m
-                                                       WHERE m.session_id = sessions.id
-                                                             AND m.space_id NOT IN {SPACES}))
-                  FROM sessions
-                 WHERE project = :project""",
-            project=project,
-        ).fetchone()
-        return Extent(
-            memories=memories,
-            deleted=deleted,
-            revisions=revisions,
-            sessions=sessions,
-            shared_sessions=shared,
-        )
-
-    def has_global(self, project: Project) -> bool:
-        return self._exists(
-            f"SELECT 1 FROM spaces s WHERE s.project = :project AND {GLOBAL} AND {HELD} LIMIT 1",
-            project=project,
-        )
 
     def some(self, project: Project, limit: int) -> list[MemoryId]:
         """A batch of memories to erase: the newest live ones, then deleted ones.
@@ -333,11 +276,6 @@ _ROWS = f"""
            (SELECT count(*) FROM runs WHERE ended_at IS NULL)"""
 
 
-def _latest(*instants: int | None) -> datetime | None:
-    known = [at for at in instants if at is not None]
-    return instant(max(known)) if known else None
-
-
 BATCH = 200  # memories erased in one transaction; saves wait for it
 
 
@@ -436,7 +374,51 @@ def names_of_projects(tx: Transaction) -> list[Project]:
 
 
 def listed(tx: Transaction, project: Project) -> Listed:
-    return tx[ProjectTable].listed(project)
+    memories, sessions, at = (
+        tx[Sql]
+        .run(
+            f"""SELECT (SELECT count(*) FROM memories m WHERE space_id IN {SPACES} AND {live("m")}),
+                   (SELECT count(*) FROM sessions WHERE project = :project),
+                   (SELECT max(at)
+                      FROM (SELECT max(CASE WHEN deleted_at > updated_at THEN deleted_at
+                                            ELSE updated_at END) AS at
+                              FROM memories
+                             WHERE space_id IN {SPACES}
+                             UNION ALL
+                            SELECT max(CASE WHEN ended_at > started_at THEN ended_at
+                                            ELSE started_at END)
+                              FROM sessions
+                             WHERE project = :project) changes)""",
+            project=project,
+            now=micros(tx.now),
+        )
+        .fetchone()
+    )
+    return Listed(project, memories, sessions, optional_instant(at))
+
+
+def extent_of(tx: Transaction, project: Project) -> Extent:
+    held = f"FROM memories m WHERE m.space_id IN {SPACES}"
+    elsewhere = f"m.session_id = sessions.id AND m.space_id NOT IN {SPACES}"
+    row = (
+        tx[Sql]
+        .run(
+            f"""SELECT (SELECT count(*) {held}),
+                   (SELECT count(m.deleted_at) {held}),
+                   (SELECT count(*)
+                      FROM memories m
+                      JOIN revisions r ON r.memory_id = m.id
+                     WHERE m.space_id IN {SPACES}),
+                   (SELECT count(*) FROM sessions WHERE project = :project),
+                   (SELECT count(*)
+                      FROM sessions
+                     WHERE project = :project
+                           AND EXISTS (SELECT 1 FROM memories m WHERE {elsewhere}))""",
+            project=project,
+        )
+        .fetchone()
+    )
+    return Extent(*row)
 
 
 def planned_rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
@@ -457,7 +439,7 @@ def rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
 
 def planned_merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
     extent = _extent(tx, project, into)
-    _require_not_empty(tx[ProjectTable].extent(into))
+    _require_not_empty(extent_of(tx, into))
     return ProjectPlan(extent=extent, same_keys=len(tx[ProjectTable].same_keys(project, into)))
 
 
@@ -476,7 +458,7 @@ def merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
 
 def planned_erasure(tx: Transaction, project: Project) -> Extent:
     _require_access(tx, project)
-    extent = tx[ProjectTable].extent(project)
+    extent = extent_of(tx, project)
     if tx[ReceiptTable].newest_of(project) is None:
         _require_not_empty(extent)
     return extent
@@ -485,7 +467,7 @@ def planned_erasure(tx: Transaction, project: Project) -> Extent:
 def begin_erasure(tx: Transaction, project: Project) -> Erasure:
     """A new receipt, or that of an unfinished erasure, or the last one of an empty project."""
     _require_access(tx, project)
-    extent, newest = tx[ProjectTable].extent(project), tx[ReceiptTable].newest_of(project)
+    extent, newest = extent_of(tx, project), tx[ReceiptTable].newest_of(project)
     if newest is not None and (newest.goes_on or not extent):
         return newest
     _require_not_empty(extent)
@@ -522,7 +504,7 @@ def _extent(tx: Transaction, project: Project, other: Project) -> Extent:
     _require_access(tx, project, other)
     if project == other:
         raise Invalid("The two projects are the same.")
-    extent = tx[ProjectTable].extent(project)
+    extent = extent_of(tx, project)
     _require_not_empty(extent)
     erasures = map(tx[ReceiptTable].newest_of, (project, other))
     if any(erasure is not None and erasure.goes_on for erasure in erasures):
@@ -539,7 +521,10 @@ def _require_access(tx: Transaction, *projects: Project) -> None:
         tx.caller.require_project(project)
     if tx.caller.projects.are_everything:
         return
-    if any(tx[ProjectTable].has_global(project) for project in projects):
+    has_global = (
+        f"SELECT 1 FROM spaces s WHERE s.project = :project AND {GLOBAL} AND {HELD} LIMIT 1"
+    )
+    if any(tx[Sql].exists(has_global, project=project) for project in projects):
         raise Denied("A project with global memories is changed with a key for every project.")
 
 

@@ -1,8 +1,8 @@
 """Saves: by topic key, as a duplicate or as new; and what a saved memory looks like."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 
 from ..engine.engine import Transaction, within_one_project
@@ -23,7 +23,7 @@ from .model.memory import (
 )
 from .model.rows import micros
 from .model.search import Filter
-from .model.table import Table
+from .model.table import Sql
 from .revisions import changed_at, created, revised
 from .sessions import SessionTable, project_entered, project_warning
 
@@ -152,39 +152,6 @@ def _memory(tx: Transaction, draft: Draft) -> Memory:
     )
 
 
-@dataclass(eq=False)
-class LookalikeTable(Table):
-    """Pairs of memories that looked alike when the later of them was saved."""
-
-    _now: datetime
-
-    def of(self, later: MemoryId) -> list[tuple[MemoryId, float]]:
-        return self._execute(
-            """SELECT earlier_id, score
-                 FROM lookalikes
-                WHERE later_id = :later
-             ORDER BY score DESC, earlier_id""",
-            later=later,
-        ).fetchall()
-
-    def put(self, later: MemoryId, scores: Mapping[MemoryId, float]) -> None:
-        """Replace the pairs of a memory that was just saved; those that are gone are left out."""
-        self._execute("DELETE FROM lookalikes WHERE later_id = :later", later=later)
-        rows = [
-            {"later": later, "earlier": earlier, "score": score, "now": micros(self._now)}
-            for earlier, score in scores.items()
-        ]
-        for statement in (
-            "DELETE FROM lookalikes WHERE later_id = :earlier AND earlier_id = :later",
-            """INSERT INTO lookalikes (later_id, earlier_id, score, at)
-               SELECT later.id, earlier.id, :score, :now
-                 FROM memories later
-                 JOIN memories earlier ON earlier.id = :earlier
-                WHERE later.id = :later""",
-        ):
-            self._connection.executemany(statement, rows)
-
-
 SOUGHT = 16  # the longest words of a memory: long words are rare ones
 CANDIDATES = 20  # the best by BM25, of which the most similar are told
 LEAST = 0.35  # of a look-alike's score
@@ -204,13 +171,34 @@ def lookalikes(
 
 
 def keep_lookalikes(tx: Transaction, memory: MemoryId, found: Iterable[Lookalike]) -> None:
-    tx[LookalikeTable].put(memory, {it.memory.id: it.score for it in found})
+    """Replace the pairs of a memory that was just saved; those that are gone are left out."""
+    sql, now = tx[Sql], micros(tx.now)
+    sql.run("DELETE FROM lookalikes WHERE later_id = :later", later=memory)
+    rows = [
+        {"later": memory, "earlier": it.memory.id, "score": it.score, "now": now} for it in found
+    ]
+    sql.run_all("DELETE FROM lookalikes WHERE later_id = :earlier AND earlier_id = :later", rows)
+    sql.run_all(
+        """INSERT INTO lookalikes (later_id, earlier_id, score, at)
+           SELECT later.id, earlier.id, :score, :now
+             FROM memories later
+             JOIN memories earlier ON earlier.id = :earlier
+            WHERE later.id = :later""",
+        rows,
+    )
 
 
 def kept_lookalikes(tx: Transaction, memory: MemoryId, most: int) -> tuple[Lookalike, ...]:
-    kept = (
-        (tx[MemoryTable].get(id_), score) for id_, score in tx[LookalikeTable].of(memory)[:most]
-    )
+    """Those that were found when the memory was saved, best first, unless they are gone."""
+    pairs = tx[Sql].run(
+        """SELECT earlier_id, score
+             FROM lookalikes
+            WHERE later_id = :later
+         ORDER BY score DESC, earlier_id
+            LIMIT :most""",
+        later=memory, most=most,
+    )  # fmt: skip
+    kept = ((tx[MemoryTable].get(id_), score) for id_, score in pairs.fetchall())
     return tuple(Lookalike(memory=it, score=score) for it, score in kept if it is not None)
 
 

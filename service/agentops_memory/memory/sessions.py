@@ -339,7 +339,7 @@ def project_warning(session: SessionId, owner: Project, project: Project | None)
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
     _require_name(tx, session, project)
-    return entered(tx, Session(id=session, project=project, started_at=tx.now))
+    return _entered(tx, Session(id=session, project=project, started_at=tx.now))
 
 
 def _require_name(tx: Transaction, session: SessionId, project: Project) -> None:
@@ -357,14 +357,9 @@ def project_entered(tx: Transaction, session: SessionId, project: Project) -> Pr
     return owner
 
 
-def entered(tx: Transaction, session: Session) -> Session:
+def _entered(tx: Transaction, session: Session) -> Session:
     """The stored session, created if it is new; Denied outside the caller's projects."""
     require_margin(tx)
-    return admitted(tx, session)
-
-
-def admitted(tx: Transaction, session: Session) -> Session:
-    """The same without the quota."""
     stored = tx[SessionTable].open(session)
     tx.caller.require_project(stored.project)
     return stored
@@ -426,9 +421,9 @@ def recent_sessions(
 
 
 def _entered_late(tx: Transaction, session: SessionId, project: Project | None) -> Session:
-    late = Session(id=session, project=project or UNKNOWN_PROJECT, started_at=tx.now)
-    _require_name(tx, late.id, late.project)
-    return entered(tx, late)
+    named = project or UNKNOWN_PROJECT
+    _require_name(tx, session, named)
+    return _entered(tx, Session(id=session, project=named, started_at=tx.now))
 
 
 def _ended(tx: Transaction, session: Session, digest: Transcript | None, at: datetime) -> Session:
