@@ -11,7 +11,7 @@ from pydantic import BaseModel, RootModel, create_model
 
 from agentops_memory_client.contract import models as c
 
-from ..memory.erasure import Receipt
+from ..memory.erasure import Erasure
 from ..memory.model.space import Project
 from ..memory.projects import Extent
 from ..recall.text.instants import rendered
@@ -187,8 +187,7 @@ class ProjectErasure(RootModel[ErasureReceipt | ErasurePlan]):
     """The receipt of the erasure of a project, or with dry_run=true the plan of one."""
 
 
-def erasure(receipt: Receipt) -> ErasureReceipt:
-    of = receipt.erasure
+def erasure(of: Erasure) -> ErasureReceipt:
     return ErasureReceipt(
         id=of.id,
         kind=of.kind.value,
@@ -200,7 +199,7 @@ def erasure(receipt: Receipt) -> ErasureReceipt:
         erased_at=rendered(of.erased_at),
         bytes_gone_at=None if of.bytes_gone_at is None else rendered(of.bytes_gone_at),
         goes_on=of.goes_on or None,
-        copies_not_reached=list(receipt.copies_not_reached),
+        copies_not_reached=list(of.copies_not_reached),
     )
 
 

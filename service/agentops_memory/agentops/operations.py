@@ -208,7 +208,7 @@ class AgentOps(RecallOperations):
     async def get_erasure(self, asked: Question) -> a.ErasureReceipt:
         erasure = ErasureId(clean(asked.path_params["id"]))
         receipt = await receipt_of(self.engine, asked.caller(), erasure)
-        annotate({"memory.project": receipt.erasure.project})
+        annotate({"memory.project": receipt.project})
         return a.erasure(receipt)
 
     def export(self, caller: Caller, project: Project | None) -> AsyncIterator[bytes]:

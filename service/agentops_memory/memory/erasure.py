@@ -43,18 +43,7 @@ class Erasure:
     erased_at: datetime
     bytes_gone_at: datetime | None = None
     goes_on: bool = False
-
-    @property
-    def has_project(self) -> bool:
-        return bool(self.project)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """An erasure, and where what was erased may still be."""
-
-    erasure: Erasure
-    copies_not_reached: tuple[str, ...]
+    copies_not_reached: tuple[str, ...] = ()  # where what was erased may still be
 
 
 MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it
@@ -204,16 +193,16 @@ class ReceiptTable(Table):
         )
 
 
-async def receipt_of(engine: Engine, caller: Caller, erasure: ErasureId) -> Receipt:
+async def receipt_of(engine: Engine, caller: Caller, erasure: ErasureId) -> Erasure:
     """The receipt; NotFound for one that is unknown or of another's project."""
     found = await engine.read(caller, receipt, erasure)
     copies = engine.maintenance.copies(caller)
-    return Receipt(erasure=found, copies_not_reached=(*copies, *UNKNOWN_COPIES))
+    return replace(found, copies_not_reached=(*copies, *UNKNOWN_COPIES))
 
 
 def receipt(tx: Transaction, erasure: ErasureId) -> Erasure:
     found = tx[ReceiptTable].get(erasure)
-    if found is None or not (found.has_project and tx.caller.projects.match(found.project)):
+    if found is None or not (found.project and tx.caller.projects.match(found.project)):
         raise NotFound("No such erasure.")
     return found
 
@@ -238,7 +227,15 @@ def receipts(database: Connection) -> tuple[dict[ErasureId, Erasure], list[Damag
 
 def _receipt(database: Connection, row: Any) -> Erasure:
     told = _told(row)
-    return replace(told, memories=_memories(database, told.id))
+    memories = database.execute(
+        f"""SELECT memory_id
+              FROM erased
+             WHERE erasure_id = :id
+          ORDER BY memory_id
+             LIMIT {MOST_NAMED}""",
+        {"id": told.id},
+    )
+    return replace(told, memories=tuple(map(_memory, memories)))
 
 
 @reads("erasures")
@@ -257,18 +254,6 @@ def _told(  # noqa: PLR0913, PLR0917 - its columns
         bytes_gone_at=optional_instant(bytes_gone_at),
         goes_on=flag(goes_on),
     )
-
-
-def _memories(database: Connection, erasure: ErasureId) -> tuple[MemoryId, ...]:
-    rows = database.execute(
-        f"""SELECT memory_id
-              FROM erased
-             WHERE erasure_id = :id
-          ORDER BY memory_id
-             LIMIT {MOST_NAMED}""",
-        {"id": erasure},
-    )
-    return tuple(map(_memory, rows))
 
 
 @reads("erased")

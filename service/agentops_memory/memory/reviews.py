@@ -54,15 +54,12 @@ class ReviewList:
     next: ReviewPlace | None = None
 
 
-class ReviewRow(NamedTuple):
-    place: ReviewPlace
-    score: float | None
-
-
 @reads("memories")
-def _line(id_: int, at: int, reason: str, other: int, score: float | None) -> ReviewRow:
+def _line(
+    id_: int, at: int, reason: str, other: int, score: float | None
+) -> tuple[ReviewPlace, float | None]:
     place = ReviewPlace(instant(at), ReviewReason(reason), MemoryId(id_), MemoryId(other))
-    return ReviewRow(place, score)
+    return place, score
 
 
 _SOON = int(SOON.total_seconds()) * 1_000_000
@@ -81,7 +78,7 @@ class ReviewTable(FilteredTable):
         periods: ReviewPeriods,
         before: ReviewPlace | None,
         limit: int,
-    ) -> list[ReviewRow]:
+    ) -> list[tuple[ReviewPlace, float | None]]:
         """The lines of live memories that nothing supersedes, newest first, those after a place.
 
         A pair is told if the caller may read both, unless one supersedes the other or
@@ -182,15 +179,12 @@ def review(
     before: ReviewPlace | None,
 ) -> ReviewList:
     rows = tx[ReviewTable].lines(filter_, reasons, periods, before, limit + 1)
-    items = tuple(_item(tx, row) for row in rows[:limit])
+    items = tuple(_item(tx, place, score) for place, score in rows[:limit])
     return ReviewList(items=items, next=items[-1].place if len(rows) > limit and items else None)
 
 
-def _item(tx: Transaction, row: ReviewRow) -> ReviewItem:
-    ids = [row.place.memory, *([row.place.other] if row.place.other else [])]
+def _item(tx: Transaction, place: ReviewPlace, score: float | None) -> ReviewItem:
+    found = [tx[MemoryTable].get(id_) for id_ in (place.memory, place.other) if id_]
     # They were there a moment ago, in the same snapshot.
-    found = cast(list[Memory], [tx[MemoryTable].get(id_) for id_ in ids])
-    memory, *other = with_links(tx, found)
-    return ReviewItem(
-        place=row.place, memory=memory, other=other[0] if other else None, score=row.score
-    )
+    memory, *other = with_links(tx, cast(list[Memory], found))
+    return ReviewItem(place=place, memory=memory, other=other[0] if other else None, score=score)

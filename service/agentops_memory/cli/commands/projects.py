@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...memory.erasure import Receipt, receipt_of
+from ...memory.erasure import Erasure, receipt_of
 from ...memory.model.access import Caller, tenant_id
 from ...memory.model.space import Project, project_name
 from ...memory.projects import Extent, Listed, Projects
@@ -167,7 +167,7 @@ def erase(
 
 async def _erased(
     place: Place, project: Project, projects: Projects, caller: Caller
-) -> tuple[Receipt, str | None]:
+) -> tuple[Erasure, str | None]:
     """Erase a project, and wait until its bytes have left the file; else where they still are."""
     is_watched = is_terminal(sys.stderr)
     total = (await projects.plan_erasure(caller, project)).memories if is_watched else 0
@@ -244,8 +244,7 @@ def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_js
     click.echo(f"{done} {printable(what)}: {counts}.")
 
 
-def _shown(receipt: Receipt) -> dict[str, object]:
-    of = receipt.erasure
+def _shown(of: Erasure) -> dict[str, object]:
     return {
         "id": of.id,
         "kind": of.kind.value,
@@ -255,7 +254,7 @@ def _shown(receipt: Receipt) -> dict[str, object]:
         "sessions": of.sessions,
         "erased_at": rendered(of.erased_at),
         "bytes_gone_at": of.bytes_gone_at and rendered(of.bytes_gone_at),
-        "copies_not_reached": receipt.copies_not_reached,
+        "copies_not_reached": of.copies_not_reached,
     }
 
 
