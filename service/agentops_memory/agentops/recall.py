@@ -48,7 +48,6 @@ from ..memory.reviews import (
 from ..memory.stores import NO_STORE
 from ..recall.recall import Joining, Recall, whole_memory
 from ..recall.text.instants import EPOCH, MICROSECOND
-from ..recall.text.normalization import cut
 from ..recall.text.query import MAX_PROMPT
 from ..recall.text.summary import Message
 from ..telemetry import Cut, OwnText, annotate, count, events
@@ -261,13 +260,9 @@ def _stores(asked: Question) -> list[StoreId]:
 async def _found(of: Found, wanted: Wanted) -> c.Found:
     """The hits that one answer can hold; and their explanation, if one is wanted."""
     hits = [
-        c.Hit(
-            id=hit.memory.id,
-            type=hit.memory.text.type,
-            title=hit.memory.text.title,
-            content=hit.memory.text.content,
-            rank=hit.rank,
-            topic_key=hit.memory.key,
+        wire.hit(
+            hit.memory,
+            hit.rank,
             superseded_by=hit.memory.links.superseded_by,
             explain=explain.item(hit, place, of) if wanted.explain else None,
         )
@@ -302,8 +297,7 @@ def _line(of: Context, place: int, budget: Budget, wanted: Wanted) -> c.Line:
     if wanted.explain and of.packed:
         is_cut = len(text.content) > budget.content_chars
         why = explain.item(hit, of.packed.places[place], of.found, is_cut=is_cut)
-    content = cut(text.content, budget.content_chars)
-    line = c.Line(type=text.type, title=text.title, content=content, explain=why)
+    line = wire.line(text, budget.content_chars, explain=why)
     if not wanted.links:
         return line
     superseded = len(hit.memory.links.supersedes) or None

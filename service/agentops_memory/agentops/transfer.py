@@ -49,13 +49,13 @@ from ..memory.model.memory import (
     Session,
     SessionId,
 )
-from ..memory.model.space import PROJECT_SCOPE, Project, Space, project_name
+from ..memory.model.space import Project, project_name
 from ..memory.redactor import Redactor, RulesOf, default_rules
 from ..memory.sessions import SessionTable
 from ..recall.text.instants import parsed, rendered
 from ..telemetry import hidden
 from . import models as m
-from .wire import columns, json_bytes, session, text
+from .wire import columns, json_bytes, said, session
 
 HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
 NAMED = 5  # members that a refusal names
@@ -228,10 +228,7 @@ def imported_memory(given: object, place: str, now: datetime, named: Named) -> M
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
     return Memory(
         uid=_uid(row.uid, f"{place}.uid"),
-        session=SessionId(row.session_id),
-        space=Space(project=named(row.project), scope=row.scope or PROJECT_SCOPE),
-        key=row.topic_key or None,
-        text=text(row),
+        **said(row, named(row.project)),
         revision=row.revision_count or 1,
         duplicates=row.duplicate_count or 1,
         last_seen_at=_instant(row.last_seen_at, f"{place}.last_seen_at") or updated,

@@ -26,11 +26,13 @@ from ..memory.model.memory import (
     Revision,
     Session,
     SessionId,
+    Shown,
     Text,
 )
-from ..memory.model.space import PROJECT_SCOPE, Space, project_name
+from ..memory.model.space import PROJECT_SCOPE, Project, Space, project_name
 from ..memory.saves import Lookalike, Saved
 from ..recall.recall import Totals
+from ..recall.text.normalization import cut
 from ..recall.text.summary import Message
 from . import models as m
 
@@ -97,6 +99,19 @@ def _similar(found: Lookalike) -> c.Similar:
         score=round(found.score, 2),
         updated_at=_seconds(found.memory.updated_at),
     )
+
+
+def hit(of: Shown, rank: float, **more: Any) -> c.Hit:
+    text = of.text
+    return c.Hit(
+        id=of.id, type=text.type, title=text.title, content=text.content, rank=rank,
+        topic_key=of.key, **more,
+    )  # fmt: skip
+
+
+def line(text: Text, most: int, **more: Any) -> c.Line:
+    """A memory in a context, its content cut at so many characters."""
+    return c.Line(type=text.type, title=text.title, content=cut(text.content, most), **more)
 
 
 def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
@@ -268,14 +283,20 @@ def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = 
     return Response(json_bytes(answer), status, every, media_type=JSON)
 
 
+def said(given: m.MemoryBody, project: Project) -> dict[str, Any]:
+    """What a body says of a memory, as a draft and a memory have it."""
+    return {
+        "session": SessionId(given.session_id),
+        "space": Space(project=project, scope=given.scope or PROJECT_SCOPE),
+        "text": Text(
+            type=given.type, title=given.title, content=given.content, tags=tuple(given.tags or ())
+        ),
+        "key": given.key or None,
+    }
+
+
 def draft(given: m.ObservationBody) -> Draft:
-    return Draft(
-        session=SessionId(given.session_id),
-        space=Space(project=project_name(given.project), scope=given.scope or PROJECT_SCOPE),
-        text=text(given),
-        key=given.topic_key or None,
-        lifecycle=lifecycle(given),
-    )
+    return Draft(**said(given, project_name(given.project)), lifecycle=lifecycle(given))
 
 
 def change(given: m.ChangeBody) -> Change:
@@ -303,11 +324,6 @@ def lifecycle(given: m.LifecycleBody) -> LifecycleChange:
 
 def _reference(given: int | str) -> Reference:
     return given if isinstance(given, str) else MemoryId(given)
-
-
-def text(given: m.MemoryBody) -> Text:
-    tags = tuple(given.tags or ())
-    return Text(type=given.type, title=given.title, content=given.content, tags=tags)
 
 
 def messages(given: Mapping[str, object]) -> Iterator[Message]:
