@@ -93,12 +93,9 @@ class AgentOps(RecallOperations):
     async def recent_sessions(self, asked: Question) -> Rows[c.Session]:
         before = parameter(asked.query, "before_id")
         sessions = await self.engine.read(
-            asked.caller(),
-            recent_sessions,
-            project_of(asked),
-            row_count(asked.query, "limit", 5),
+            asked.caller(), recent_sessions, project_of(asked), row_count(asked.query, "limit", 5),
             SessionId(before) if before else None,
-        )
+        )  # fmt: skip
         annotate({"memory.project": project_of(asked)})
         return await held(list(map(wire.session, sessions)))
 

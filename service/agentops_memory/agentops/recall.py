@@ -94,12 +94,10 @@ async def _listed_reviews(told: ReviewList) -> c.ReviewList:
 
 def _item(item: ReviewItem) -> c.ReviewItem:
     return c.ReviewItem(
-        reason=item.place.reason.value,
-        at=item.place.at,
-        observation=wire.observation(item.memory),
+        reason=item.place.reason.value, at=item.place.at, observation=wire.observation(item.memory),
         other=None if item.other is None else wire.observation(item.other),
         score=None if item.score is None else round(item.score, 2),
-    )
+    )  # fmt: skip
 
 
 def _place_name(place: ReviewPlace) -> str:
@@ -203,14 +201,11 @@ def project_of(asked: Question) -> Project | None:
 
 def filter_of(asked: Question, *, global_too: bool = False, is_current: bool = False) -> Filter:
     return Filter(
-        project=project_of(asked),
-        scope=parameter(asked.query, "scope"),
+        project=project_of(asked), scope=parameter(asked.query, "scope"),
         type=parameter(asked.query, "type"),
         excluded_types=several(asked.query, "exclude_type", MOST_TYPES),
-        tag=parameter(asked.query, "tag"),
-        global_too=global_too,
-        is_current=is_current,
-    )
+        tag=parameter(asked.query, "tag"), global_too=global_too, is_current=is_current,
+    )  # fmt: skip
 
 
 def _wanted(asked: Question) -> Wanted:

@@ -355,8 +355,5 @@ PROTOCOL = Protocol(
     title="AgentOps REST",
     summary="Sessions and observations, and what to remember of them before each turn.",
     prefix="",  # every path that is no other protocol's
-    first=HOT,
-    refused=refused,
-    problem=a.Problem,
-    read=(REDACTED, ERASURE_ID, OMITTED, WARNING),
-)
+    first=HOT, refused=refused, problem=a.Problem, read=(REDACTED, ERASURE_ID, OMITTED, WARNING),
+)  # fmt: skip

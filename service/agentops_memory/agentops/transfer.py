@@ -213,13 +213,11 @@ class Document:
 def imported_session(given: object, place: str, now: datetime, named: Named) -> Session:
     row = m.body(m.ImportedSession, given, place)
     return Session(
-        id=SessionId(row.id),
-        project=named(row.project),
+        id=SessionId(row.id), project=named(row.project),
         started_at=_instant(row.started_at, f"{place}.started_at") or now,
-        ended_at=_instant(row.ended_at, f"{place}.ended_at"),
-        summary=row.summary or "",
+        ended_at=_instant(row.ended_at, f"{place}.ended_at"), summary=row.summary or "",
         message_count=row.message_count or 0,
-    )
+    )  # fmt: skip
 
 
 def imported_memory(given: object, place: str, now: datetime, named: Named) -> Memory:
@@ -227,17 +225,12 @@ def imported_memory(given: object, place: str, now: datetime, named: Named) -> M
     created = _instant(row.created_at, f"{place}.created_at") or now
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
     return Memory(
-        uid=_uid(row.uid, f"{place}.uid"),
-        **said(row, named(row.project)),
-        revision=row.revision_count or 1,
-        duplicates=row.duplicate_count or 1,
+        uid=_uid(row.uid, f"{place}.uid"), **said(row, named(row.project)),
+        revision=row.revision_count or 1, duplicates=row.duplicate_count or 1,
         last_seen_at=_instant(row.last_seen_at, f"{place}.last_seen_at") or updated,
-        promoted_to=row.promoted_to or None,
-        created_at=created,
-        updated_at=updated,
-        lifecycle=_lifecycle(row, place, now),
-        links=_links(row, place),
-    )
+        promoted_to=row.promoted_to or None, created_at=created, updated_at=updated,
+        lifecycle=_lifecycle(row, place, now), links=_links(row, place),
+    )  # fmt: skip
 
 
 def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecycle:
@@ -304,13 +297,11 @@ def import_plan(plan: Tally) -> c.ImportPlan:
 
 def _import_conflict(conflict: RowConflict) -> c.ImportConflict:
     return c.ImportConflict(
-        place=conflict.place,
-        id=conflict.existing,
+        place=conflict.place, id=conflict.existing,
         reason="changed" if conflict.outcome is RowOutcome.CHANGED else "topic_key",
         kept="imported" if conflict.outcome is RowOutcome.LATER else "stored",
-        project=conflict.project,
-        title=conflict.title,
-    )
+        project=conflict.project, title=conflict.title,
+    )  # fmt: skip
 
 
 Progress = Callable[[int], None]
@@ -456,11 +447,9 @@ class Transfer:
         else:
             tally = await self.engine.write(caller, import_whole, first)
         return c.Imported(
-            imported_sessions=tally.sessions[RowOutcome.NEW],
-            imported_observations=tally.stored,
-            refused_supersessions=tally.refused or None,
-            redacted=redactor.count,
-        )
+            imported_sessions=tally.sessions[RowOutcome.NEW], imported_observations=tally.stored,
+            refused_supersessions=tally.refused or None, redacted=redactor.count,
+        )  # fmt: skip
 
     async def plan_import(self, caller: Caller, document: Iterable[Row]) -> Tally:
         """What an import would do now, without changing anything; quotas are not checked.

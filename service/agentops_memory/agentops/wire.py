@@ -57,48 +57,34 @@ def session_opened(opened: Session, redacted: int, warning: str | None) -> c.Ses
 
 def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.Session:
     return c.Session(
-        id=of.id,
-        project=of.project,
-        started_at=_seconds(of.started_at),
+        id=of.id, project=of.project, started_at=_seconds(of.started_at),
         message_count=of.message_count,
-        ended_at=None if of.ended_at is None else _seconds(of.ended_at),
-        summary=of.summary or None,
-        redacted=redacted,
-        warning=warning,
-    )
+        ended_at=None if of.ended_at is None else _seconds(of.ended_at), summary=of.summary or None,
+        redacted=redacted, warning=warning,
+    )  # fmt: skip
 
 
 def session_ended(ended: Session, redacted: int, warning: str | None) -> c.SessionEnd:
     return c.SessionEnd(
-        session_id=ended.id,
-        summary=ended.summary,
-        message_count=ended.message_count,
-        redacted=redacted,
-        warning=warning,
-    )
+        session_id=ended.id, summary=ended.summary, message_count=ended.message_count,
+        redacted=redacted, warning=warning,
+    )  # fmt: skip
 
 
 def saved(outcome: Saved, similar: Sequence[Lookalike] | None, redacted: int) -> c.Saved:
     return c.Saved(
-        id=outcome.memory.id,
-        action=outcome.action.value,
-        revision_count=outcome.memory.revision,
-        duplicate_count=outcome.memory.duplicates,
-        expires_at=outcome.memory.lifecycle.expires_at,
-        similar=None if similar is None else tuple(map(_similar, similar)),
-        redacted=redacted,
+        id=outcome.memory.id, action=outcome.action.value, revision_count=outcome.memory.revision,
+        duplicate_count=outcome.memory.duplicates, expires_at=outcome.memory.lifecycle.expires_at,
+        similar=None if similar is None else tuple(map(_similar, similar)), redacted=redacted,
         warning=outcome.warning,
-    )
+    )  # fmt: skip
 
 
 def _similar(found: Lookalike) -> c.Similar:
     return c.Similar(
-        id=found.memory.id,
-        title=found.memory.text.title,
-        type=found.memory.text.type,
-        score=round(found.score, 2),
-        updated_at=_seconds(found.memory.updated_at),
-    )
+        id=found.memory.id, title=found.memory.text.title, type=found.memory.text.type,
+        score=round(found.score, 2), updated_at=_seconds(found.memory.updated_at),
+    )  # fmt: skip
 
 
 def hit(of: Shown, rank: float, **more: Any) -> c.Hit:
@@ -126,12 +112,9 @@ def revision(of: Revision) -> c.Revision:
 
 def timeline_entry(memory: Memory) -> c.TimelineEntry:
     return c.TimelineEntry(
-        id=memory.id,
-        type=memory.text.type,
-        title=memory.text.title,
-        content=memory.text.content,
+        id=memory.id, type=memory.text.type, title=memory.text.title, content=memory.text.content,
         created_at=_seconds(memory.created_at),
-    )
+    )  # fmt: skip
 
 
 def stats(totals: Totals) -> c.Stats:
@@ -302,12 +285,9 @@ def draft(given: m.ObservationBody) -> Draft:
 def change(given: m.ChangeBody) -> Change:
     tags = None if given.tags is None else tuple(given.tags)
     return Change(
-        type=given.type,
-        title=given.title,
-        content=given.content,
-        tags=tags,
+        type=given.type, title=given.title, content=given.content, tags=tags,
         lifecycle=lifecycle(given),
-    )
+    )  # fmt: skip
 
 
 def lifecycle(given: m.LifecycleBody) -> LifecycleChange:

@@ -153,14 +153,10 @@ def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
         return _visible(tx, tx[ReceiptTable].of(memory))  # the caller may have lost the answer
     tx.caller.require_space(before.space)
     erasure = Erasure(
-        id=ErasureId(tx.new_uid(tx.now)),
-        kind=ErasureKind.OBSERVATION,
-        project=before.space.project,
-        memories=(memory,),
-        observations=1,
-        revisions=len(tx[RevisionTable].newest(before)),
-        erased_at=tx.now,
-    )
+        id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.OBSERVATION,
+        project=before.space.project, memories=(memory,), observations=1,
+        revisions=len(tx[RevisionTable].newest(before)), erased_at=tx.now,
+    )  # fmt: skip
     tx[MemoryTable].erase(memory)
     tx[ReceiptTable].add(erasure)
     return erasure.id
@@ -175,12 +171,9 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
         raise NotFound("No such revision.")
     redactor = Redactor(rules)  # there are more rules, perhaps, than when it was saved
     after = replace(
-        before,
-        text=redactor.words(text),
-        updated_at=changed_at(tx, before),
-        deleted_at=None,
+        before, text=redactor.words(text), updated_at=changed_at(tx, before), deleted_at=None,
         lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
-    )
+    )  # fmt: skip
     lifecycles.require_place(tx, before, after)
     restored = lifecycles.shown(tx, revised(tx, before, after))
     return Amended(memory=restored, redacted=redactor.count)

@@ -74,16 +74,10 @@ class ReceiptTable(Table):
 
     def add(self, erasure: Erasure) -> None:
         self._insert(
-            "erasures",
-            id=erasure.id,
-            kind=erasure.kind.value,
-            project=erasure.project or None,
-            observations=erasure.observations,
-            revisions=erasure.revisions,
-            sessions=erasure.sessions,
-            erased_at=micros(erasure.erased_at),
-            goes_on=erasure.goes_on,
-        )
+            "erasures", id=erasure.id, kind=erasure.kind.value, project=erasure.project or None,
+            observations=erasure.observations, revisions=erasure.revisions,
+            sessions=erasure.sessions, erased_at=micros(erasure.erased_at), goes_on=erasure.goes_on,
+        )  # fmt: skip
         self._name(erasure.id, erasure.memories)
 
     def add_of_agents(self, erasure: ErasureId) -> None:
@@ -100,10 +94,8 @@ class ReceiptTable(Table):
                       revisions = revisions + :revisions,
                       bytes_gone_at = NULL
                 WHERE id = :id""",
-            id=erasure,
-            observations=len(memories),
-            revisions=revisions,
-        )
+            id=erasure, observations=len(memories), revisions=revisions,
+        )  # fmt: skip
         self._name(erasure, memories)
 
     def complete(self, erasure: ErasureId, sessions: int) -> None:
@@ -111,11 +103,8 @@ class ReceiptTable(Table):
             """UPDATE erasures
                   SET sessions = :sessions, erased_at = :now, goes_on = :goes_on
                 WHERE id = :id""",
-            id=erasure,
-            goes_on=False,
-            sessions=sessions,
-            now=micros(self._now),
-        )
+            id=erasure, goes_on=False, sessions=sessions, now=micros(self._now),
+        )  # fmt: skip
 
     def newest_of(self, project: Project) -> Erasure | None:
         """The receipt of the newest erasure of a whole project with this name."""
@@ -158,10 +147,8 @@ class ReceiptTable(Table):
                 WHERE id < :first AND bytes_gone_at <= :until AND NOT goes_on
              ORDER BY id
                 LIMIT :most""",
-            first=first_uid(until + timedelta(milliseconds=1)),
-            until=micros(until),
-            most=most,
-        )
+            first=first_uid(until + timedelta(milliseconds=1)), until=micros(until), most=most,
+        )  # fmt: skip
         return list(self._intact(rows, _id))
 
     def forget(self, erasure: ErasureId, most: int) -> int:
@@ -244,16 +231,11 @@ def _told(  # noqa: PLR0913, PLR0917 - its columns
     erased_at: int, bytes_gone_at: int | None, goes_on: bool,
 ) -> Erasure:  # fmt: skip
     return Erasure(
-        id=ErasureId(id_),
-        kind=ErasureKind(kind),
-        project=Project(project or NO_PROJECT),
-        observations=count(observations),
-        revisions=count(revisions),
-        sessions=count(sessions),
-        erased_at=instant(erased_at),
-        bytes_gone_at=optional_instant(bytes_gone_at),
+        id=ErasureId(id_), kind=ErasureKind(kind), project=Project(project or NO_PROJECT),
+        observations=count(observations), revisions=count(revisions), sessions=count(sessions),
+        erased_at=instant(erased_at), bytes_gone_at=optional_instant(bytes_gone_at),
         goes_on=flag(goes_on),
-    )
+    )  # fmt: skip
 
 
 @reads("erased")

@@ -66,14 +66,9 @@ class IdempotencyTable(Table):
         """
         self._execute("DELETE FROM done WHERE key = :key", key=record.key)
         self._insert(
-            "done",
-            key=record.key,
-            request=record.request,
-            status=record.status,
-            ids="",
-            at=micros(record.at),
-            answer=record.answer,
-        )
+            "done", key=record.key, request=record.request, status=record.status, ids="",
+            at=micros(record.at), answer=record.answer,
+        )  # fmt: skip
         self._connection.executemany(
             "INSERT INTO done_memories (memory_id, key) VALUES (:memory, :key)",
             [{"memory": memory, "key": record.key} for memory in set(memories)],
@@ -177,12 +172,9 @@ def once(
         require_margin(tx)
         answer = _json(outcome if kept is None else kept(outcome))
         record = IdempotencyRecord(
-            key=request.key,
-            request=request.request,
-            status=request.status,
-            at=tx.now,
+            key=request.key, request=request.request, status=request.status, at=tx.now,
             answer=answer if len(answer.encode()) <= LARGEST_ANSWER else "",
-        )
+        )  # fmt: skip
         tx[IdempotencyTable].add(record, () if about is None else about(outcome))
         return outcome
 

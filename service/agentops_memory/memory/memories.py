@@ -94,10 +94,8 @@ class MemoryLists(FilteredTable):
                        AND {self._sql.contains("m.key", ":path")} {self._on_memories(filter_, "m")}
               ORDER BY m.created_at DESC, m.id DESC
                  LIMIT :limit""",
-            path=path,
-            limit=limit,
-            **self._values(filter_),
-        )
+            path=path, limit=limit, **self._values(filter_),
+        )  # fmt: skip
         return (id_ for (id_,) in rows)
 
     @step("store.pins", lambda found, *_: {"memory.search.result_count": len(found)})
@@ -144,13 +142,9 @@ class MemoryLists(FilteredTable):
         def side(sign: str, order: str, count: int) -> list[Memory]:
             condition = f"{live('n')} AND (n.created_at, n.id) {sign} (:created_at, :id)"
             ids = self._scalars(
-                _newest_of_each(self._sql, spaces, condition, order),
-                project=memory.space.project,
-                created_at=micros(memory.created_at),
-                id=memory.id,
-                limit=count,
-                **self._patterns(),
-            )
+                _newest_of_each(self._sql, spaces, condition, order), project=memory.space.project,
+                created_at=micros(memory.created_at), id=memory.id, limit=count, **self._patterns(),
+            )  # fmt: skip
             return self.loaded(ids)
 
         return [*reversed(side("<", "DESC", before)), memory, *side(">", "ASC", after)]
@@ -399,10 +393,8 @@ class MemoryTable(MemoryLists):
     def count_duplicate(self, memory: Memory) -> None:
         self._execute(
             "UPDATE memories SET duplicates = :duplicates, last_seen_at = :seen WHERE id = :id",
-            id=memory.id,
-            duplicates=memory.duplicates,
-            seen=micros(memory.last_seen_at),
-        )
+            id=memory.id, duplicates=memory.duplicates, seen=micros(memory.last_seen_at),
+        )  # fmt: skip
 
     def erase(self, memory: MemoryId) -> None:
         self._index.mark_for_purge(memory)
@@ -468,12 +460,9 @@ class MemoryTable(MemoryLists):
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return
         self._execute(
-            PUT_LIFECYCLE,
-            id=memory.id,
-            key=memory.key,
-            **lifecycle_row(memory.lifecycle),
+            PUT_LIFECYCLE, id=memory.id, key=memory.key, **lifecycle_row(memory.lifecycle),
             **self._moment.values,
-        )
+        )  # fmt: skip
 
     def _one(self, condition: str, **values: object) -> Memory | None:
         return self._first(
@@ -494,16 +483,10 @@ class MemoryTable(MemoryLists):
             return iter(())
         key, text, hash_ = memory.key, memory.text, memory.content_hash
         rows = self._execute(
-            _saying(self._sql, which, has_key=key is not None),
-            space=place[0],
-            fingerprint=fingerprint(key, text.type, text.title, hash_),
-            hash=hash_,
-            key=key,
-            type=text.type,
-            title=text.title,
-            **values,
-            **self._moment.values,
-        )
+            _saying(self._sql, which, has_key=key is not None), space=place[0],
+            fingerprint=fingerprint(key, text.type, text.title, hash_), hash=hash_, key=key,
+            type=text.type, title=text.title, **values, **self._moment.values,
+        )  # fmt: skip
         return self._intact(rows, memory_of)
 
 

@@ -145,10 +145,8 @@ class ProjectTable(FilteredTable):
                  WHERE m.key IS NOT NULL AND {live("m")}
                        AND n.key IS NOT NULL AND {live("n")}
               ORDER BY m.id""",
-            project=project,
-            into=into,
-            **self._moment.values,
-        )
+            project=project, into=into, **self._moment.values,
+        )  # fmt: skip
         return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
 
     def merge(self, project: Project, into: Project) -> None:
@@ -248,10 +246,8 @@ class ProjectTable(FilteredTable):
                 f"""UPDATE spaces
                        SET area = :area, partition = :partition
                      WHERE project = :project AND area <> {GLOBAL_AREA}""",
-                area=area,
-                partition=partition,
-                project=project,
-            )
+                area=area, partition=partition, project=project,
+            )  # fmt: skip
         self._rename_in("spaces", project, into)
 
     def _rename_in(self, table: str, project: Project, new: Project) -> None:
@@ -357,16 +353,10 @@ class Projects:
         self, caller: Caller, action: str, project: Project, extent: Extent, **fields: object
     ) -> None:
         await asyncio.to_thread(
-            self.audit,
-            caller,
-            action,
-            tenant=caller.tenant,
-            project=project,
-            observations=extent.memories,
-            revisions=extent.revisions,
-            sessions=extent.sessions,
+            self.audit, caller, action, tenant=caller.tenant, project=project,
+            observations=extent.memories, revisions=extent.revisions, sessions=extent.sessions,
             **fields,
-        )
+        )  # fmt: skip
 
 
 def names_of_projects(tx: Transaction) -> list[Project]:
@@ -472,12 +462,9 @@ def begin_erasure(tx: Transaction, project: Project) -> Erasure:
         return newest
     _require_not_empty(extent)
     erasure = Erasure(
-        id=ErasureId(tx.new_uid(tx.now)),
-        kind=ErasureKind.PROJECT,
-        project=project,
-        erased_at=tx.now,
-        goes_on=True,
-    )
+        id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.PROJECT, project=project,
+        erased_at=tx.now, goes_on=True,
+    )  # fmt: skip
     tx[ReceiptTable].add(erasure)
     return erasure
 

@@ -212,11 +212,9 @@ class Redactor:
 
     def words(self, text: Text) -> Text:
         return Text(
-            type=self.text(text.type, MAX_TYPE),
-            title=self.text(text.title, MAX_TITLE),
-            content=self.text(text.content, MAX_CONTENT),
-            tags=self._tags(text.tags),
-        )
+            type=self.text(text.type, MAX_TYPE), title=self.text(text.title, MAX_TITLE),
+            content=self.text(text.content, MAX_CONTENT), tags=self._tags(text.tags),
+        )  # fmt: skip
 
     def draft(self, draft: Draft) -> Draft:
         text = draft.text
@@ -226,12 +224,10 @@ class Redactor:
             is_clean = content is text.content
             return draft if is_clean else replace(draft, text=replace(text, content=content))
         return replace(
-            draft,
-            session=self.session_id(draft.session),
+            draft, session=self.session_id(draft.session),
             space=replace(draft.space, scope=self.text(draft.space.scope, MAX_SCOPE)),
-            text=self.words(draft.text),
-            key=self._key(draft.key),
-        )
+            text=self.words(draft.text), key=self._key(draft.key),
+        )  # fmt: skip
 
     def change(self, change: Change) -> Change:
         return replace(

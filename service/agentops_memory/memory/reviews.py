@@ -98,10 +98,8 @@ class ReviewTable(FilteredTable):
                  WHERE {after}
               ORDER BY at DESC, reason, id, other
                  LIMIT :limit""",
-            limit=limit,
-            **_values(periods, before),
-            **self._values(filter_),
-        )
+            limit=limit, **_values(periods, before), **self._values(filter_),
+        )  # fmt: skip
         return list(self._intact(rows, _line))
 
     def _due(self, listed: str, periods: int) -> str:

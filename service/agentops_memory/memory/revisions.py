@@ -49,10 +49,8 @@ class RevisionTable(Table):
                   SET type = :type, title = :title, content = :content, tags = :tags
                 WHERE memory_id = :memory_id AND number = :number AND deed <> 'deleted'
                       AND type IS NULL""",
-            memory_id=memory.id,
-            number=memory.revision,
-            **text_row(memory.text),
-        )
+            memory_id=memory.id, number=memory.revision, **text_row(memory.text),
+        )  # fmt: skip
 
     def absorb(self, memory: MemoryId, number: int, at: datetime, text: Text) -> None:
         """Insert an older state before the newest revision, whose number grows by one."""
@@ -118,10 +116,8 @@ class RevisionTable(Table):
             """UPDATE revisions
                   SET type = :type, title = :title, content = :content, tags = :tags
                 WHERE memory_id = :memory_id AND number = :number AND type IS NOT NULL""",
-            memory_id=memory,
-            number=number,
-            **text_row(text),
-        )
+            memory_id=memory, number=number, **text_row(text),
+        )  # fmt: skip
 
     def with_history(self, keep: int, most: int) -> list[MemoryId]:
         return self._scalars(

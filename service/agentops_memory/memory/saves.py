@@ -65,12 +65,9 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     older = lifecycles.superseded(tx, draft.space, given.supersedes or ())
     if draft.key is not None and (held := lifecycles.at_key(tx, draft.space, draft.key)):
         memory = replace(
-            held,
-            text=draft.text,
-            updated_at=changed_at(tx, held),
-            last_seen_at=tx.now,
+            held, text=draft.text, updated_at=changed_at(tx, held), last_seen_at=tx.now,
             lifecycle=lifecycles.changed(held.lifecycle, given, tx.now),
-        )
+        )  # fmt: skip
         lifecycles.require_place(tx, held, memory)
         saved = Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
     else:
@@ -125,11 +122,9 @@ SAVE = once(save, told=_saved_again, kept=_without_text, about=lambda it: [it.me
 
 def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:
     seen = replace(
-        twin,
-        duplicates=twin.duplicates + 1,
-        last_seen_at=tx.now,
+        twin, duplicates=twin.duplicates + 1, last_seen_at=tx.now,
         lifecycle=lifecycles.counted(twin.lifecycle, given, tx.now),
-    )
+    )  # fmt: skip
     tx[MemoryTable].count_duplicate(seen)
     if seen.lifecycle != twin.lifecycle:
         lifecycles.require_place(tx, twin, seen)
@@ -139,17 +134,11 @@ def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:
 
 def _memory(tx: Transaction, draft: Draft) -> Memory:
     return Memory(
-        uid=tx.new_uid(tx.now),
-        session=draft.session,
-        space=draft.space,
-        key=draft.key,
-        text=draft.text,
-        content_hash=content_hash(draft.text.content),
-        last_seen_at=tx.now,
-        created_at=tx.now,
-        updated_at=tx.now,
+        uid=tx.new_uid(tx.now), session=draft.session, space=draft.space, key=draft.key,
+        text=draft.text, content_hash=content_hash(draft.text.content), last_seen_at=tx.now,
+        created_at=tx.now, updated_at=tx.now,
         lifecycle=lifecycles.changed(NO_LIFECYCLE, draft.lifecycle, tx.now),
-    )
+    )  # fmt: skip
 
 
 SOUGHT = 16  # the longest words of a memory: long words are rare ones

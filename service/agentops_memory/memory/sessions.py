@@ -122,11 +122,8 @@ class SessionTable(FilteredTable):
                  WHERE {" AND ".join(conditions)}
               ORDER BY started_at DESC, number DESC
                  LIMIT :limit""",
-            project=project,
-            before=before,
-            limit=limit,
-            **self._patterns(),
-        )
+            project=project, before=before, limit=limit, **self._patterns(),
+        )  # fmt: skip
         return portion(self._intact(rows, _session), MAX_LIST, _size)
 
     def summaries(self, project: Project, limit: int) -> list[str]:
@@ -137,10 +134,8 @@ class SessionTable(FilteredTable):
                        AND {self._acts_on("project")}
               ORDER BY started_at DESC, number DESC
                  LIMIT :limit""",
-            project=project,
-            limit=limit,
-            **self._patterns(),
-        )
+            project=project, limit=limit, **self._patterns(),
+        )  # fmt: skip
 
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
         return self._page(
@@ -153,11 +148,8 @@ class SessionTable(FilteredTable):
                        AND {self._acts_on("project")}
               ORDER BY number
                  LIMIT :limit""",
-            project=project,
-            after=after,
-            limit=limit,
-            **self._patterns(),
-        )
+            project=project, after=after, limit=limit, **self._patterns(),
+        )  # fmt: skip
 
     def count(self, project: Project | None) -> int:
         return self._number(
@@ -201,23 +193,17 @@ class TranscriptTable(Table):
                    SET messages = excluded.messages, "user" = excluded."user",
                        assistant = excluded.assistant, first = excluded.first,
                        last = excluded.last, heard_at = excluded.heard_at""",
-            session=session,
-            messages=transcript.messages,
-            user=transcript.user,
-            assistant=transcript.assistant,
-            first=transcript.first,
-            last=transcript.last,
+            session=session, messages=transcript.messages, user=transcript.user,
+            assistant=transcript.assistant, first=transcript.first, last=transcript.last,
             now=micros(self._now),
-        )
+        )  # fmt: skip
 
     def rewrite(self, session: SessionId, transcript: Transcript) -> None:
         """Replace the texts of the digest; the time of receipt stays."""
         self._execute(
             f"UPDATE transcripts SET first = :first, last = :last WHERE session = {NUMBER}",
-            session=session,
-            first=transcript.first,
-            last=transcript.last,
-        )
+            session=session, first=transcript.first, last=transcript.last,
+        )  # fmt: skip
 
     def drop(self, session: SessionId) -> None:
         self._execute(f"DELETE FROM transcripts WHERE session = {NUMBER}", session=session)
@@ -241,10 +227,8 @@ class TranscriptTable(Table):
                         LIMIT :limit) t
                  JOIN sessions s ON s.number = t.session
              ORDER BY t.heard_at, t.session""",
-            until=at_the_latest,
-            ahead=now + (now - at_the_latest),
-            limit=limit,
-        )
+            until=at_the_latest, ahead=now + (now - at_the_latest), limit=limit,
+        )  # fmt: skip
         return list(self._intact(rows, _heard))
 
 
@@ -269,13 +253,9 @@ def _session(
     message_count: int,
 ) -> Session:  # fmt: skip
     return Session(
-        id=SessionId(id_),
-        project=Project(project),
-        started_at=instant(started_at),
-        ended_at=optional_instant(ended_at),
-        summary=summary,
-        message_count=count(message_count),
-    )
+        id=SessionId(id_), project=Project(project), started_at=instant(started_at),
+        ended_at=optional_instant(ended_at), summary=summary, message_count=count(message_count),
+    )  # fmt: skip
 
 
 @reads("transcripts")
@@ -283,12 +263,9 @@ def _transcript(
     _: int, messages: int, user: int, assistant: int, first: str, last: str
 ) -> Transcript:
     return Transcript(
-        messages=count(messages),
-        user=count(user),
-        assistant=count(assistant),
-        first=first,
+        messages=count(messages), user=count(user), assistant=count(assistant), first=first,
         last=last,
-    )
+    )  # fmt: skip
 
 
 @reads("transcripts")

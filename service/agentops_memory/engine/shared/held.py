@@ -40,12 +40,9 @@ def _held(
     named = {name: value for name, value in given.items() if f":{name}" in statement}
     rows, size, oldest, over = connection.execute(statement, named).fetchone()
     return Held(
-        kind=kind,
-        rows=int(rows),
-        size=int(size),
-        oldest=None if oldest is None else instant(oldest),
-        past_retention=int(over),
-    )
+        kind=kind, rows=int(rows), size=int(size),
+        oldest=None if oldest is None else instant(oldest), past_retention=int(over),
+    )  # fmt: skip
 
 
 def _until(kind: Kind, retention: Retentions, now: datetime) -> int:
