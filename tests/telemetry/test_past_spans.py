@@ -14,7 +14,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AnyValue
 
 from agentops_memory import __version__
-from agentops_memory.engine.steps import PastStep
+from agentops_memory.engine.callbacks import PastStep
 from agentops_memory.telemetry import otlp
 
 TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -14,7 +14,7 @@ from urllib.parse import unquote_plus, unquote_to_bytes
 from opentelemetry.trace import INVALID_SPAN, Span
 from pydantic_core import from_json, to_json
 
-from ..engine.steps import PastStep
+from ..engine.callbacks import PastStep
 from ..errors import Refusal
 from ..http.endpoint import Gate
 from ..http.large_answers import PIECE

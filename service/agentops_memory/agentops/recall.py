@@ -22,6 +22,14 @@ from ..http.requests import (
     several,
     whole_number,
 )
+from ..memory.lifecycles import (
+    ReviewItem,
+    ReviewList,
+    ReviewPeriods,
+    ReviewPlace,
+    ReviewReason,
+    review,
+)
 from ..memory.model.access import Caller, Role, asking
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.memory import MemoryId
@@ -37,14 +45,6 @@ from ..memory.model.search import (
     Wanted,
 )
 from ..memory.model.space import Project, StoreId, project_name
-from ..memory.reviews import (
-    ReviewItem,
-    ReviewList,
-    ReviewPeriods,
-    ReviewPlace,
-    ReviewReason,
-    review,
-)
 from ..memory.stores import NO_STORE
 from ..recall.recall import Joining, Recall, whole_memory
 from ..recall.text.instants import EPOCH, MICROSECOND

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from ..engine.steps import Attributes, step
+from ..engine.callbacks import Attributes, step
 from ..recall.text.normalization import content_hash, fingerprint
 from .model.liveness import ENDED, deleted, live, undeleted
 from .model.memory import (

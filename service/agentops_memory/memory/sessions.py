@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from ..engine.callbacks import Attributes, step
 from ..engine.engine import Engine, Transaction, within_one_project
-from ..engine.steps import Attributes, step
 from ..errors import Invalid, NotFound
 from ..recall.text.normalization import cut
 from ..recall.text.summary import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from ..engine.callbacks import step
 from ..engine.engine import Engine, Transaction
-from ..engine.steps import step
 from ..memory.erasure import ErasureId, ReceiptTable
 from ..memory.memories import MemoryTable
 from ..memory.model.access import AgentId, Caller

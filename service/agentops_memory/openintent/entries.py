@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import ConfigDict, Field, PlainSerializer, SkipValidation, WithJsonSchema
 from starlette.requests import Request
 
+from ..engine.callbacks import Attributes, step
 from ..engine.engine import Sealer, Transaction
-from ..engine.steps import Attributes, step
 from ..errors import BadFields, NotFound, Unavailable, Unreadable
 from ..http.ids import ENTRY as ENTRY_ID
 from ..http.ids import known_uid, public_id

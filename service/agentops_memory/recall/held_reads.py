@@ -9,8 +9,8 @@ from itertools import chain, islice
 from time import time_ns
 from typing import NamedTuple, ParamSpec, TypeVar
 
+from ..engine.callbacks import PastStep
 from ..engine.shared.stems import Stems
-from ..engine.steps import PastStep
 from ..memory.model.access import Patterns
 from ..memory.model.memory import MemoryId, Shown
 from ..memory.model.ranking import Scored

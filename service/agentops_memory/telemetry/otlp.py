@@ -21,7 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AnyValue
 
 from .. import __version__
-from ..engine.steps import PastStep
+from ..engine.callbacks import PastStep
 
 SERVICE = "agentops-memory"
 SCOPE = "agentops_memory"

@@ -9,10 +9,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from opentelemetry.trace import Tracer
 
-from ..engine.callbacks import noop
+from ..engine.callbacks import TRACING, Attributes, Tracing, noop
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Maintenance
-from ..engine.steps import TRACING, Attributes, Tracing
 from ..memory import saves
 from ..memory.model.access import Caller
 from ..recall import recall

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import accumulate, chain, islice
 
+from ...engine.callbacks import Attributes, step
 from ...engine.shared.stems import Stems
-from ...engine.steps import Attributes, step
 from ...memory.memories import MemoryLists
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers
