@@ -190,12 +190,8 @@ def _told(tx: Transaction, erasure: ErasureId | None) -> ErasureId | None:
 
 
 def _changed(text: Text, change: Change) -> Text:
-    return Text(
-        type=text.type if change.type is None else change.type,
-        title=text.title if change.title is None else change.title,
-        content=text.content if change.content is None else change.content,
-        tags=text.tags if change.tags is None else change.tags,
-    )
+    given = {name: getattr(change, name) for name in ("type", "title", "content", "tags")}
+    return replace(text, **{name: it for name, it in given.items() if it is not None})
 
 
 AMEND = once(amend, check=require_seen, about=lambda it: [it.id])

@@ -147,21 +147,6 @@ class Decision:
         """Whether it is stored and live, so that not even its session is looked up."""
         return self.outcome in (RowOutcome.SAME, RowOutcome.CHANGED)
 
-    @property
-    def state(self) -> Memory:
-        """The stored state after the import, without the new revision's number."""
-        memory, existing = self.memory, self.existing
-        if existing is None:
-            return memory
-        if self.outcome is RowOutcome.RESTORED:
-            restored = replace(existing, text=memory.text, deleted_at=None)
-            return replace(restored, lifecycle=memory.lifecycle)
-        if self.outcome is RowOutcome.LATER:
-            later = replace(existing, text=memory.text, updated_at=memory.updated_at)
-            lifecycle = _merged(existing.lifecycle, memory.lifecycle)
-            return replace(later, last_seen_at=memory.last_seen_at, lifecycle=lifecycle)
-        return existing
-
 
 CONFLICTS = (RowOutcome.CHANGED, RowOutcome.LATER, RowOutcome.EARLIER, RowOutcome.TOO_EARLY)
 
@@ -485,6 +470,14 @@ def _store(tx: Transaction, decided: Decision) -> Memory | None:
         revisions, number = tx[RevisionTable], existing.revision
         revisions.keep(replace(existing, revision=number - 1))  # it may have no text
         revisions.absorb(existing.id, number, memory.updated_at, memory.text)
-    elif decided.outcome.is_stored:
-        return revised(tx, existing, decided.state)
+    elif decided.outcome is RowOutcome.RESTORED:
+        restored = replace(existing, text=memory.text, deleted_at=None, lifecycle=memory.lifecycle)
+        return revised(tx, existing, restored)
+    elif decided.outcome is RowOutcome.LATER:
+        later = replace(
+            existing, text=memory.text, updated_at=memory.updated_at,
+            last_seen_at=memory.last_seen_at,
+            lifecycle=_merged(existing.lifecycle, memory.lifecycle),
+        )  # fmt: skip
+        return revised(tx, existing, later)
     return None

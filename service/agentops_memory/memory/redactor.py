@@ -223,11 +223,7 @@ class Redactor:
             content = self.text(text.content, MAX_CONTENT)
             is_clean = content is text.content
             return draft if is_clean else replace(draft, text=replace(text, content=content))
-        return replace(
-            draft, session=self.session_id(draft.session),
-            space=replace(draft.space, scope=self.text(draft.space.scope, MAX_SCOPE)),
-            text=self.words(draft.text), key=self._key(draft.key),
-        )  # fmt: skip
+        return replace(draft, **self._said(draft))
 
     def change(self, change: Change) -> Change:
         return replace(
@@ -266,18 +262,18 @@ class Redactor:
             yield from some if is_clean else map(self.memory, some)
 
     def memory(self, memory: Memory) -> Memory:
-        before, space = self.count, memory.space
-        session = memory.session and self.session_id(memory.session)
-        scope = self.text(space.scope, MAX_SCOPE)
-        text = self.words(memory.text)
-        key = self._key(memory.key)
+        before, said = self.count, self._said(memory)
         promoted_to = memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE)
-        if self.count == before:
-            return memory
-        space = replace(space, scope=scope)
-        return replace(
-            memory, session=session, space=space, text=text, key=key, promoted_to=promoted_to
-        )
+        is_clean = self.count == before
+        return memory if is_clean else replace(memory, **said, promoted_to=promoted_to)
+
+    def _said(self, of: Draft | Memory) -> dict[str, Any]:
+        return {
+            "session": of.session and self.session_id(of.session),
+            "space": replace(of.space, scope=self.text(of.space.scope, MAX_SCOPE)),
+            "text": self.words(of.text),
+            "key": None if of.key is None else self.text(of.key, MAX_KEY),
+        }
 
     def _resummarized(self, text: str) -> str:
         """The summary with both messages cleaned, then cut; nothing if a secret would be left."""
@@ -292,9 +288,6 @@ class Redactor:
                 self._short.clear()
             self._short[text] = self.rules.redacted(text)
         return self._short[text]
-
-    def _key(self, key: str | None) -> str | None:
-        return None if key is None else self.text(key, MAX_KEY)
 
     def _tags(self, tags: Iterable[str]) -> tuple[str, ...]:
         return tuple(self.text(tag, MAX_TAG) for tag in tags)

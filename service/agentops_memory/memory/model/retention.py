@@ -50,16 +50,10 @@ class Retentions:
 
         A receipt is kept at least as long as an idempotency record that may name it.
         """
-        times = {
-            Kind.DELETED: self.deleted,
-            Kind.EXPIRED: self.expired,
-            Kind.IDEMPOTENCY: self.idempotency,
-            Kind.AUDIT: self.audit,
-            Kind.RECEIPTS: self._receipts,
-            Kind.EVENTS: self.events,
-            Kind.LOG: self.log,
-        }
-        return times[kind]
+        time: timedelta = getattr(self, kind.value)
+        if kind is Kind.RECEIPTS:
+            return max(time, self.idempotency) if time and self.idempotency else FOR_EVER
+        return time
 
     def until(self, kind: Kind, now: datetime) -> datetime | None:
         """The instant up to which data is past its retention; None if nothing expires."""
@@ -70,11 +64,6 @@ class Retentions:
 
     def oldest(self, newest: int) -> int:
         return newest - self.revisions + 1 if self.revisions else 1
-
-    @property
-    def _receipts(self) -> timedelta:
-        both = self.receipts, self.idempotency
-        return max(both) if all(both) else FOR_EVER
 
 
 USUAL = Retentions()
