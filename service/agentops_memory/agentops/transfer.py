@@ -452,10 +452,7 @@ class Transfer:
         )  # fmt: skip
 
     async def plan_import(self, caller: Caller, document: Iterable[Row]) -> Tally:
-        """What an import would do now, without changing anything; quotas are not checked.
-
-        Each chunk is planned alone, as if those before it were not stored.
-        """
+        """What an import would do now; each chunk is planned alone, and quotas are not checked."""
         caller.require(Role.ADMIN)
         tally, chunks = Tally(), chunks_of(Redactor(self.rules(caller)), document)
         while rows := await _next(chunks):

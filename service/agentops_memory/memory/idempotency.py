@@ -60,10 +60,7 @@ class IdempotencyTable(Table):
         )
 
     def add(self, record: IdempotencyRecord, memories: Collection[MemoryId]) -> None:
-        """Store a record, in the transaction that it describes; an older one is replaced.
-
-        Its answer goes with any of the memories.
-        """
+        """Store a record of this transaction; its answer goes with any of the memories."""
         self._execute("DELETE FROM done WHERE key = :key", key=record.key)
         self._insert(
             "done", key=record.key, request=record.request, status=record.status, ids="",

@@ -198,10 +198,7 @@ class Tally:
 
 
 class Importing:
-    """Stores the rows of an import in one transaction, in their order.
-
-    `place` is that of its first memory among those of the document.
-    """
+    """Stores rows in one transaction, in their order; `place` is that of the first memory."""
 
     def __init__(self, tx: Transaction, place: int = 0) -> None:
         tx.require_alone()  # all who share a group commit would wait for many rows
@@ -444,10 +441,7 @@ def _is_refused(tx: Transaction, memory: MemoryId, older: Sequence[MemoryId]) ->
 
 
 def merge_at_key(tx: Transaction, held: Memory, memory: Memory) -> None:
-    """Merge a memory into the one that holds its key, which keeps its lifecycle and its links.
-
-    The later text wins.
-    """
+    """Merge a memory into the one at its key, which keeps its life and links; later text wins."""
     outcome = outcome_at_key(tx, held, memory)
     text = replace(memory, lifecycle=NO_LIFECYCLE, links=NO_LINKS)
     _store(tx, Decision(outcome=outcome, memory=text, existing=held))

@@ -57,10 +57,7 @@ class LifecycleTable(FilteredTable):
         )
 
     def unswept(self, limit: int) -> list[MemoryId]:
-        """Expired memories in the index, and those out of it that are not expired any more.
-
-        As many as one step may sweep, at most `limit`.
-        """
+        """Memories that the index holds and should not, or lacks; those of one step."""
         rows = self._execute(
             f"""SELECT m.id, length(m.content)
                   FROM (SELECT memory_id
@@ -76,10 +73,7 @@ class LifecycleTable(FilteredTable):
         return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
     def sweep(self, memories: Sequence[MemoryId]) -> int:
-        """Take the expired ones of these memories out of the index, and put the others in.
-
-        How many were taken out.
-        """
+        """Take expired memories out of the index, and put others in; how many were taken out."""
         return sum(map(self._sweep, memories))
 
     def _sweep(self, memory: MemoryId) -> int:

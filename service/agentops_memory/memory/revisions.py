@@ -134,10 +134,7 @@ class RevisionTable(Table):
         )
 
     def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
-        """Remove revisions beyond the newest `keep`, oldest first, and their versions; one step.
-
-        How many were removed; 0 when none is left.
-        """
+        """Remove a step of what is beyond the newest `keep`, oldest first; how many."""
         beyond = chain.from_iterable(self._beyond(memory, keep) for memory in memories)
         going = portion(islice(beyond, MAX_ROWS), MAX_STEP, lambda row: row[2])
         return self.erase((memory, number) for memory, number, _ in going)

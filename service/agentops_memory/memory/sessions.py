@@ -285,10 +285,7 @@ async def hear(rules: Rules, messages: Iterable[Message]) -> Transcript:
 
 
 async def end_idle(engine: Engine, caller: Caller, idle: timedelta) -> int:
-    """End the sessions of which nothing was received for so long; how many. With 0 none ends.
-
-    Each ended at its last message; one without messages goes on.
-    """
+    """End the sessions idle for so long, each at its last message; how many. With 0 none ends."""
     ended, is_any = 0, bool(idle)
     while is_any and await engine.read(caller, is_any_idle, idle):
         now_ended = await engine.write(caller, end_idle_sessions, idle)
@@ -346,10 +343,7 @@ def _entered(tx: Transaction, session: Session) -> Session:
 def append_messages(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
-    """Append messages; the digest continues that of the summary.
-
-    An unknown session is created in `project` or `unknown`, so that nothing is lost.
-    """
+    """Append messages; an unknown session is created in `project` or `unknown`, so none is lost."""
     opened = _entered_late(tx, session, project)
     if not said.messages:
         return opened

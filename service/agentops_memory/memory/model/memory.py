@@ -123,10 +123,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is shown of a memory that is found, at its key if it has one.
-
-    `links` are known to reads that show them alone.
-    """
+    """What is shown of a memory that is found; `links` are known to reads that show them alone."""
 
     id: MemoryId = UNSAVED
     key: str | None

@@ -263,10 +263,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a caller asks for beside memories: why these, why not another, and their links.
-
-    It is true if something is to be explained.
-    """
+    """What a caller asks for beside memories; it is true if something is to be explained."""
 
     explain: bool = False
     why_not: MemoryId | None = None
