@@ -8,13 +8,16 @@ BIN   := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgresql fault-test fuzz lint format bench bench-full bench-postgresql bench-recall calls structure soak audit image image-test chart-test monitoring-test clean
+.PHONY: help run test test-postgresql fault-test nightly fuzz lint format bench bench-full bench-postgresql bench-recall calls structure recording soak audit image image-test chart-test monitoring-test clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 18
 
 run: $(READY) ## the service on 127.0.0.1:7437
 	$(BIN)/agentops-memory
+
+recording: $(READY) ## the picture of a terminal in the README, anew
+	$(BIN)/python -m tests.docs.recording
 
 test: $(READY) ## the tests, on all cores
 	$(BIN)/pytest
@@ -24,6 +27,10 @@ test-postgresql: $(READY) ## the tests on PostgreSQL: PGURL, or Debian's postgre
 
 fault-test: $(READY) ## the slow tests and the heavy ones: faults, load and processes, and what was lost
 	$(BIN)/pytest -m "slow or heavy"
+
+nightly: $(READY) ## every test, with all examples of each property; both engines where there are two
+	$(BIN)/pytest -m "" --hypothesis-profile=nightly
+	$(BIN)/pytest -m "not heavy" --engine=postgresql
 
 fuzz: $(READY) ## every route, from several workers at once: ten minutes; MINUTES=2 SEED=7
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))

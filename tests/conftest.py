@@ -13,6 +13,7 @@ from .support import engines, postgres
 from .support.databases import Databases
 from .support.losses import TITLE, lost, table, told
 from .support.raw import Wire, wire
+from .support.samples import budgets, represent
 from .support.service import Clock, Service, initialized, serving
 
 __all__ = ["lost"]
@@ -22,11 +23,6 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` means: two for each core, as tests wait for disks, clocks and processes."""
-    return 2 * (os.cpu_count() or 1)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--engine", choices=("sqlite", "postgresql"), default=engines.DEFAULT,
@@ -34,8 +30,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)  # before the profile that the command line names is loaded
 def pytest_configure(config: pytest.Config) -> None:
     """What tests start heeds Ctrl-C, also when they run in the background of a shell."""
+    budgets()
     if config.getoption("engine") == "postgresql" and not postgres.is_found():
         raise pytest.UsageError(postgres.NOT_FOUND)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -53,8 +51,10 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On PostgreSQL some tests are left out."""
+    """Some cases represent others; on PostgreSQL some tests are left out."""
+    represent(items)
     if config.getoption("engine") == "postgresql":
         config.hook.pytest_deselected(items=[it for it in items if not engines.is_kept(it)])
         items[:] = filter(engines.is_kept, items)

@@ -5,9 +5,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from starlette.applications import Starlette
 
@@ -16,34 +16,27 @@ from .agentops.fast_reads import FastReads
 from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
 from .agentops.transfer import Transfer
-from .backend import audit_of, opened_engine, sealer_of, watched_keys
+from .backend import audit_of, sealer_of, watched_keys
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
-from .http.edge.app import Scrape, application
+from .engine.files import require_local
+from .http.edge.app import application, scrape
 from .http.edge.auth import Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.edge.health import Probes, well
 from .http.edge.middleware import ALWAYS, host_of, local_names
 from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, Served
-from .jobs.gauges import Figures, kept_fresh, watching_the_loop
 from .jobs.runner import attempted, repeating
-from .jobs.schedule import BackgroundJobs
-from .local import LocalService
+from .jobs.schedule import BackgroundJobs, Figures, kept_fresh, watching_the_loop
+from .local import LocalService, agentops_over, redaction_of, utc_now
 from .mcp import http as mcp
 from .mcp.connection import Connections
-from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
+from .memory.model.access import Caller, TenantId
 from .memory.model.keys import KeyStore
-from .memory.projects import Projects
-from .memory.redactor import Redaction, Registry, RulesOf
+from .memory.redactor import Redaction, RulesOf
 from .openintent import routes as openintent
-from .openintent.intents import Intents
 from .openintent.memory import AgentEntries
-from .openintent.namespaces import Namespaces
-from .openintent.participants import Participants
 from .openintent.routes import OpenIntent
-from .openintent.search import AgentSearch
-from .openintent.streams import Events
-from .openintent.task_changes import Tasks
 from .openwop import routes as openwop
 from .openwop.adapter import RefEntries
 from .openwop.commitments import Commitments, Firing
@@ -52,8 +45,6 @@ from .openwop.passes import Passes
 from .openwop.proposals import Proposals
 from .openwop.routes import Discovery, OpenWopOperations, OpenWopServices
 from .openwop.subjects import Forgetting
-from .operations.files.atomic import require_local
-from .operations.files.redaction import RedactionFile
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.held_reads import HeldReads
@@ -63,9 +54,7 @@ from .settings.settings import Settings
 from .sqlite import TenantsEngine
 from .sqlite.schema.migrate import OnUpgrade
 from .stores import anthropic, cloud
-from .stores.entry import Entries
-from .stores.store import Policy, Stores
-from .stores.version import Versions
+from .stores.store import Serving
 from .telemetry import Telemetry, traced
 from .telemetry.measures import PASSES
 
@@ -107,16 +96,11 @@ class Wiring:
 
     @classmethod
     def of(cls, settings: Settings, telemetry: Telemetry, clock: Callable[[], datetime]) -> Self:
-        exceptions = RedactionFile(settings.redaction_file)
-        exceptions.read()
-        redaction = Redaction(
-            exceptions=exceptions.rules, registry=Registry(settings.max_run_secrets)
-        )
         return cls(
             settings=settings,
             telemetry=telemetry,
             clock=clock,
-            redaction=redaction,
+            redaction=redaction_of(settings),
             audit=audit_of(settings, clock),
         )
 
@@ -147,34 +131,16 @@ class Wiring:
             timeout=settings.recall_limit,
             accessed=entries.accesses.given,
         )
-        stores = partial(self._stores, engine, on_erased)
+        stores = partial(Serving, engine=engine, audit=audit, rules=rules, on_erased=on_erased)
         return Services(
-            agentops=AgentOps(
-                engine=engine,
-                rules=rules,
-                dedupe_window=settings.dedupe_window,
-                recall=recall,
-                periods=settings.review_after,
-                transfer=transfer,
-                projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
-                clock=self.clock,
-            ),
-            memory_stores=cloud.operations(*stores(cloud.POLICY), recall),
-            anthropic_stores=anthropic.operations(*stores(anthropic.POLICY)),
+            agentops=agentops_over(recall, transfer, settings, audit, self.clock, on_erased),
+            memory_stores=cloud.operations(stores(policy=cloud.POLICY), recall),
+            anthropic_stores=anthropic.operations(stores(policy=anthropic.POLICY)),
             openintent=OpenIntent(
                 entries=entries,
-                namespaces=Namespaces(engine=engine, audit=audit, rules=rules),
-                search=AgentSearch(
-                    engine=engine,
-                    features=settings.recall,
-                    timeout=settings.recall_limit,
-                    accesses=entries.accesses,
-                    rules=rules,
-                ),
-                events=Events(engine=engine, rules=rules),
-                intents=Intents(engine=engine, rules=rules),
-                participants=Participants(engine=engine, audit=audit, rules=rules),
-                tasks=Tasks(engine=engine, audit=audit, rules=rules, on_erased=on_erased),
+                audit=audit,
+                features=settings.recall,
+                timeout=settings.recall_limit,
                 clock=self.clock,
             ),
             openwop=OpenWopServices(
@@ -211,25 +177,12 @@ class Wiring:
             ),
         )
 
-    def _stores(
-        self, engine: Engine, on_erased: Callable[[Caller], None], policy: Policy
-    ) -> tuple[Stores, Entries, Versions]:
-        over: dict[str, Any] = {
-            "engine": engine, "policy": policy, "audit": self.audit, "rules": self.rules,
-            "on_erased": on_erased,
-        }  # fmt: skip
-        return Stores(**over), Entries(**over), Versions(**over)
-
     def local(self, agentops: AgentOps) -> Callable[..., LocalService]:
         """The services behind the REST API, for a caller in this process."""
         return partial(LocalService, agentops=agentops, rules=self.rules, telemetry=self.telemetry)
 
 
 log = logging.getLogger(__name__)
-
-# Rows that an import by a command stores at once, and how long a service on the same file can save
-# before the next.
-FEW, OF_OTHERS = 200, timedelta(milliseconds=25)
 
 # What is spoken, in the order in which a path is looked for: the last has the paths of no other.
 PROTOCOLS: tuple[Protocol, ...] = (
@@ -241,16 +194,14 @@ PROTOCOLS: tuple[Protocol, ...] = (
     agentops.PROTOCOL,
 )
 
-utc_now: Callable[[], datetime] = partial(datetime.now, UTC)  # the wall clock
-
 
 @asynccontextmanager
 async def opened(
     settings: Settings,
     telemetry: Telemetry,
     *,
-    of_openwop: OpenWopOperations = openwop.operations,
-    clock: Callable[[], datetime] = utc_now,
+    of_openwop: OpenWopOperations | None = None,
+    clock: Callable[[], datetime] | None = None,
     elapsed: Callable[[], float] = time.monotonic,
     on_wait: OnWait | None = None,
     on_upgrade: OnUpgrade = noop,
@@ -260,6 +211,7 @@ async def opened(
     `elapsed` tells seconds, however the clock is put. `on_wait` is told what it waits for
     before all that, and nothing once it goes on; `on_upgrade` is called on the loop.
     """
+    clock = clock or utc_now
     wiring = _Wiring.of(settings, telemetry, clock)
     sealer = _sealer(settings, clock)
     jobs = BackgroundJobs(
@@ -276,7 +228,7 @@ async def opened(
         watched_keys(settings) as keys,
         nullcontext(wiring.gate(keys)) as gate,
         _storage(settings, jobs, keys, on_wait) as storage,
-        wiring.application(of_openwop, storage, gate, jobs) as application,
+        wiring.application(of_openwop or openwop.operations, storage, gate, jobs) as application,
     ):
         yield application
 
@@ -303,27 +255,6 @@ async def _storage(
         ) as files,
     ):
         yield files
-
-
-@asynccontextmanager
-async def opened_here(
-    settings: Settings,
-    telemetry: Telemetry,
-    tenant: TenantId = DEFAULT_TENANT,
-    *,
-    clock: Callable[[], datetime] = utc_now,
-) -> AsyncIterator[LocalService]:
-    """A tenant's memories without a service: for whoever may read the file, all of them.
-
-    The file may be in use by others meanwhile. What is erased here loses its bytes when a service
-    next looks after the file.
-    """
-    wiring = _Wiring.of(settings, telemetry, clock)
-    async with opened_engine(settings, tenant, clock, is_limited=True) as opened:
-        engine = traced(opened, telemetry)
-        transfer = Transfer(engine=engine, rules=wiring.rules, most=FEW, rest=OF_OTHERS)
-        services = wiring.services(engine, transfer)
-        yield wiring.local(services.agentops)(lambda: Caller(tenant=tenant))
 
 
 def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
@@ -437,5 +368,5 @@ class _Wiring(Wiring):
         if mode == "off":
             return probes.operations
         shown, is_open = self.telemetry.exposition(), mode == "open"
-        scrape = Scrape(refresh=figures.refresh, exposition=shown, gate=gate, is_open=is_open)
-        return [*probes.operations, scrape.operation]
+        measured = scrape(figures.refresh, shown, gate, is_open=is_open)
+        return [*probes.operations, measured]

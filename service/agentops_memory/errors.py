@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 
+class RunAgain(Exception):
+    """Nothing happened of the work, and it is run again: no fault."""
+
+
 class Refusal(Exception):
     """A request that cannot be met; its text is a sentence for the caller."""
 

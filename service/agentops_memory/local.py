@@ -6,6 +6,7 @@ import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -17,21 +18,34 @@ from agentops_memory_client.contract.service import MemoryService
 
 from .agentops import wire
 from .agentops.operations import AgentOps
-from .agentops.transfer import Document
+from .agentops.transfer import Document, Transfer
 from .agentops.wire import Rows
+from .backend import audit_of, opened_engine
+from .engine.callbacks import AuditLog, noop
 from .errors import Refusal
 from .http.refusals import STATUS
 from .http.requests import Query
-from .memory.model.access import Caller
+from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.space import project_name
-from .memory.redactor import RulesOf
+from .memory.projects import Projects
+from .memory.redactor import Redaction, Registry, RulesOf
+from .operations.files.redaction import RedactionFile
+from .recall.recall import Recall
 from .recall.text.normalization import clean
 from .recall.text.summary import Message
-from .telemetry import Telemetry, count, hide_by
+from .settings.settings import Settings
+from .telemetry import Telemetry, count, hide_by, traced
 from .telemetry.measures import REDACTIONS
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
+Clock = Callable[[], datetime]
+
+utc_now: Clock = partial(datetime.now, UTC)  # the wall clock
+
+# Rows that an import by a command stores at once, and how long a service on the same file can save
+# before the next.
+FEW, OF_OTHERS = 200, timedelta(milliseconds=25)
 
 # Readings of a document: it is checked, then come sessions and observations. What is staged of
 # a large import takes about three times as long to be stored.
@@ -175,3 +189,55 @@ class _WatchedFile:
     def tell(self, done: int) -> None:
         if self.progress:
             self.progress(done, self.size)
+
+
+def redaction_of(settings: Settings) -> Redaction:
+    """The redaction with the exceptions of the file, which is read."""
+    exceptions = RedactionFile(settings.redaction_file)
+    exceptions.read()
+    return Redaction(exceptions=exceptions.rules, registry=Registry(settings.max_run_secrets))
+
+
+def agentops_over(
+    recall: Recall,
+    transfer: Transfer,
+    settings: Settings,
+    audit: AuditLog,
+    clock: Clock,
+    on_erased: Callable[[Caller], None] = noop,
+) -> AgentOps:
+    """The operations over the engine of the transfer, for a service or for one command."""
+    engine, rules = transfer.engine, transfer.rules
+    return AgentOps(
+        engine=engine,
+        rules=rules,
+        dedupe_window=settings.dedupe_window,
+        recall=recall,
+        periods=settings.review_after,
+        transfer=transfer,
+        projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
+        clock=clock,
+    )
+
+
+@asynccontextmanager
+async def opened_here(
+    settings: Settings,
+    telemetry: Telemetry,
+    tenant: TenantId = DEFAULT_TENANT,
+    *,
+    clock: Clock = utc_now,
+) -> AsyncIterator[LocalService]:
+    """A tenant's memories without a service: for whoever may read the file, all of them.
+
+    The file may be in use by others meanwhile. What is erased here loses its bytes when a service
+    next looks after the file.
+    """
+    rules = redaction_of(settings).rules
+    async with opened_engine(settings, tenant, clock, is_limited=True) as opened:
+        engine = traced(opened, telemetry)
+        transfer = Transfer(engine=engine, rules=rules, most=FEW, rest=OF_OTHERS)
+        recall = Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
+        agentops = agentops_over(recall, transfer, settings, audit_of(settings, clock), clock)
+        caller = Caller(tenant=tenant)
+        yield LocalService(lambda: caller, agentops=agentops, rules=rules, telemetry=telemetry)

@@ -14,7 +14,12 @@ class Record(BaseModel):
     checked again, which costs no more than a dataclass does (2.2 µs for six fields against 1.9).
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, val_json_bytes="hex")
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        val_json_bytes="hex",
+        defer_build=True,  # until first used: a start would take a fifth longer
+    )
 
     def json_bytes(self) -> bytes:
         """As it is sent."""

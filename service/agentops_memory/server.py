@@ -6,25 +6,28 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from . import __version__, compose
+from . import __version__
 from .errors import SettingRefused
 from .http.edge.http_limits import LimitedProtocol
 from .http.edge.middleware import StartupGate, guarded
-from .openwop import routes as openwop
-from .openwop.routes import OpenWopOperations
+from .http.protocol import Protocol
 from .settings.parsing import Address
 from .settings.settings import Settings
-from .telemetry import Telemetry
+from .telemetry import Telemetry, show_banner
+
+if TYPE_CHECKING:
+    from .openwop.routes import OpenWopOperations
 
 T = TypeVar("T")
 
@@ -39,7 +42,23 @@ SECOND = timedelta(seconds=1)  # that which the header Date counts in
 BACKLOG = 2048
 
 
-async def serve(settings: Settings, of_openwop: OpenWopOperations = openwop.operations) -> None:
+class _Protocols(Sequence[Protocol]):
+    """The protocols, imported when first needed: a probe is answered before that."""
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._every[place]
+
+    def __len__(self) -> int:
+        return len(self._every)
+
+    @cached_property
+    def _every(self) -> Sequence[Protocol]:
+        from .compose import PROTOCOLS  # noqa: PLC0415 - half of the time of a start
+
+        return PROTOCOLS
+
+
+async def serve(settings: Settings, of_openwop: "OpenWopOperations | None" = None) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends the drain.
 
     Raises StartRefused or SettingRefused, with a sentence, when it cannot start.
@@ -81,17 +100,18 @@ class Running:
 async def running(
     settings: Settings,
     telemetry: Telemetry,
-    of_openwop: OpenWopOperations = openwop.operations,
+    of_openwop: "OpenWopOperations | None" = None,
     *,
-    clock: Callable[[], datetime] = compose.utc_now,
+    clock: Callable[[], datetime] | None = None,
     elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
     """The service on its socket. At the end it finishes what was accepted, then closes."""
-    gate = StartupGate(compose.PROTOCOLS)
-    app = guarded(gate, compose.PROTOCOLS, telemetry.metrics, settings)
+    protocols = _Protocols()
+    gate = StartupGate(protocols)
+    app = guarded(gate, protocols, telemetry.metrics, settings)
     async with (
         _listening(app, gate, settings.listen) as server,
-        compose.opened(
+        (await asyncio.to_thread(_composed)).opened(
             replace(settings, listen=replace(settings.listen, port=server.address.port)),
             telemetry,
             of_openwop=of_openwop,
@@ -106,6 +126,12 @@ async def running(
             yield Running(address=server.address, gate=gate)
         finally:
             await server.finish()
+
+
+def _composed() -> ModuleType:
+    from . import compose  # noqa: PLC0415 - as above
+
+    return compose
 
 
 class _Signals:
@@ -150,6 +176,7 @@ class _Server(uvicorn.Server):
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                log_level="warning",  # of its start and its end we tell ourselves
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -183,7 +210,8 @@ class _Server(uvicorn.Server):
         """Accept no more, and finish what was; uvicorn's own takes a tenth of a second or more."""
         for listening in [*self.servers, *(sockets or ())]:
             listening.close()
-        log.info("finishing what was accepted")
+        if self.server_state.connections:
+            log.info("finishing what was accepted")
         try:
             async with asyncio.timeout(GRACE.total_seconds()):
                 await self._finish_connections()
@@ -252,6 +280,18 @@ def _announce(settings: Settings, address: Address) -> None:
     host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - shown, not bound
     shown = Address(host=host, port=address.port)
     place = "PostgreSQL" if settings.database_url else str(settings.db_path)
+    is_seen = show_banner(
+        f"agentops-memory {__version__}",
+        {
+            "address": f"http://{shown}",
+            "data": place,
+            "documentation": f"http://{shown}/docs",
+            "try it": "agentops-memory demo, in another terminal",
+            "stop it": "Ctrl-C",
+        },
+    )
+    if is_seen:
+        return
     log.info(
         "serving on http://%s, data in %s, every write %s before it is answered",
         shown,

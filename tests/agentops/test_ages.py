@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from agentops_memory_client.contract.ages import UNITS, age_words
 
 from ..support.agent_memory import Way, agent, one_turn, service, way
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service
 
 __all__ = ["service", "way"]
@@ -25,7 +25,7 @@ AGES = {
 
 
 @requirement("life:12:words")
-@pytest.mark.parametrize(("seconds", "words"), AGES.items())
+@for_each("seconds, words", AGES.items())
 def test_an_age_is_told_in_its_largest_whole_unit(seconds: float, words: str) -> None:
     assert age_words(seconds) == words
 

@@ -13,6 +13,7 @@ from agentops_memory_client import UnexpectedAnswer
 from ..support.asking import KINDS, answering, asking
 from ..support.callers import made_key
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 
@@ -63,6 +64,8 @@ def test_a_deletion_that_is_refused_is_refused_as_ever(service: Service) -> None
     assert denied.status_code == 403
 
 
+@pytest.mark.slow
+@pytest.mark.representative(2)
 @requirement("agentops:observations:delete-answer")
 def test_the_description_is_that_of_the_running_service(service: Service, mode: str) -> None:
     described = service.http.get("/openapi.json").json()
@@ -91,6 +94,7 @@ def test_a_repeated_deletion_is_answered_as_the_first_time(
     assert told(anew) == answered(then, id_)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_client_takes_either_answer(service: Service, kind: str) -> None:
     with asking(kind, service.url) as memory:
@@ -102,8 +106,8 @@ def test_a_client_takes_either_answer(service: Service, kind: str) -> None:
         assert memory.recent("p") == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("said", [{"status": "ok"}, [], {"id": 1}, {"status": 7}])
+@for_each("kind", KINDS)
+@for_each("said", [{"status": "ok"}, [], {"id": 1}, {"status": 7}])
 def test_a_client_takes_no_other_answer_for_a_deletion(kind: str, said: Any) -> None:
     with (
         asking(kind, road=answering(content=json.dumps(said).encode())) as memory,

@@ -8,6 +8,7 @@ import pytest
 
 from ..fuzz.report import Report
 from ..fuzz.tally import Tally
+from ..support.samples import for_each
 
 FINE = Report(
     seconds=600,
@@ -39,7 +40,7 @@ def test_the_report_is_one_table() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         replace(FINE, tally=Tally(failures=["curl /health"])),

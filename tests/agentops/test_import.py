@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ..support.database import assert_index_is_whole
+from ..support.samples import for_each
 from ..support.service import Service, observation
 
 Row = dict[str, object]
@@ -77,6 +78,7 @@ def test_a_row_of_the_least_is_completed(service: Service) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     "given",
     ["2029-05-06T07:08:09Z", "2029-05-06 07:08:09", "2029-05-06T09:08:09.5+02:00",
@@ -143,7 +145,8 @@ def test_a_row_is_known_again_by_its_uid_or_by_its_fields(
     assert (again, stored(service)) == ([(0, 0), (0, 0)], before)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.heavy
+@for_each(
     "change",
     [{"project": "other"}, {"scope": "global"}, {"session_id": "s2"}, {"type": "other"},
      {"topic_key": "other"}, {"title": "Other"}, {"content": "known."}, {"created_at": LATER}],
@@ -187,6 +190,7 @@ def test_a_row_that_was_removed_for_good_is_new(service: Service) -> None:
     assert [found["id"] for found in stored(service)] == [2]
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("updated_at", "now", "past"),
     [(LATER, "Theirs.", "Ours."), (AT, "Ours.", "Theirs."), (EARLIER, "Ours.", "Theirs.")],
@@ -231,6 +235,7 @@ def test_a_state_that_is_there_is_known_again_by_its_second(service: Service) ->
     assert contents(service, 1) == ["Ours."]
 
 
+@pytest.mark.slow
 def test_a_full_history_takes_no_earlier_state(service: Service) -> None:
     rows = [
         row(f"State {number}.", topic_key="k") | {"uid": None, "updated_at": at}

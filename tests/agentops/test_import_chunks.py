@@ -18,7 +18,7 @@ from uuid import UUID
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.agentops import transfer
@@ -54,6 +54,7 @@ from ..support.engines import rows, storage_at
 from ..support.files import assert_sound
 from ..support.forks import PROGRAM
 from ..support.process import program, run, served, until
+from ..support.samples import examples
 from ..support.service import Clock, observation, serving
 
 LARGE = CHUNK + 450  # rows: two chunks
@@ -134,6 +135,7 @@ class Dying:
         return await self._engine.write(*args, **kwargs)
 
 
+@pytest.mark.heavy
 @awaited
 async def test_a_long_import_stores_what_one_transaction_would(tmp_path: Path) -> None:
     async with opened(tmp_path / "a.db") as one, opened(tmp_path / "b.db") as other:
@@ -163,10 +165,8 @@ observations = st.fixed_dictionaries(
 sessions = st.fixed_dictionaries({"id": few, "project": st.sampled_from("pq"), "summary": few})
 
 
-@settings(
-    max_examples=6, deadline=None, derandomize=True, database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+@pytest.mark.heavy
+@examples(6)
 @given(parts=st.lists(st.tuples(st.lists(sessions), st.lists(observations)), max_size=3))
 def test_any_documents_are_stored_as_by_one_transaction_each(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, parts: Any
@@ -188,6 +188,8 @@ def test_any_documents_are_stored_as_by_one_transaction_each(
     asyncio.run(compare())
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("step", [1, 2, 3])
 @awaited
 async def test_whoever_dies_at_any_step_has_stored_whole_chunks_and_a_repeat_stores_the_rest(
@@ -233,6 +235,7 @@ def chained(size: int) -> Document:
     ])  # fmt: skip
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("step", [1, 2, 3])
 @awaited
 async def test_a_repeat_completes_what_rows_supersede_too(
@@ -253,6 +256,7 @@ async def test_a_repeat_completes_what_rows_supersede_too(
     assert rows(path, LINKS) == due
 
 
+@pytest.mark.heavy
 @awaited
 async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> None:
     begun = asyncio.Event()
@@ -269,6 +273,7 @@ async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> Non
         assert (await task).imported_observations == 5 * LARGE
 
 
+@pytest.mark.slow
 @awaited
 async def test_others_wait_for_few_rows_alone(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
@@ -290,6 +295,7 @@ def draft() -> Draft:
 # Refused before anything is stored
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("size", [SLICE, 2 * LARGE])
 @awaited
@@ -317,6 +323,7 @@ async def test_a_short_import_stores_no_session_without_room_for_it(
         assert await exported(engine) == []
 
 
+@pytest.mark.heavy
 @awaited
 async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
     tmp_path: Path,
@@ -337,6 +344,7 @@ async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
         assert imported.imported_observations == LARGE
 
 
+@pytest.mark.heavy
 @awaited
 async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) -> None:
     fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
@@ -350,6 +358,7 @@ async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) 
         ).imported_observations == LARGE
 
 
+@pytest.mark.heavy
 @awaited
 async def test_each_secret_is_counted_once_for_a_key_with_patterns(tmp_path: Path) -> None:
     fields = {"project": "demo", "title": SECRET, "created_at": "2029-01-01T00:00:00Z"}
@@ -368,6 +377,7 @@ def test_rows_of_long_contents_are_stored_few_at_a_time() -> None:
     assert [len(chunk) for chunk in chunks] == [21, 21, 8]  # a mebibyte each
 
 
+@pytest.mark.slow
 def test_each_fault_is_named_with_its_row_and_nothing_is_stored(tmp_path: Path) -> None:
     some: list[object] = [observation(f"Row {n}.") for n in range(2 * CHUNK)]
     some[3] = {"title": 1}
@@ -393,6 +403,7 @@ def test_the_faults_of_twenty_rows_are_named() -> None:
     assert "observations[20]" not in str(refused.value)
 
 
+@pytest.mark.heavy
 @awaited
 async def test_a_request_that_is_cancelled_has_stored_whole_chunks(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
@@ -410,6 +421,7 @@ async def test_a_request_that_is_cancelled_has_stored_whole_chunks(tmp_path: Pat
         assert len(await contents(engine)) == 5 * LARGE
 
 
+@pytest.mark.slow
 @awaited
 async def test_a_full_disk_says_what_was_stored(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
@@ -418,6 +430,7 @@ async def test_a_full_disk_says_what_was_stored(tmp_path: Path) -> None:
             await service.import_all(OPERATOR, document(LARGE))
 
 
+@pytest.mark.heavy
 @awaited
 async def test_a_dry_run_of_a_long_document_changes_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
@@ -519,6 +532,7 @@ def test_sigterm_ends_an_import_whose_pipe_is_silent_though_nothing_wakes_it(
     assert {*tmp_path.iterdir()} == before
 
 
+@pytest.mark.representative(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("least", [0, CHUNK, 3 * CHUNK])
@@ -545,6 +559,7 @@ def test_a_command_that_ends_in_an_import_is_completed_by_the_next(
     assert_sound(path, live=size)
 
 
+@pytest.mark.representative(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("least", [1, CHUNK, 3 * CHUNK, 5 * CHUNK])
 def test_a_service_that_is_killed_in_an_import_loses_nothing_and_a_repeat_completes_it(

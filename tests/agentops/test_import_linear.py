@@ -61,6 +61,7 @@ SHAPES: dict[str, Callable[[int], dict[str, object]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("shape", sampled(SHAPES, 4))
 def test_an_import_takes_four_times_as_long_for_four_times_as_many_rows(
     tmp_path: Path, shape: str
@@ -70,6 +71,7 @@ def test_an_import_takes_four_times_as_long_for_four_times_as_many_rows(
     assert steps[1] < LARGE / SMALL * SLACK * steps[0], steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_there", [False, True])
 @pytest.mark.parametrize(
     "shape", sampled(["titles", "ids, every second", "later states", "earlier states"], 4)

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import Service, serving
 
 Row = dict[str, Any]
@@ -145,10 +146,8 @@ def assert_the_plan_is_true(service: Service, number: int, document: Row) -> Row
     return told
 
 
-@settings(
-    max_examples=12, deadline=None, derandomize=True, database=None,
-    phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+@pytest.mark.slow
+@settings(examples(12), phases=(Phase.generate, Phase.shrink))
 @given(earlier=documents, deeds=deeds, document=documents)
 def test_a_plan_tells_what_the_import_then_does(
     service: Service, earlier: Row, deeds: list[tuple[str, int]], document: Row
@@ -163,6 +162,7 @@ def counts(told: Row) -> tuple[int, int, int, int]:
     return new, back, same, conflicting
 
 
+@pytest.mark.heavy
 def test_a_row_meets_what_earlier_rows_of_its_document_leave_behind(service: Service) -> None:
     gone = [("delete", 0)]
     for name, earlier, deeds, rows, expected in [
@@ -252,6 +252,7 @@ def test_a_plan_tells_who_meets_whom_and_what_stays(service: Service) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_first_hundred_conflicts_are_named(service: Service) -> None:
     carried(service, {"observations": [row(project="full", topic_key="k")]})
     rows = [row(project="full", topic_key="k", content=f"State {number}.") for number in range(140)]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 
 
@@ -47,8 +48,8 @@ def test_one_bad_row_fails_the_import_and_is_named(
     assert is_empty(service)
 
 
-@pytest.mark.parametrize(
-    ("body", "sentence"),
+@for_each(
+    "body, sentence",
     [
         (b"", "invalid JSON: the body is empty."),
         (b'{"observations": {}}', "observations must be a list."),
@@ -85,8 +86,8 @@ def test_an_export_with_nothing_in_it_adds_nothing(service: Service, body: bytes
     assert answer.json() == {"imported_sessions": 0, "imported_observations": 0}
 
 
-@pytest.mark.parametrize(
-    ("body", "sentence"),
+@for_each(
+    "body, sentence",
     [
         (b'{"a": 1}', "this one has a."),
         (b'{"exported_at": "2026-04-12T10:00:00Z"}', "this one has exported_at."),

@@ -101,6 +101,7 @@ def test_a_row_that_matches_is_left_alone_with_its_links(service: Service) -> No
     assert exported(service) == before
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("size", [0, IN_STAGES])
 @pytest.mark.parametrize(
     ("first", "second"),

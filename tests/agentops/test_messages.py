@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from agentops_memory.jobs.schedule import end_all_idle
@@ -47,6 +47,7 @@ from ..support.files import disk
 from ..support.process import run, served, until
 from ..support.projects import erased
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import START, Clock, Service, serving
 
 DAY = timedelta(days=1)
@@ -63,13 +64,7 @@ deed: st.SearchStrategy[tuple[str, list[Said]]] = st.one_of(
     st.tuples(st.just("end"), st.just([]) | messages),
     st.tuples(st.just("silence"), st.just([])),
 )
-EXAMPLES = settings(
-    max_examples=30,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+EXAMPLES = examples(30)
 
 
 class Silence:
@@ -428,6 +423,7 @@ def test_however_many_are_idle_all_of_them_end(shared: Service) -> None:
     assert asyncio.run(work()) == 2 * AT_ONCE + 1
 
 
+@pytest.mark.heavy
 @requirement("agentops:messages:idle")
 def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_each_sweep(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -467,6 +463,7 @@ def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_ea
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("agentops:messages:idle")
 def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(
     tmp_path: Path,
@@ -566,6 +563,7 @@ def has_ended(client: httpx.Client, session: str = "swept") -> bool:
 # Several at once, and crashes
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) -> None:
     path, ahead, enough = tmp_path / "memory.db", Clock(), Event()
     ahead.advance(days=2)  # to whom every session is idle
@@ -696,6 +694,7 @@ def test_a_scan_finds_what_was_told_before_and_takes_it_out(tmp_path: Path) -> N
         )
 
 
+@pytest.mark.slow
 def test_a_session_whose_summary_lost_a_secret_goes_on_where_it_was(tmp_path: Path) -> None:
     path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
     said = [{"role": "user", "content": f"use {SECRET} {'x' * 300}"}] * 3

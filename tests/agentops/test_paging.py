@@ -1,5 +1,7 @@
 """Reading past one list, and answers that stay under their bound."""
 
+import pytest
+
 from ..support.database import imported
 from ..support.requirements import requirement
 from ..support.service import Service, observation
@@ -45,6 +47,7 @@ def test_what_is_no_row_is_refused_as_a_place_to_read_on_from(service: Service) 
     }
 
 
+@pytest.mark.slow
 @requirement("agentops:answers:two-mebibytes")
 def test_a_list_leaves_out_what_would_pass_the_bound_and_says_so(service: Service) -> None:
     imported(service, [observation(f"word {number} " + "x" * 49_000) for number in range(60)])
@@ -59,6 +62,7 @@ def test_a_list_leaves_out_what_would_pass_the_bound_and_says_so(service: Servic
     assert len(_paged(service, "/observations/recent?limit=60")) == 60
 
 
+@pytest.mark.slow
 @requirement("agentops:answers:two-mebibytes")
 def test_a_timeline_leaves_out_what_is_farthest(service: Service) -> None:
     imported(service, [observation(f"word {number} " + "x" * 49_000) for number in range(60)])
@@ -69,6 +73,7 @@ def test_a_timeline_leaves_out_what_is_farthest(service: Service) -> None:
     assert answer.headers["X-Results-Omitted"] == "10"
 
 
+@pytest.mark.heavy
 @requirement("agentops:answers:two-mebibytes")
 def test_a_history_stays_under_the_bound(service: Service) -> None:
     for number in range(50):

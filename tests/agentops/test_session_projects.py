@@ -22,6 +22,7 @@ from ..support.callers import made_key
 from ..support.engines import storage_at
 from ..support.process import run
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 
 HEADER = "x-memory-warning"
@@ -61,7 +62,7 @@ def _written(service: Service, write: str, **headers: str) -> httpx.Response:
     return service.http.post(path, json=body, headers=headers)
 
 
-@pytest.mark.parametrize("write", WRITES)
+@for_each("write", WRITES)
 @requirement("agentops:sessions:of-another-project")
 def test_a_write_of_a_session_of_another_project_is_answered_with_a_warning(
     service: Service, write: str
@@ -103,7 +104,8 @@ def test_a_repeated_request_has_the_warning_too(service: Service, write: str) ->
     assert again.headers[HEADER] == first.headers[HEADER] == MONDAY
 
 
-@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.slow
+@for_each("write", WRITES)
 @requirement("agentops:sessions:of-another-project")
 def test_no_warning_names_a_project_to_a_key_without_access(service: Service, write: str) -> None:
     keys = {
@@ -117,7 +119,7 @@ def test_no_warning_names_a_project_to_a_key_without_access(service: Service, wr
     assert [answer.headers[HEADER] for answer in answered] == [MONDAY] * 2
 
 
-@pytest.mark.parametrize("write", WRITES)
+@for_each("write", WRITES)
 @requirement("agentops:sessions:of-another-project")
 def test_a_session_of_another_tenant_is_no_session(service: Service, write: str) -> None:
     other = made_key(service.path, tenant="other")
@@ -168,6 +170,7 @@ def test_a_name_in_a_warning_is_quoted_escaped_and_cut(service: Service) -> None
         assert "x-evil" not in answer.headers
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1, max_size=500), st.text(min_size=1, max_size=200))
 @EXAMPLES
 @requirement("agentops:sessions:of-another-project")

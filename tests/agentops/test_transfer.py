@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ..support.database import assert_index_is_whole
+from ..support.samples import examples
 from ..support.service import Clock, Service, observation, serving
 
 words = st.text(string.printable + "é\u0301ß漢字\U0001f600\0İ", max_size=12)
@@ -81,11 +82,7 @@ def play(service: Service, deed: str, details: Any) -> None:
     assert answer.status_code < 500
 
 
-@settings(
-    max_examples=12, deadline=None, derandomize=True, database=None,
-    phases=(Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+@settings(examples(12), phases=(Phase.generate, Phase.shrink))
 @given(history=histories)
 def test_an_export_is_the_same_after_its_import(
     pair: tuple[Service, Service], history: list[tuple[str, Any]]
@@ -152,6 +149,7 @@ def test_an_export_of_a_project_has_its_own_rows_alone(service: Service) -> None
     assert [row["id"] for row in document["sessions"]] == ["s1"]
 
 
+@pytest.mark.slow
 def test_an_export_goes_on_past_a_page(service: Service) -> None:
     rows = [observation(f"Row {number}.", session_id=f"s{number}") for number in range(1_234)]
     carried(service, {"observations": rows, "sessions": []})

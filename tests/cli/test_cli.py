@@ -9,6 +9,7 @@ from agentops_memory import __version__
 from agentops_memory.settings.settings import VARIABLES
 
 from ..support.process import ANEW, free_port, program, run
+from ..support.samples import for_each
 from ..support.service import Service
 
 
@@ -17,13 +18,13 @@ def test_help_shows_the_commands_and_where_the_options_are() -> None:
 
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: agentops-memory [OPTIONS] COMMAND")
-    for command in ("serve", "demo", "health", "agentops-memory serve --help"):
+    for command in ("serve", "demo", "health", "agentops-memory serve --help-all"):
         assert command in done.stdout
-    assert "..." not in done.stdout.partition("Commands:")[2]  # no sentence is cut
+    assert "..." not in done.stdout.partition("Memories:")[2]  # no sentence is cut
 
 
 def test_the_help_of_serve_names_every_flag_variable_and_default() -> None:
-    done = run("serve", "--help")
+    done = run("serve", "--help-all")
 
     words = " ".join(done.stdout.split())
     assert "MEMORY_DATABASE_URL, which may hold a password, has no option." in words
@@ -36,7 +37,7 @@ def test_an_option_and_help_is_the_help_of_serve() -> None:
     assert run("--listen", ":0", "--help").stdout == run("serve", "--help").stdout
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help"), ("health", "-h")])
+@for_each("arguments", [("--help",), ("demo", "--help"), ("health", "-h")])
 def test_help_fits_a_terminal(arguments: tuple[str, ...]) -> None:
     assert max(map(len, run(*arguments).stdout.splitlines())) <= 80
 
@@ -45,8 +46,8 @@ def test_version_is_one_line() -> None:
     assert run("--version").stdout == f"agentops-memory {__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@for_each(
+    "arguments, said",
     [
         (("remember",), "No such command 'remember'"),
         (("--colour", "red"), "No such option '--colour'"),
@@ -76,6 +77,7 @@ def test_the_demonstration_shows_the_context_that_an_agent_would_get(service: Se
     assert re.findall(r"^- \[(\w+)\] ", blocks[2], re.MULTILINE) == ["config", "decision"]
 
 
+@pytest.mark.slow
 def test_the_second_demonstration_stores_nothing_twice(service: Service) -> None:
     run("demo", "--url", service.url)
     done = run("demo", "--url", service.url)
@@ -91,9 +93,7 @@ def test_the_demonstration_goes_round_a_proxy_of_the_environment(service: Servic
     assert run("demo", "--url", service.url, variables=proxy).returncode == 0
 
 
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:{port}", "http://", "127.0.0.1:7437", "http://a:b"]
-)
+@for_each("url", ["http://127.0.0.1:{port}", "http://", "127.0.0.1:7437", "http://a:b"])
 def test_the_demonstration_says_so_when_nothing_answers(url: str) -> None:
     done = run("demo", "--url", url.format(port=free_port()))
 
@@ -125,6 +125,7 @@ def test_health_refuses_a_wrong_setting_with_a_sentence() -> None:
     assert done.stderr.startswith("agentops-memory: MEMORY_LISTEN: 'here' is no address")
 
 
+@pytest.mark.slow
 def test_health_does_not_load_the_server() -> None:
     profile = {"PYTHONPROFILEIMPORTTIME": "1"}
 
@@ -135,6 +136,29 @@ def test_health_does_not_load_the_server() -> None:
         assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
 
 
+@pytest.mark.sqlite_files
+def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(tmp_path: Path) -> None:
+    profile = {"PYTHONPROFILEIMPORTTIME": "1"}
+    file = ("--db", str(tmp_path / "memory.db"), "--project", "p")
+    run("save", "Queue", "Orders go through a queue.", *file)
+
+    done = run("search", "queue", *file, variables=profile)
+
+    assert done.stdout.startswith("#1 [discovery] Queue")
+    package = r"agentops_memory\."
+    for module in ("uvicorn", "prometheus_client", "rich", rf"{package}compose",
+                   rf"{package}openwop\.routes", rf"{package}openintent\.routes"):  # fmt: skip
+        assert not re.search(rf"\| +{module}$", done.stderr, re.MULTILINE), module
+
+
+def test_a_service_listens_before_it_loads_its_protocols() -> None:
+    done = run("--version", code="import sys, agentops_memory.server; print(*sys.modules)")
+
+    assert "agentops_memory.http.edge.middleware" in done.stdout.split()
+    assert "agentops_memory.compose" not in done.stdout.split()
+
+
+@pytest.mark.heavy
 def test_a_fork_prints_and_ends_as_a_program_that_was_started_anew(tmp_path: Path) -> None:
     for arguments in (("--version",), ("demo", "--url", "nowhere"), ("eat",), ("keys", "list")):
         done = []

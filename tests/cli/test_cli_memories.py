@@ -24,6 +24,7 @@ from ..support.terminal import Terminal
 
 HOSTILE = "\x1b]0;mine\x07\x1b[2J\u202eback\x9b31m\rgone\x00\x7f\u2028end"
 NUMBERS = itertools.count()
+AGO = r"(?:just now|\d+ \w+ ago|in \d \w+)"  # the service of these tests has a clock of its own
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +66,8 @@ def test_a_save_says_what_became_of_it(terminal: Terminal, service: Service) -> 
     assert twice == f"Already known as #{same[0]['id']} (seen 3 times).\n"
     stored = service.http.get(f"/observations/{id_}").json()
     assert (stored["content"], stored["tags"]) == ("Two queues.", ["a", "b"])
-    assert (stored["project"], stored["session_id"]) == (
-        project(terminal),
-        f"cli:{project(terminal)}",
-    )
+    assert stored["project"] == project(terminal)
+    assert re.fullmatch(rf"cli:{project(terminal)}:\d{{4}}-\d\d-\d\d", stored["session_id"])
     assert (stored["type"], stored["scope"]) == ("discovery", "project")
 
 
@@ -89,6 +88,7 @@ def test_secrets_are_told_of_beside_the_answer(terminal: Terminal) -> None:
     assert done.stderr == "Kept out of it: 1 secret.\n"
 
 
+@pytest.mark.heavy
 def test_programs_get_the_json_of_the_api(terminal: Terminal, service: Service) -> None:
     first = saved(
         terminal, "Queue", "Orders go through a queue.", "--topic-key", "a/q", "--tag", "t"
@@ -140,17 +140,17 @@ def test_people_get_lines(terminal: Terminal) -> None:
         "<memory:context>\n- [fix] Queue 2: Orders go\nthrough two queues.\n</memory:context>\n"
     )
     assert re.fullmatch(
-        rf"   ID +SAVED +TYPE +TITLE\n>  #{first} +\S+Z  fix        Queue 2\n"
-        rf"   #{other} +\S+Z  discovery  Door\n",
+        rf"   ID +SAVED +TYPE +TITLE\n>  #{first} +{AGO}  fix        Queue 2\n"
+        rf"   #{other} +{AGO}  discovery  Door\n",
         terminal.say("timeline", first),
     )
     assert re.fullmatch(
-        r"2  updated  \S+Z\n   type: discovery -> fix\n   title: Queue -> Queue 2\n"
+        rf"2  updated  {AGO}\n   type: discovery -> fix\n   title: Queue -> Queue 2\n"
         r"   - through a queue\.\n   \+ through two queues\.\n"
-        r"1  created  \S+Z\n   title: Queue\n   \+ Orders go\n   \+ through a queue\.\n",
+        rf"1  created  {AGO}\n   title: Queue\n   \+ Orders go\n   \+ through a queue\.\n",
         terminal.say("history", first),
     )
-    assert terminal.say("sessions").splitlines()[1].startswith(f"cli:{project(terminal)}  ")
+    assert terminal.say("sessions").splitlines()[1].startswith(f"cli:{project(terminal)}:")
     assert terminal.say("stats") == (
         f"2 observations and 1 session in the project {project(terminal)}\n"
     )
@@ -165,7 +165,7 @@ def test_a_history_shows_what_lines_cannot(terminal: Terminal, service: Service)
 
     shown = [line for line in terminal.say("history", first).splitlines() if line[3:] != "+ a"]
 
-    assert [line.split("  20")[0] for line in shown] == [
+    assert [re.sub(f"  {AGO}$", "", line) for line in shown] == [
         "4  deleted",
         "3  updated", "   content: 601 lines -> 600 lines",
         "2  updated", "   content: 501 lines -> 601 lines",
@@ -215,7 +215,12 @@ def test_what_is_not_found_is_said_beside_the_answer(terminal: Terminal) -> None
         done = terminal.run(*arguments)
 
         assert (done.exit_code, done.stdout) == (0, "")
-        assert done.stderr.endswith("nothing.\n") or done.stderr == "Nothing was found.\n"
+        sentence = done.stderr.splitlines()[0]
+        assert re.fullmatch(
+            "(An agent would be reminded of nothing|Nothing was found) in the project "
+            f"{project(terminal)}, which has 0 memories.",
+            sentence,
+        )
 
 
 def test_an_explanation_is_sentences(terminal: Terminal) -> None:
@@ -241,6 +246,7 @@ def test_an_explanation_is_sentences(terminal: Terminal) -> None:
     assert re.search(r"    What follows it adds \d+%: #\d+\.\n", reminded), reminded
 
 
+@pytest.mark.slow
 def test_stored_text_cannot_speak_to_the_terminal(terminal: Terminal) -> None:
     project = f"p{next(NUMBERS)} \x1b[2J\u202e"
     named = Terminal(terminal.variables | {"MEMORY_PROJECT": project})
@@ -290,7 +296,7 @@ def test_a_refusal_is_a_sentence_and_a_hint(terminal: Terminal) -> None:
 @pytest.mark.sqlite_files
 def test_wrong_use_is_told_from_a_refusal(service: Service) -> None:
     for arguments in (
-        ("save", "T", "C"), ("save",), ("search",), ("history", "x"),
+        ("save", "T", "C", "--project", ""), ("save",), ("search",), ("history", "x"),
         ("search", "x", "--limit", "0"), ("stats", "--url", service.url, "--db", "x"),
         ("stats", "--url", service.url, "--tenant", "x"),
         ("completion", "tcsh"), ("import", "-"),

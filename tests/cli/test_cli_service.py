@@ -9,6 +9,7 @@ from agentops_memory.cli.errors import HINTS
 
 from ..support.callers import made_key
 from ..support.process import free_port
+from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..support.terminal import Terminal
 
@@ -51,7 +52,7 @@ def test_a_key_file_lets_every_command_of_memories_in(
     with_a_wrong_key = Terminal({"MEMORY_URL": closed.url, "MEMORY_API_KEY": "amk_wrong"})
 
     assert elsewhere.json("stats", *at)["total_observations"] == 3
-    assert elsewhere.json("search", "pear", *at)[0]["title"] == "pear"
+    assert elsewhere.json("search", "pear", "--project", "", *at)[0]["title"] == "pear"
     assert with_a_wrong_key.run("stats").exit_code == 1
     assert with_a_wrong_key.json("stats", "--key-file", key_file)["total_observations"] == 3
 
@@ -90,7 +91,7 @@ def test_health_asks_the_service_that_is_named(
     assert nobody.stderr.startswith("agentops-memory: ")
 
 
-@pytest.mark.parametrize("command", WITHOUT_ROUTES, ids=" ".join)
+@for_each("command", WITHOUT_ROUTES)
 def test_a_command_for_which_the_service_has_no_route_says_so(
     command: tuple[str, str], closed: Service, key_file: Path, elsewhere: Terminal
 ) -> None:
@@ -153,10 +154,9 @@ def test_nothing_but_an_option_sends_a_command_of_operators_to_a_service(
     assert (done.exit_code, "There is no database" in done.stderr) == (1, True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "command",
     [("health",), ("projects", "list"), ("projects", "erase", "a", "--yes"), ("keys", "list")],
-    ids=lambda words: " ".join(words[:2]),
 )
 def test_an_empty_url_does_not_mean_the_files_here(
     command: tuple[str, ...], elsewhere: Terminal

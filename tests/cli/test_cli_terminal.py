@@ -6,14 +6,18 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from agentops_memory.cli.output import cut, one_line, padded, size, width
 
 from ..support.engines import command
-from ..support.process import environment, run
+from ..support.process import environment, free_port, run
+from ..support.samples import for_each
 from ..support.terminal import Terminal
 
 PROGRAM = [sys.executable, "-m", "agentops_memory"]
@@ -57,6 +61,7 @@ def watched(at: Terminal, *arguments: str, **variables: str) -> str:
     return seen.decode()
 
 
+@pytest.mark.heavy
 def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
     seen = watched(at, "search", "wide")
 
@@ -64,6 +69,62 @@ def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
     assert plain != seen
     assert [width(line) for line in plain.splitlines()] == [39, 40]
     assert "\N{HORIZONTAL ELLIPSIS}" in plain
+
+
+def test_a_terminal_gets_tables_that_fit(at: Terminal) -> None:
+    seen = watched(at, "list")
+
+    lines = re.sub(r"\x1b\[\d*m", "", seen).splitlines()
+    assert "\x1b[1m" in seen
+    assert lines[0].split() == ["ID", "CHANGED", "TYPE", "TITLE"]
+    assert re.match(r"#1  .* discovery  .*\N{HORIZONTAL ELLIPSIS}$", lines[1])
+    assert max(map(width, lines)) <= 40
+
+
+@contextmanager
+def watched_service(path: Path, **variables: str) -> Iterator[tuple[str, Callable[[str], str]]]:
+    """A service at a terminal: its address, and a wait for a line that matches a pattern."""
+    ours, theirs = pty.openpty()
+    address = f"127.0.0.1:{free_port()}"
+    words, settings = command(
+        [*PROGRAM, "--listen", address, "--db", str(path)], {"MEMORY_DRAIN": "0", **variables}
+    )
+    process = subprocess.Popen(
+        words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(settings)
+    )
+    os.close(theirs)
+    seen = ""
+
+    def line(pattern: str) -> str:
+        nonlocal seen
+        while not (found := re.search(pattern, seen)):
+            seen += os.read(ours, 4096).decode()
+        return found[0]
+
+    try:
+        yield f"http://{address}", line
+    finally:
+        process.terminate()
+        process.wait(30)
+        os.close(ours)
+
+
+def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
+    with watched_service(tmp_path / "memory.db", NO_COLOR="1") as (url, line):
+        banner = line(r"agentops-memory [\s\S]*Ctrl-C")
+        httpx.get(f"{url}/stats?project=secret")
+        request = line(r"\d\d:\d\d:\d\d  200  GET    /stats .*\n")
+
+    for fact in (url, f"{tmp_path}/memory.db", f"{url}/docs"):
+        assert fact in banner
+    assert re.fullmatch(r".* /stats  [\d.]+ ms  default  127\.0\.0\.1\s*", request)
+
+
+def test_a_service_at_a_terminal_has_colors_or_the_json_of_a_pipe(tmp_path: Path) -> None:
+    with watched_service(tmp_path / "memory.db") as (_, line):
+        assert "\x1b[1magentops-memory" in line(r".*agentops-memory[\s\S]*Ctrl-C")
+    with watched_service(tmp_path / "memory.db", MEMORY_LOG_FORMAT="json") as (_, line):
+        assert line(r'\{"time": .*"serving on .*\}')
 
 
 @pytest.mark.slow
@@ -74,11 +135,12 @@ def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
 
     seen = watched(at, "import", str(tmp_path / "all.json"), NO_COLOR="1")
 
-    assert re.search(r"importing  \[#+\]  100%", seen)
+    assert re.search(r"importing \S+ 100% 0:00:\d\d", seen)
     assert seen.rstrip().endswith("Imported 0 observations and 0 sessions.")
     assert re.search(r"\x1b\[\d*m", seen) is None
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_a_terminal_gets_what_a_restore_warns_of_whole(at: Terminal, tmp_path: Path) -> None:
     at.say("keys", "create", "--name", "ada", "--role", "admin")
@@ -99,12 +161,14 @@ def test_no_terminal_gets_no_colours_and_whole_lines(at: Terminal) -> None:
     assert "\x1b" not in Terminal(at.variables | {"NO_COLOR": "1"}).run("stats", color=True).stdout
 
 
+@pytest.mark.heavy
 def test_a_reader_that_leaves_is_no_failure_worth_a_word(at: Terminal) -> None:
     done = in_shell(at, f"{IN_SHELL} search wide | true; echo ${{PIPESTATUS[0]}}")
 
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
+@pytest.mark.heavy
 def test_an_output_that_has_no_such_letter_spells_it_out(at: Terminal) -> None:
     done = run("search", "wide", variables=at.variables | {"PYTHONIOENCODING": "latin-1"})
 
@@ -112,8 +176,8 @@ def test_an_output_that_has_no_such_letter_spells_it_out(at: Terminal) -> None:
     assert r"Wide \u6f22\u5b57" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("text", "room", "shown"),
+@for_each(
+    "text, room, shown",
     [("plain", None, "plain"), ("plain", 5, "plain"), ("plain", 4, "pla\N{HORIZONTAL ELLIPSIS}"),
      ("漢字漢", 5, "漢字\N{HORIZONTAL ELLIPSIS}"), ("漢字漢", 4, "漢\N{HORIZONTAL ELLIPSIS}"),
      ("e\u0301e\u0301", 2, "e\u0301e\u0301"), ("ab", -9, "a\N{HORIZONTAL ELLIPSIS}")],
@@ -157,6 +221,7 @@ def test_a_shell_completes_commands_before_options_of_serve() -> None:
     assert completed("import", "x") == ["file,x"]
 
 
+@pytest.mark.slow
 def test_the_script_of_bash_completes_the_program(tmp_path: Path) -> None:
     program = tmp_path / "agentops-memory"
     program.write_text(f'#!/bin/sh\nexec {IN_SHELL} "$@"\n', "utf-8")

@@ -239,6 +239,7 @@ def test_an_export_of_an_empty_engram_imports_nothing(terminal: Terminal, folder
     assert done.stderr == "An export of engram. Left out of it: nothing.\n"
 
 
+@pytest.mark.slow
 def test_a_dry_run_needs_no_database_and_makes_none(folder: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(folder / "none" / "memory.db")})
     rows = [row(1, "New.", topic_key="k"), row(2, "Newer.", topic_key="k", updated_at=LATER)]
@@ -342,6 +343,7 @@ def test_what_engram_has_cut_itself_is_cut_to_what_an_observation_holds(folder: 
     assert (whole["title"], whole["content"]) == (fitting["title"], fitting["content"])
 
 
+@pytest.mark.slow
 def test_a_document_of_ours_is_none_of_engram_whatever_else_it_has(folder: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db"), "MEMORY_PROJECT": "p"})
     terminal.say("save", "T", "C", "--tag", "kept")
@@ -354,6 +356,7 @@ def test_a_document_of_ours_is_none_of_engram_whatever_else_it_has(folder: Path)
     assert carried["observations"] == ours["observations"]
 
 
+@pytest.mark.slow
 def test_rows_of_engram_that_are_wrong_are_refused_and_break_nothing(folder: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
     changes: tuple[Row, ...] = (

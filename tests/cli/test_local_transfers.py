@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.compose import opened_here
 from agentops_memory.errors import Denied
+from agentops_memory.local import opened_here
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry

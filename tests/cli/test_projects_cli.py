@@ -18,9 +18,9 @@ import pytest
 from agentops_memory.errors import Refusal
 from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.saves import save
-from agentops_memory.sqlite import SqliteEngine, TenantsEngine
+from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.engine.tenant_files import counted, make, remove, tenants_of
-from agentops_memory.sqlite.engine.tenants import tenant_file
+from agentops_memory.sqlite.engine.tenants import TenantsEngine, tenant_file
 
 from ..support.callers import audit, calling, made_key
 from ..support.database import assert_index_is_whole
@@ -28,6 +28,7 @@ from ..support.engine import draft
 from ..support.engines import command, is_postgresql
 from ..support.erasing import remains
 from ..support.process import environment, run
+from ..support.samples import for_each
 from ..support.service import START, Service, observation, serving
 
 ACME = TenantId("acme")
@@ -81,8 +82,8 @@ def test_an_erasure_at_the_terminal_ends_when_the_bytes_are_gone(shop: Service) 
     assert shop.http.get(f"/erasures/{receipt['id']}").json()["project"] == "a"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+@for_each(
+    "arguments, code, said",
     [
         (("projects", "erase", "nothing", "--yes"), 1, "agentops-memory: No such project.\n"),
         (("projects", "erase", "a"), 2, "say --yes"),
@@ -134,6 +135,7 @@ def test_a_tenant_is_made_listed_exported_and_erased_while_a_service_has_it_open
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_tenant_whose_keys_cannot_be_revoked_is_not_erased(shop: Service) -> None:
     made_key(shop.path, tenant="acme")
@@ -148,6 +150,7 @@ def test_a_tenant_whose_keys_cannot_be_revoked_is_not_erased(shop: Service) -> N
     assert tenants_of(shop.path) == ["default", "acme"]
 
 
+@pytest.mark.slow
 def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(tmp_path: Path) -> None:
     path, caller = tmp_path / "memory.db", Caller(tenant=ACME, key=KeyId("a key"))
 
@@ -216,6 +219,7 @@ def test_an_export_goes_through_a_pipe_that_is_there(shop: Service) -> None:
     assert pipe.is_fifo()
 
 
+@pytest.mark.heavy
 def test_a_tenant_that_was_erased_does_not_come_back_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path, MEMORY_SWEEP_EVERY="50ms") as service:
@@ -254,6 +258,8 @@ def test_a_tenant_that_cannot_be_audited_is_not_made(tmp_path: Path) -> None:
     assert not tenant_file(tmp_path / "memory.db", ACME).exists()
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("words", ["projects list", "tenants list", "index", "scan"])
 def test_output_that_cannot_be_written_is_a_sentence(shop: Service, words: str) -> None:
     done = in_shell(shop, words, "> /dev/full")
@@ -263,6 +269,7 @@ def test_output_that_cannot_be_written_is_a_sentence(shop: Service, words: str) 
     assert "No space left on device" in done.stderr
 
 
+@pytest.mark.heavy
 def test_nobody_can_be_asked_without_a_standard_input(shop: Service) -> None:
     done = in_shell(shop, "projects erase a", "<&-")
 

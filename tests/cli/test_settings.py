@@ -19,11 +19,13 @@ from agentops_memory.settings.parsing import (
 )
 from agentops_memory.settings.settings import VARIABLES, Variable, settings
 
+from ..support.samples import for_each
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [
         ("0", timedelta()),
         ("0s", timedelta()),
@@ -47,7 +49,7 @@ def test_a_duration_is_read_as_go_reads_it(text: str, expected: timedelta) -> No
     assert duration(text) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["15", "m", "15 m", " 15m", "15m ", "-15m", "1d", "1h-5m", "1,5h", ".s", "1e3s", "15M",
      "\u0661m", "2600000h", "9" * 400 + "h", "inf", "0x1s", "++1s"],
@@ -57,8 +59,8 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         duration(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
+@for_each(
+    "text, host, port",
     [
         (":7437", "", 7437),
         (":0", "", 0),
@@ -75,7 +77,7 @@ def test_an_address_has_a_host_or_none_and_a_port(text: str, host: str, port: in
     assert address(text) == Address(host=host, port=port)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["7437", "localhost", ":", ":x", ":65536", ":-1", "::1:7437", "http://127.0.0.1:7437",
      "127.0.0.1:7437/", "a b:1", "[::1]", "[::1]7437", "[host]:1", "127.0.0.1: 7437", ":\u0661"],
@@ -85,26 +87,26 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         address(text)
 
 
-@pytest.mark.parametrize("text", [":7437", "127.0.0.1:7437", "[::1]:7437"])
+@for_each("text", [":7437", "127.0.0.1:7437", "[::1]:7437"])
 def test_an_address_is_written_as_it_is_read(text: str) -> None:
     assert str(address(text)) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [("1", 1), ("1048576", 1 << 20), ("1KiB", 1 << 10), ("256MiB", 256 << 20), ("2gib", 2 << 30)],
 )
 def test_a_size_is_a_number_of_bytes_with_or_without_a_unit(text: str, expected: int) -> None:
     assert size(text) == expected
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "1.5MiB", "256M", "256MB", "1 MiB", "MiB", "1" * 30])
+@for_each("text", ["0", "-1", "1.5MiB", "256M", "256MB", "1 MiB", "MiB", "1" * 30])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no size"):
         size(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["collector:4317", "collector", "10.0.0.1:4317", "[::1]:4317", "http://collector:4318",
      "https://collector.example/otlp"],
@@ -113,7 +115,7 @@ def test_an_endpoint_is_a_host_with_a_port_or_a_url(text: str) -> None:
     assert endpoint(text) == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [":4317", "http://", "ftp://collector", "collector:port", "collector:99999", "[::1:4317"],
 )
@@ -122,8 +124,8 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
         endpoint(text)
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong", "sentence"),
+@for_each(
+    "name, wrong, sentence",
     [
         ("MEMORY_LISTEN", "7437", "is no address"),
         ("MEMORY_DEDUPE_WINDOW", "15", "is no duration"),
@@ -212,6 +214,7 @@ def test_with_nothing_set_every_default_holds(
         "auto_save": True,
         "auto_search": True,
         "log_level": "info",
+        "log_format": "",
         "metrics": "keys",
         "otlp_endpoint": None,
         "otlp_protocol": "grpc",
@@ -233,7 +236,7 @@ def test_a_flag_beats_the_environment_and_that_beats_the_default() -> None:
     assert settings(environment, {"dedupe_window": "2h"}).dedupe_window == timedelta(hours=2)
 
 
-@pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: variable.name)
+@for_each("variable", VARIABLES)
 def test_an_empty_variable_and_an_empty_flag_are_unset_ones(variable: Variable) -> None:
     assert settings({variable.name: ""}, {variable.field: ""}) == settings({})
 
@@ -270,7 +273,7 @@ def test_a_path_is_always_that_of_a_file(
     assert settings({"MEMORY_DB_PATH": text}).db_path == tmp_path / text
 
 
-@pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: variable.name)
+@for_each("variable", VARIABLES)
 def test_every_variable_is_documented_with_its_flag_and_its_default(variable: Variable) -> None:
     lines = DOCUMENT.read_text("utf-8").splitlines()
 

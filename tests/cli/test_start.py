@@ -22,9 +22,10 @@ from ..support.process import ANEW, Program, free_port, program, run, served, un
 from ..support.service import PLAIN
 
 GRACE = 30.0  # seconds that an end may take on a busy machine; a fault takes 60
-SENTENCE = re.compile(r"agentops-memory: [^\n]*\.\n")
+SENTENCE = re.compile(r"agentops-memory: [^\n]*\.\nHint: [^\n]*\.\n")
 
 
+@pytest.mark.heavy
 def test_the_start_up_line_says_where_it_listens_where_the_data_is_and_how_durable(
     tmp_path: Path,
 ) -> None:
@@ -176,7 +177,9 @@ def test_a_port_in_use_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         f"agentops-memory: MEMORY_LISTEN: {address} cannot be used: Address already in use.\n"
+        "Hint: `agentops-memory status` tells what answers there; --listen names another address.\n"
     )
+    assert done.stdout == ""  # nothing else is said
     assert not (tmp_path / "memory.db").exists()
 
 

@@ -10,12 +10,13 @@ from agentops_memory_client.runtime import ChatMessage, ToolCall
 from agentops_memory_client.runtime.conversation import line, tokens, unanswered
 
 from ..support.conversations import call, calls, result
+from ..support.samples import for_each
 
 HALF, OTHER_HALF, UNKNOWN = "\ud83d", "\ude00", "\ufffd"
 
 
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
+@for_each(
+    "fields, sentence",
     [
         ({"role": "robot"}, "A message is of system, user, assistant, tool; not of 'robot'."),
         ({"role": "user", "content": None}, "The content of a message is text, not NoneType."),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.recall.text.normalization import clean
@@ -36,6 +36,7 @@ from agentops_memory_client.contract.models import (
 )
 
 from ..support.asking import KINDS, asking
+from ..support.samples import examples
 from ..support.service import START, Service, serving
 
 SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
@@ -207,6 +208,7 @@ def test_a_search_finds_and_explains(client: MemoryClient, project: str) -> None
     assert client.search("apples", project=project, type="other") == Found()
 
 
+@pytest.mark.heavy
 def test_hits_that_one_answer_has_no_room_for_are_counted(
     client: MemoryClient, project: str
 ) -> None:
@@ -381,7 +383,7 @@ def test_every_fault_is_named(client: MemoryClient, project: str) -> None:
 
 
 @given(text=anything)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_any_text_is_a_question(served: Service, text: str) -> None:
     with MemoryClient(served.url) as client:
         client.search(text * 50, project=text, tag=text, scope=text, type=text)

@@ -44,6 +44,7 @@ from ..support.asking import (
 )
 from ..support.callers import made_key
 from ..support.process import free_port
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 KEY = "amk_s3cret"
@@ -134,7 +135,7 @@ def test_what_is_too_large_is_not_stored(kind: str, closed: Service) -> None:
     assert str(error) == "The body is larger than 3,072 bytes; nothing was stored."
 
 
-@pytest.mark.parametrize("status", [*BY_STATUS, 405, 408, 418, 431, 499, 502, 599])
+@for_each("status", [*BY_STATUS, 405, 408, 418, 431, 499, 502, 599])
 def test_every_status_of_a_refusal_has_a_class(kind: str, status: int) -> None:
     road = Road([answering(status, {"error": "No."}, headers={"x-request-id": "r1"})])
 
@@ -180,7 +181,7 @@ STRANGE: dict[str, tuple[Answering, Question]] = {
 }
 
 
-@pytest.mark.parametrize("what", STRANGE)
+@for_each("what", STRANGE)
 def test_what_is_not_the_service_is_told_from_it(kind: str, what: str) -> None:
     answer, question = STRANGE[what]
 
@@ -218,8 +219,8 @@ def test_a_redirect_is_not_followed(kind: str) -> None:
     assert [request.url.host for request in road.requests] == ["memory.test"]
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
+@for_each(
+    "said, expected",
     [
         (b"", "broke off."),
         (HEAD + b"Content-Length: 9\r\n\r\n[", "broke off."),
@@ -313,6 +314,7 @@ def test_who_answers_slower_and_slower_is_left(kind: str) -> None:
     assert len(road.requests) == 1
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_not_read_to_its_end_is_closed(kind: str) -> None:
     questions: list[Question] = [STATS, lambda client: next(client.export())]
     for status, packed in ((200, ""), (500, ""), (200, "gzip"), (302, "")):

@@ -47,6 +47,7 @@ def noted(client: MemoryClient, project: str, content: str) -> Saved:
     return client.save(session_id="s1", project=project, type="note", title="T", content=content)
 
 
+@pytest.mark.heavy
 def test_many_tasks_may_ask_at_once(served: Service) -> None:
     async def main() -> list[Saved]:
         async with AsyncMemoryClient(served.url, timeout=timedelta(seconds=60)) as client:
@@ -62,6 +63,7 @@ def test_many_tasks_may_ask_at_once(served: Service) -> None:
     assert len({saved.id for saved in asyncio.run(main())}) == 150
 
 
+@pytest.mark.slow
 def test_several_threads_may_ask_at_once(served: Service) -> None:
     start = threading.Barrier(8)
 
@@ -170,6 +172,7 @@ def test_what_cannot_be_right_is_refused_at_once_and_not_repeated(
         client_of(retries=-1)
 
 
+@pytest.mark.slow
 def test_what_the_server_shares_with_the_client_loads_no_httpx(tmp_path: Path) -> None:
     (tmp_path / "httpx.py").write_text("raise ModuleNotFoundError('no', name='httpx')")
     shared = ", ".join(it for it in modules() if it.startswith("agentops_memory_client.contract"))

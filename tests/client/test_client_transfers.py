@@ -59,6 +59,7 @@ def empty(tmp_path: Path) -> Iterator[Service]:
         yield running
 
 
+@pytest.mark.slow
 def test_an_export_is_carried_to_another_service(
     kind: str, full: Service, empty: Service, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.compose import opened_here
+from agentops_memory.local import opened_here
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client import AsyncMemoryClient
@@ -34,6 +34,7 @@ LIMITS = (-1, 0, 1, 2, 5, 1000, 1001, 10**30)
 ChangeKind = tuple[str, tuple[object, ...], Mapping[str, object]]
 
 
+@pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore::agentops_memory_client.MemoryServiceWarning")
 def test_both_answer_alike_whatever_is_asked(tmp_path: Path) -> None:
     with serving(tmp_path / "there.db") as service:

@@ -182,6 +182,7 @@ def test_an_agent_that_is_cancelled_ends_its_session(way: Way, service: Service)
     assert summary(service) == SUMMARY.format(1, 1, 0, "Deploy it.")
 
 
+@pytest.mark.slow
 def test_a_session_that_has_ended_goes_on_when_it_is_opened_again(
     way: Way, service: Service
 ) -> None:

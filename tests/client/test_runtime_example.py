@@ -50,6 +50,7 @@ def stdin(process: "subprocess.Popen[str]") -> IO[str]:
     return process.stdin
 
 
+@pytest.mark.heavy
 def test_an_agent_that_is_killed_while_its_tool_runs_goes_on_as_if_it_was_not(
     tmp_path: Path,
 ) -> None:
@@ -91,6 +92,7 @@ def test_an_agent_that_is_killed_while_its_tool_runs_goes_on_as_if_it_was_not(
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_agent_that_is_told_to_stop_ends_its_session(
     number: signal.Signals, tmp_path: Path
@@ -105,6 +107,7 @@ def test_an_agent_that_is_told_to_stop_ends_its_session(
     assert row["summary"].startswith("Session: 2 messages")
 
 
+@pytest.mark.heavy
 def test_an_agent_that_is_told_to_stop_takes_its_tool_with_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "slow")
     with serving(tmp_path / "memory.db") as service, running(service, tmp_path) as (program, it):
@@ -117,6 +120,7 @@ def test_an_agent_that_is_told_to_stop_takes_its_tool_with_it(tmp_path: Path) ->
             program.wait()
 
 
+@pytest.mark.heavy
 def test_the_input_of_an_agent_may_be_a_file_of_any_lines(tmp_path: Path) -> None:
     lines = [b"x" * 200_000, b"run echo \0", b"run " + b"x" * 200_000, b"\xff", b"", b"hello"]
     (tmp_path / "prompts").write_bytes(b"\n".join(lines))

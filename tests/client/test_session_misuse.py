@@ -12,6 +12,7 @@ from agentops_memory_client.runtime import MemorySession, ToolHooks, WorkingMemo
 from agentops_memory_client.runtime.unsent import Unsent
 
 from ..support.agent_memory import MAKE, Way, agent, client_on, one_turn, session
+from ..support.samples import for_each
 from ..support.service import serving
 
 SUMMARY = "Session: 2 messages (1 user, 1 assistant). Started with: Deploy it."
@@ -39,15 +40,13 @@ def test_a_session_without_a_path_has_no_checkpoint(way: Way) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    "options", [{"limit": 51}, {"limit": -1}, {"project": " "}, {"project": "x" * 201}]
-)
+@for_each("options", [{"limit": 51}, {"limit": -1}, {"project": " "}, {"project": "x" * 201}])
 def test_what_cannot_be_right_is_refused_at_once(way: Way, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"reminded of 0 to 50|name has 1 to 200"):
         session(client_on(way), **options)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         {"project": None}, {"working": []}, {"hooks": None}, {"limit": "5"}, {"limit": 2.5},
@@ -136,7 +135,7 @@ def test_a_session_that_was_opened_without_a_loop_is_not_open(way: Way) -> None:
     assert memory.report.ended is not None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         {"nonsense": 1}, {"session_id": 5, "messages": []}, {"session_id": "s", "messages": 5},

@@ -33,6 +33,7 @@ from ..support.agent_memory import (
     until,
     way,
 )
+from ..support.samples import for_each
 from ..support.service import Service
 
 __all__ = ["service", "way"]
@@ -124,7 +125,7 @@ def test_a_write_that_the_service_refuses_is_lost_and_the_others_go_on(
     assert summary(service) == SUMMARY.format(2, 1, 1, "Deploy it.")
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 408, 429, 500, 503, 507])
+@for_each("status", [401, 403, 404, 408, 429, 500, 503, 507])
 def test_a_write_that_may_be_taken_later_is_kept(way: Way, status: int) -> None:
     def refusing(request: httpx.Request) -> httpx.Response:
         way.requests.append(request)
@@ -289,7 +290,7 @@ def test_what_waits_for_its_next_attempt_goes_before_memories_are_read(
     assert told.count("the service does not take what is told; it is tried again") == 2
 
 
-@pytest.mark.parametrize("status", [400, 409, 413])
+@for_each("status", [400, 409, 413])
 def test_a_write_that_is_refused_for_what_it_is_is_lost(status: int) -> None:
     async def run() -> None:
         transport = httpx.MockTransport(lambda _: httpx.Response(status, json={"error": "No."}))
@@ -303,6 +304,7 @@ def test_a_write_that_is_refused_for_what_it_is_is_lost(status: int) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_of_a_turn_that_is_too_much_what_is_given_up_is_not_sent(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from agentops_memory_client.runtime.hooks import Capture, Question
 from agentops_memory_client.runtime.hooks.patterns import WrongPattern
 
 from ..support.forks import SOURCES
+from ..support.samples import for_each
 from ..support.service import serving
 
 # The example of the concept that the platform was built from.
@@ -313,6 +314,7 @@ print(len(ToolHooks.from_yaml({EXAMPLE!r}).save_rules))
 """
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
     done = subprocess.run(
         [sys.executable, "-c", MISSING],
@@ -332,8 +334,8 @@ def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("rule", "sentence"),
+@for_each(
+    "rule, sentence",
     [
         (lambda: SaveRule(tool=5), "tool: It must be text."),  # type: ignore[arg-type]
         (lambda: saving(match_output="error"), "match_output: It must be a Pattern."),

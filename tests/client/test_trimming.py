@@ -6,14 +6,16 @@ The tests of examples say what stays; those of properties hold for any conversat
 import sys
 from collections.abc import Iterator, Sequence
 
-from hypothesis import example, given, settings
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory_client.runtime.conversation import ChatMessage, tokens, trimmed
 
 from ..support.conversations import calls, conversations, result
+from ..support.samples import examples
 
-EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+EXAMPLES = examples(150)
 budgets = st.integers(-5, 400)
 
 SYSTEM = ChatMessage.system("Be brief.")
@@ -122,6 +124,7 @@ def test_system_messages_stay_and_the_rest_is_the_end_of_the_conversation(
     assert [*dropped, *others(stays)] == others(messages)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(conversations, budgets)
 def test_what_stays_fits_or_is_the_newest_block(messages: list[ChatMessage], budget: int) -> None:
@@ -179,6 +182,7 @@ def test_a_larger_budget_never_keeps_less(
     assert len(trimmed(messages, budget)[0]) <= len(trimmed(messages, budget + more)[0])
 
 
+@pytest.mark.slow
 def test_the_work_grows_as_the_conversation_does() -> None:
     def steps(turns: int) -> int:
         messages = [

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory_client import Message
@@ -14,8 +14,9 @@ from agentops_memory_client.runtime import ChatMessage, CheckpointError, ToolCal
 from agentops_memory_client.runtime.unsent import Unsent
 
 from ..support.conversations import call, calls, conversations, result
+from ..support.samples import examples, for_each
 
-EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+EXAMPLES = examples(50)
 
 texts = st.text(st.characters(exclude_categories=()), max_size=8)  # halves of characters, too
 values = st.recursive(
@@ -320,7 +321,7 @@ def test_a_document_has_its_format_and_version() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("session_id", ["", " ", "x" * 501, 7])
+@for_each("session_id", ["", " ", "x" * 501, 7])
 def test_an_id_that_the_service_would_not_take_is_refused_at_once(session_id: Any) -> None:
     with pytest.raises(ValueError, match="session_id"):
         WorkingMemory(session_id=session_id)

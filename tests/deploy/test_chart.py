@@ -67,6 +67,7 @@ def test_the_notes_tell_the_next_step_and_what_is_open_or_lost() -> None:
             assert f"\n{heading}\n" in (docs / page).read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_what_is_rendered_follows_the_schemas_of_kubernetes(
     rendered: Mapping[str, list[Document]],
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_value_that_is_taken_away_is_refused_where_the_chart_needs_it(validato
         assert validator.is_valid(values) is (name in NOT_NEEDED), name
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("name", "refused"),
     [
@@ -112,6 +113,7 @@ def test_the_schema_allows_of_a_setting_what_the_service_takes(
         assert not validator.is_valid(merged(defaults(), {"settings": {name: text}})), text
 
 
+@pytest.mark.heavy
 def test_every_value_is_explained_where_it_stands_and_in_the_documents() -> None:
     explained = documented()
     names = {value.name for value in explained}
@@ -124,6 +126,7 @@ def test_every_value_is_explained_where_it_stands_and_in_the_documents() -> None
     assert rows == [value.row for value in explained]
 
 
+@pytest.mark.slow
 def test_a_command_that_installs_gives_values_that_exist(validator: Any) -> None:
     assert len(commands()) >= 3
     for command in commands():
@@ -176,6 +179,7 @@ def test_no_pod_writes_the_file_that_the_way_back_replaces() -> None:
     assert chosen == {"app.kubernetes.io/instance=memory", "app.kubernetes.io/component=memory"}
 
 
+@pytest.mark.heavy
 def test_some_refusals_are_the_schemas(validator: Any) -> None:
     refused = [not validator.is_valid(merged(defaults(), case.values)) for case in REFUSED]
 

@@ -22,6 +22,7 @@ from ..support.manifests import (
     manifest,
     pod,
 )
+from ..support.samples import for_each
 
 COMPONENTS = DEPLOY / "components"
 OVERLAYS = DEPLOY / "overlays"
@@ -41,8 +42,9 @@ SPANS = timedelta(seconds=2)  # that the last spans may take
 VARIABLE_NAMES = {variable.name for variable in VARIABLES}
 
 
-@pytest.mark.parametrize("version", ["1.28", "1.35"])
-@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+@pytest.mark.slow
+@for_each("version", ["1.28", "1.35"])
+@for_each("path", MANIFESTS)
 def test_a_manifest_follows_the_schema_of_kubernetes(path: Path, version: str) -> None:
     assert kubernetes_validate.validate(manifest(path), version, strict=True) == version
 

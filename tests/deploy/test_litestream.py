@@ -51,8 +51,10 @@ class Copies:
         """Inside, what is saved is copied; then it is killed."""
         (container,) = (each for each in self._pod["containers"] if each["name"] == "litestream")
         with subprocess.Popen([PROGRAM, *map(self.here, container["args"])]) as process:
-            yield
-            process.kill()
+            try:
+                yield
+            finally:
+                process.kill()
 
     def lose_the_volume(self) -> None:
         rmtree(self.database.parent)

@@ -9,6 +9,7 @@ import pytest
 import agentops_memory
 
 from ..support.manifests import DEPLOY, NOBODY, ROOT, manifest, pod
+from ..support.samples import for_each
 
 ON_A_FILE, ON_POSTGRESQL = "compose.yaml", "compose.postgresql.yaml"
 
@@ -53,8 +54,8 @@ def exposed(text: str) -> list[str]:
     return [it for it in commands if PUBLISHED.search(it) or ALL_PUBLISHED.search(it)]
 
 
-@pytest.mark.parametrize(
-    ("command", "is_exposed"),
+@for_each(
+    "command, is_exposed",
     [
         ("docker run -p 7437:7437 image", True),
         ("docker run -d -p7437:7437 image", True),

@@ -106,6 +106,7 @@ def required(wheel: Path) -> list[str]:
     return re.findall(r"^Requires-Dist: ((?:(?!extra ==).)+)$", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_wheel_holds_every_source_file_and_migration(
     name: str, wheels: Mapping[str, Path]
@@ -150,6 +151,7 @@ def hints(site: Path, cwd: Path) -> list[str]:
     return re.findall(r": ((?:cd .+ && )?pip install .+)$", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.heavy
 def test_what_is_not_installed_is_named_as_it_can_be_where_the_program_was_installed(
     wheels: Mapping[str, Path], tmp_path: Path
 ) -> None:

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from ..support.forks import forking_command
+from ..support.samples import for_each
 from ..support.service import serving
 
 ROOT = Path(__file__).parents[2]
@@ -27,18 +30,13 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_MANY = """
     anthropic cli configuration development openintent openwop operations true
 """.split()
-THOSE_WITH_COMMANDS = [
-    pytest.param(path, marks=pytest.mark.slow) if path.stem in WITH_MANY else path
-    for path in DOCUMENTS
-]
 
 PYTHON = shlex.quote(sys.executable)
 PROGRAMS = {
-    "agentops-memory": f"{PYTHON} -m agentops_memory",
     "pytest": f"{PYTHON} -m pytest",
     "python": PYTHON,
 }
-PROGRAM = re.compile(rf"(?<![\w/])\.venv/bin/({'|'.join(PROGRAMS)})\b")
+PROGRAM = re.compile(rf"(?<![\w/])\.venv/bin/(agentops-memory|{'|'.join(PROGRAMS)})\b")
 FENCE = re.compile(r"^```(?P<kind>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # What is not run here, and what checks it instead; test_chart.py reads what is given to Helm.
@@ -69,6 +67,14 @@ def blocks(document: Path, kind: str) -> list[str]:
     ]
 
 
+def with_commands(kind: str) -> Iterator[object]:
+    """The documents with blocks of a kind."""
+    for path in DOCUMENTS:
+        if blocks(path, kind):
+            marks = [pytest.mark.slow] if path.stem in WITH_MANY else []
+            yield pytest.param(path, marks=marks, id=path.name)
+
+
 def steps(block: str) -> Iterator[Step]:
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         lines = part.rstrip().splitlines()
@@ -86,7 +92,7 @@ def as_pattern(output: str) -> str:
     return re.escape(output).replace(re.escape("..."), r".*?")
 
 
-@pytest.mark.parametrize("document", THOSE_WITH_COMMANDS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [*with_commands("console")])
 def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         for block in blocks(document, "console"):
@@ -102,7 +108,7 @@ def test_the_commands_of_a_document_print_what_it_says(document: Path, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [*with_commands("console-postgresql")])
 def test_the_commands_on_a_database_print_what_the_document_says(
     document: Path, postgresql: str, tmp_path: Path
 ) -> None:
@@ -113,11 +119,13 @@ def test_the_commands_on_a_database_print_what_the_document_says(
 
 def assert_prints(step: Step, command: str, folder: Path, **variables: str) -> None:
     """What a command prints there, with these settings, is what the document says of the step."""
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", PROGRAM.sub(lambda it: PROGRAMS[it[1]], command)],
-        cwd=folder, env={**os.environ, **variables},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    with TemporaryDirectory() as sockets, forking_command(Path(sockets)) as forked:
+        script = PROGRAM.sub(lambda it: PROGRAMS.get(it[1], forked), command)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder, env={**os.environ, **variables},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
 
     assert done.returncode == 0, (step.command, done.stderr)
     assert re.fullmatch(as_pattern(step.output), done.stdout.strip(), re.DOTALL), (
@@ -126,7 +134,7 @@ def assert_prints(step: Step, command: str, folder: Path, **variables: str) -> N
     )
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@for_each("document", DOCUMENTS)
 def test_every_block_of_a_document_is_checked_somewhere(document: Path) -> None:
     kinds = {match["kind"] for match in FENCE.finditer(document.read_text("utf-8"))}
 
@@ -166,7 +174,7 @@ def test_a_cluster_command_names_what_exists() -> None:
                     assert (ROOT / path).exists(), step.command
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@for_each("document", DOCUMENTS)
 def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text("utf-8")):
         assert target.startswith("http") or (document.parent / target).exists(), target
@@ -177,7 +185,7 @@ def api_text() -> str:
     return "".join((ROOT / "docs" / name).read_text("utf-8") for name in API)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@for_each("document", DOCUMENTS)
 def test_every_source_that_a_document_names_exists(document: Path) -> None:
     """A name stands for the end of a path: `handlers.py` for that of any protocol."""
     named = re.findall(r"`([\w/]+\.py)`", document.read_text("utf-8"))

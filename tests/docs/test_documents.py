@@ -7,21 +7,17 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory.errors import Invalid
 from agentops_memory.http import json_reader as documents
 from agentops_memory.http.json_reader import MAX_ITEM, entries, parsed
 
+from ..support.samples import examples, for_each
+
 NAMES = ("sessions", "observations")
-EXAMPLES = settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+EXAMPLES = examples(150)
 
 text = st.text(max_size=12)
 fraction = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -74,6 +70,7 @@ def outcome(of: object, body: bytes) -> object:
         return Invalid
 
 
+@pytest.mark.representative(2)
 @pytest.mark.usefixtures("window")
 @EXAMPLES
 @given(body=rendered | mangled)
@@ -93,9 +90,9 @@ def test_json_is_read_as_the_standard_library_does(value: object) -> None:
     assert parsed(b" \n" + json.dumps(value).encode() + b"\t\r ") == value
 
 
-@pytest.mark.parametrize("depth", [100, 101])
-@pytest.mark.parametrize("name", ["sessions", "extra"])
-@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")])
+@for_each("depth", [100, 101])
+@for_each("name", ["sessions", "extra"])
+@for_each("brackets", [("[", "]"), ('{"a":', "}")])
 def test_depth_is_counted_from_the_outermost_bracket(
     depth: int, name: str, brackets: tuple[str, str]
 ) -> None:
@@ -106,9 +103,7 @@ def test_depth_is_counted_from_the_outermost_bracket(
     assert [outcome(read, body) is Invalid, outcome(parsed, body) is Invalid] == [depth > 100] * 2
 
 
-@pytest.mark.parametrize(
-    "body", [b"[" * 100_000, b'{"a":' * 100_000, b'{"sessions":' + b"[" * 100_000]
-)
+@for_each("body", [b"[" * 100_000, b'{"a":' * 100_000, b'{"sessions":' + b"[" * 100_000])
 def test_hostile_depth_is_invalid(body: bytes) -> None:
     assert [outcome(read, body), outcome(parsed, body)] == [Invalid, Invalid]
 
@@ -164,9 +159,7 @@ def large(item: bytes, count: int) -> Iterator[bytes]:
     yield b"]}"
 
 
-@pytest.mark.parametrize(
-    "body", [b'{"a": "caf\xe9"}', b'{"a": "\xed\xa0\x80"}', b"\xff{}", b"{}\xc3"]
-)
+@for_each("body", [b'{"a": "caf\xe9"}', b'{"a": "\xed\xa0\x80"}', b"\xff{}", b"{}\xc3"])
 def test_an_exact_body_is_utf_8(body: bytes) -> None:
     with pytest.raises(Invalid, match="no UTF-8 at byte"):
         parsed(body, exact=True)

@@ -12,7 +12,7 @@ import pytest
 
 from agentops_memory.engine import engine as ports
 from agentops_memory.engine.maintenance import RowCounts, Sizes
-from agentops_memory.jobs import gauges as figures
+from agentops_memory.jobs import schedule as figures
 from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
 from agentops_memory.sqlite.engine.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry

@@ -300,6 +300,7 @@ def test_what_is_not_yaml_is_told_with_its_line_and_column() -> None:
         assert first.startswith(told), first
 
 
+@pytest.mark.heavy
 def test_what_is_nested_too_deep_is_refused() -> None:
     told = "This is not YAML: it is nested deeper than 100 levels."
 
@@ -330,6 +331,7 @@ def test_a_few_lines_that_mean_very_much_are_read_like_a_few_lines() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_would_never_end_is_ended() -> None:
     many = ", ".join(f"f{n}: x" for n in range(101))
     chain = ", ".join(["c0: &c0 {}", *(f"c{n}: &c{n} {{<<: *c{n - 1}}}" for n in range(1, 99))])

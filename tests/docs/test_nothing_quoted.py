@@ -78,6 +78,7 @@ def watching(path: Path) -> Iterator[Watched]:
         )
 
 
+@pytest.mark.heavy
 def test_what_is_sent_is_answered_while_nothing_is_broken(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_TOOLS="all") as service:
         answers = [
@@ -106,6 +107,7 @@ def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Pa
     assert 0 not in sound
 
 
+@pytest.mark.slow
 def test_a_request_that_is_refused_is_quoted_nowhere(tmp_path: Path) -> None:
     with watching(tmp_path / "memory.db") as service:
         statuses = [planted.send(service.http, it) for it in planted.refusable(service.stock)]
@@ -117,13 +119,15 @@ def test_a_request_that_is_refused_is_quoted_nowhere(tmp_path: Path) -> None:
     assert not [status for status in statuses if status >= 500]
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     "table",
     [
         "memories",
         *(pytest.param(it, marks=pytest.mark.slow)
-          for it in ("memories_fts_0_data", "sessions", "stores", "revisions", "spaces")),
+          for it in ("memories_fts_0_data", "spaces")),
+        *(pytest.param(it, marks=pytest.mark.heavy) for it in ("sessions", "stores", "revisions")),
     ],
 )  # fmt: skip
 def test_a_damaged_page_is_quoted_nowhere(table: str, tmp_path: Path) -> None:
@@ -139,6 +143,7 @@ def test_a_damaged_page_is_quoted_nowhere(table: str, tmp_path: Path) -> None:
     assert set(statuses) & {500, 503}
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_schema_of_garbage_is_quoted_nowhere(tmp_path: Path) -> None:
     with watching(tmp_path / "memory.db") as service:
@@ -185,7 +190,8 @@ def test_a_full_disk_and_a_lock_are_quoted_nowhere(tmp_path: Path) -> None:
 Command = tuple[str, ...]
 
 COMMANDS: list[Command] = [
-    ("doctor", "--thorough"), ("index", "--check"), ("scan",), ("stats",), ("search", MARK),
+    ("doctor", "--thorough"), ("index", "--check"), ("scan",), ("stats",),
+    ("search", MARK, "--project", ""),
     ("context", MARK, "--project", MARK), ("sessions",), ("history", "2"), ("migrate", "--dry-run"),
     ("export", "{}/export.json"), ("backup", "--to", "{}/archive"),
     ("projects", "list"), ("tenants", "list"), ("agents", "list"),
@@ -201,6 +207,7 @@ OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     "commands",
@@ -208,7 +215,7 @@ OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
         pytest.param(QUICK, id="quick"),
         *sampled(
             [[it] for it in COMMANDS],
-            4,
+            8,
             first=1,
             kept=[pytest.mark.slow],
             id_=lambda those: those[0][0],
@@ -293,7 +300,8 @@ class _Refusing(BaseHTTPRequestHandler):
 
 UNCAUGHT = f"""
 import logging, threading, warnings
-from agentops_memory.cli.program import loaded, main
+from agentops_memory.cli.catalog import loaded
+from agentops_memory.cli.program import main
 
 class Closing:
     def __del__(self):

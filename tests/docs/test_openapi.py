@@ -219,7 +219,7 @@ def test_a_limit_of_memory_stores_is_described(document: dict[str, Any]) -> None
     assert set(most.values()) == {1}, most
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_generated_client_finds_the_service_as_described(
     service: Service, tmp_path: Path
 ) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentops_memory.agentops.operations import AgentOps
-from agentops_memory.compose import opened_here
 from agentops_memory.errors import Refusal
+from agentops_memory.local import opened_here
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.recall.text.summary import Message
 from agentops_memory.settings.settings import settings
@@ -49,6 +49,7 @@ def fields_of(described: Mapping[str, Any], operation: Mapping[str, Any]) -> set
     return set(model["properties"])
 
 
+@pytest.mark.slow
 def test_a_table_names_the_parameters_of_its_routes(described: dict[str, Any]) -> None:
     rows = ROW.findall((ROOT / "docs" / "api.md").read_text("utf-8"))
     assert len(rows) > 20

@@ -9,6 +9,7 @@ import pytest
 from agentops_memory_client.runtime import Lost, MemorySession, Report, ToolHooks, WorkingMemory
 
 from ..support.programs import assert_programs_print
+from ..support.samples import for_each
 from ..support.service import serving
 from .test_docs import ROOT
 
@@ -23,7 +24,7 @@ def test_the_programs_of_the_guide_print_what_they_say(
         assert_programs_print(GUIDE, service.url, capsys)
 
 
-@pytest.mark.parametrize("kind", [WorkingMemory, MemorySession, Report, Lost, ToolHooks])
+@for_each("kind", [WorkingMemory, MemorySession, Report, Lost, ToolHooks])
 def test_all_of_it_is_in_the_guide(kind: type) -> None:
     public = {name for name in [*dir(kind), *kind.__annotations__] if not name.startswith("_")}
     chosen = inspect.signature(kind).parameters.keys() if kind is MemorySession else set()

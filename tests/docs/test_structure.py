@@ -1,5 +1,6 @@
 """The sources in figures: what is counted, and which cycles are seen."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ SOURCES = {
     "two/other.py": "from one.deep import g\n",
     "two/near.py": "from ..two.other import g\nfrom os import path\n",
 }
+
+
+@cache
+def ours() -> list[Module]:
+    """The modules of both packages, read once."""
+    return modules(SERVICE, CLIENT)
 
 
 @pytest.fixture
@@ -75,20 +82,20 @@ def test_the_report_counts_what_is_there(found: list[Module]) -> None:
     ]
 
 
+@pytest.mark.heavy
 def test_no_module_and_no_folder_of_ours_imports_itself_through_others() -> None:
-    ours = modules(SERVICE, CLIENT)
-
-    assert cycles(by_module(ours)) == []
-    assert cycles(by_folder(ours)) == []
+    assert cycles(by_module(ours())) == []
+    assert cycles(by_folder(ours())) == []
 
 
 def test_no_file_of_ours_is_too_long_to_read() -> None:
-    assert [it.path for it in modules(SERVICE, CLIENT) if it.lines > LONG] == []
+    assert [it.path for it in ours() if it.lines > LONG] == []
 
 
+@pytest.mark.slow
 def test_the_sources_keep_to_their_budget() -> None:
     """A figure that fell takes its ceiling along: lower it in `benchmarks/structure/budget.py`."""
-    rows = budget.rows(modules(SERVICE, CLIENT))
+    rows = budget.rows(ours())
 
     assert [row for row in rows if row.figure > row.ceiling] == []
     assert [row for row in rows if row.figure < row.ceiling * (1 - SLACK)] == []
@@ -142,7 +149,7 @@ class RunHandlers:
     assert budget.lone_modules([module]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_report_ends_with_the_rooms(capsys: pytest.CaptureFixture[str]) -> None:
     main()
 

@@ -6,9 +6,10 @@ from typing import Any
 from urllib.parse import quote_from_bytes
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from ..support.samples import examples
 from ..support.service import Service, serving
 
 text = st.text(st.characters(exclude_categories=()), max_size=30) | st.sampled_from(
@@ -40,14 +41,7 @@ mangled = st.builds(
     st.binary(max_size=3),
 )
 
-EXAMPLES = settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=(Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+EXAMPLES = settings(examples(40), phases=(Phase.generate, Phase.shrink))
 
 
 @pytest.fixture(scope="module")

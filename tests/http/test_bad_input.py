@@ -11,6 +11,7 @@ import pytest
 from agentops_memory.http import requests as http
 
 from ..support.raw import NO_REQUEST, Wire, request
+from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 
 pytestmark = pytest.mark.usefixtures("nothing_fails")
@@ -54,8 +55,8 @@ def nested(depth: int, name: str = "extra") -> bytes:
     return b'{"%s":%s%s}' % (name.encode(), b"[" * (depth - 1), b"]" * (depth - 1))
 
 
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize(
+@for_each("path", BODIES)
+@for_each(
     "body",
     [b"{", b'{"a":1,}', b"{'a':1}", b"{a:1}", b'{"a":01}', b'{"a":"\n"}', b'{"a":1}{}', b"nul",
      b"\0"],
@@ -67,8 +68,8 @@ def test_what_is_no_json_is_refused(service: Service, path: str, body: bytes) ->
     assert answer["error"].startswith("invalid JSON: ")
 
 
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("body", [b"[]", b"null", b"1", b'"{}"', b"true"])
+@for_each("path", BODIES)
+@for_each("body", [b"[]", b"null", b"1", b'"{}"', b"true"])
 def test_json_that_is_no_object_is_refused(service: Service, path: str, body: bytes) -> None:
     status, answer = sent(service, path, body)
 
@@ -77,7 +78,7 @@ def test_json_that_is_no_object_is_refused(service: Service, path: str, body: by
                     answer["error"])  # fmt: skip
 
 
-@pytest.mark.parametrize("path", [path for path in BODIES if not path.endswith("/end")])
+@for_each("path", [path for path in BODIES if not path.endswith("/end")])
 def test_an_empty_body_is_refused(service: Service, path: str) -> None:
     status, answer = sent(service, path, b"")
 
@@ -85,9 +86,9 @@ def test_an_empty_body_is_refused(service: Service, path: str) -> None:
     assert answer["error"].startswith("invalid JSON: ")
 
 
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("name", ["extra", "messages", "observations", "content"])
-@pytest.mark.parametrize("depth", [101, 100_000])
+@for_each("path", BODIES)
+@for_each("name", ["extra", "messages", "observations", "content"])
+@for_each("depth", [101, 100_000])
 def test_json_deeper_than_100_levels_is_refused(
     service: Service, path: str, name: str, depth: int
 ) -> None:
@@ -96,15 +97,15 @@ def test_json_deeper_than_100_levels_is_refused(
     assert answer == refused("it is nested deeper than 100 levels")
 
 
-@pytest.mark.parametrize("path", ["/observations", *UPLOADS])
+@for_each("path", ["/observations", *UPLOADS])
 def test_json_of_100_levels_is_read(service: Service, path: str) -> None:
     status, _ = sent(service, path, nested(100)[:-1] + b"," + SAVE[1:])
 
     assert status in (200, 201)
 
 
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("number", ["9" * 21, "9" * 5_000, "0." + "1" * 20, "-" + "1" * 21])
+@for_each("path", BODIES)
+@for_each("number", ["9" * 21, "9" * 5_000, "0." + "1" * 20, "-" + "1" * 21])
 def test_a_number_of_more_than_20_digits_is_refused(
     service: Service, path: str, number: str
 ) -> None:
@@ -113,8 +114,8 @@ def test_a_number_of_more_than_20_digits_is_refused(
     assert answer == refused("a number has more than 20 digits")
 
 
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+@for_each("path", BODIES)
+@for_each("constant", ["NaN", "Infinity", "-Infinity"])
 def test_a_constant_that_is_no_number_is_refused(
     service: Service, path: str, constant: str
 ) -> None:
@@ -123,14 +124,14 @@ def test_a_constant_that_is_no_number_is_refused(
     assert answer == refused(f"{constant} is no number")
 
 
-@pytest.mark.parametrize("number", [DIGITS, "-" + DIGITS, "1e999", "0.5", "1E-400"])
+@for_each("number", [DIGITS, "-" + DIGITS, "1e999", "0.5", "1E-400"])
 def test_any_other_number_is_read(service: Service, number: str) -> None:
     status, _ = sent(service, "/observations", b'{"extra": %s,' % number.encode() + SAVE[1:])
 
     assert status == 201
 
 
-@pytest.mark.parametrize("value", [DIGITS, "1e999", "1.5", "0", "-1", '"1"', "true", "[1]", "{}"])
+@for_each("value", [DIGITS, "1e999", "1.5", "0", "-1", '"1"', "true", "[1]", "{}"])
 def test_a_revision_that_can_be_none_is_refused(service: Service, value: str) -> None:
     status, answer = sent(service, "/observations/1/restore", b'{"revision": %s}' % value.encode())
 
@@ -138,10 +139,10 @@ def test_a_revision_that_can_be_none_is_refused(service: Service, value: str) ->
     assert answer["error"].startswith("validation failed: revision ")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "field", ["session_id", "type", "title", "content", "project", "tags", "scope", "topic_key"]
 )
-@pytest.mark.parametrize("value", [1, 1.5, True, {"a": "b"}, [1], [["x"]], [{}]])
+@for_each("value", [1, 1.5, True, {"a": "b"}, [1], [["x"]], [{}]])
 def test_a_value_of_the_wrong_type_is_refused(service: Service, field: str, value: object) -> None:
     body = json.dumps(observation("text") | {field: value}).encode()
 
@@ -183,8 +184,8 @@ def test_a_byte_order_mark_is_passed_over(service: Service, path: str) -> None:
     assert status in (200, 201)
 
 
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize(
+@for_each("path", BODIES)
+@for_each(
     "body", [SAVE.decode().encode("utf-16"), SAVE.decode().encode("utf-32"), gzip.compress(SAVE)]
 )
 def test_another_encoding_is_no_json(service: Service, path: str, body: bytes) -> None:
@@ -194,7 +195,7 @@ def test_another_encoding_is_no_json(service: Service, path: str, body: bytes) -
     assert answer["error"].startswith("invalid JSON: ")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content_type",
     ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "é"],
 )
@@ -204,7 +205,7 @@ def test_json_is_read_whatever_its_type(client: Wire, content_type: str) -> None
     assert client.answer().status == 201
 
 
-@pytest.mark.parametrize("path", [path for path in BODIES if path not in UPLOADS])
+@for_each("path", [path for path in BODIES if path not in UPLOADS])
 def test_a_body_may_have_one_mebibyte_and_no_byte_more(service: Service, path: str) -> None:
     whole = SAVE.ljust(http.MAX_BODY)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from ..support.raw import HEALTH, NO_REQUEST, Wire, request
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 pytestmark = pytest.mark.usefixtures("nothing_fails")
@@ -21,7 +22,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     ["/", "//", "/health/", "/Health", "/observations/1/2", "/sessions/s1", "/%2e%2e/health"],
 )
@@ -31,8 +32,8 @@ def test_an_unknown_path_is_404(service: Service, path: str) -> None:
     assert (answer.status_code, answer.json()) == (404, NOWHERE)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
+@for_each(
+    "method, path, allowed",
     [
         ("POST", "/health", "GET, HEAD"),
         ("DELETE", "/sessions", "POST"),
@@ -52,12 +53,12 @@ def test_a_wrong_method_is_405_and_names_the_right_ones(
     assert answer.json() == {"error": "This path does not take this method."}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given",
     ["x", "1.0", "1e3", "0x1", "%00", "%FF", "%20", "1%20", "", "-", "9223372036854775808",
      "-9223372036854775809", "9" * 5_000, "%D9%A1", "%F0%9D%9F%8F", "null", "1%2F2"],
 )  # fmt: skip
-@pytest.mark.parametrize("path", ["/observations/{}/history", "/timeline?observation_id={}"])
+@for_each("path", ["/observations/{}/history", "/timeline?observation_id={}"])
 def test_an_id_that_is_no_number_of_64_bits_is_refused(
     service: Service, path: str, given: str
 ) -> None:
@@ -67,7 +68,7 @@ def test_an_id_that_is_no_number_of_64_bits_is_refused(
     assert answer.json()["error"] in (NOWHERE["error"], _not_whole(path))
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "9223372036854775807", "-9223372036854775808"])
+@for_each("number", ["0", "-1", "9223372036854775807", "-9223372036854775808"])
 def test_any_other_id_is_unknown(service: Service, number: str) -> None:
     answers = [service.http.get(f"/observations/{number}"),
                service.http.patch(f"/observations/{number}", json={}),
@@ -77,10 +78,10 @@ def test_any_other_id_is_unknown(service: Service, number: str) -> None:
     assert service.http.delete(f"/observations/{number}").status_code == 204
 
 
-@pytest.mark.parametrize(
+@for_each(
     "limit", ["0", "-1", "1.5", "x", "", "%00", "%FF", "9" * 9_000, "1e9", "%D9%A1", " 1", "NaN"]
 )
-@pytest.mark.parametrize(
+@for_each(
     "path",
     ["/sessions/recent?limit=", "/observations/recent?limit=", "/search?q=memory&limit=",
      "/context?query=memory&project=demo&limit=", "/timeline?observation_id=1&before=",
@@ -99,8 +100,8 @@ def test_the_first_of_repeated_parameters_counts(service: Service) -> None:
     assert [row["project"] for row in found.json()] == ["demo"]
 
 
-@pytest.mark.parametrize(
-    ("query", "project"),
+@for_each(
+    "query, project",
     [
         (b"caf%C3%A9", "café"),
         ("café".encode(), "café"),
@@ -127,10 +128,8 @@ def test_a_path_is_utf_8_too(client: Wire) -> None:
     assert client.answer().json["session_id"] == "séance"
 
 
-@pytest.mark.parametrize(
-    "query", ["%", "%zz", "&&&", "=", "=&=", "q", "q=%", "%00=%00", "q=" + "(" * 999]
-)
-@pytest.mark.parametrize("path", ["/search", "/context", "/stats", "/sessions/recent", "/health"])
+@for_each("query", ["%", "%zz", "&&&", "=", "=&=", "q", "q=%", "%00=%00", "q=" + "(" * 999])
+@for_each("path", ["/search", "/context", "/stats", "/sessions/recent", "/health"])
 def test_a_broken_query_is_read_as_far_as_it_goes(service: Service, path: str, query: str) -> None:
     assert service.http.get(f"{path}?{query}").status_code == 200
 
@@ -163,7 +162,7 @@ def test_what_is_no_request_is_refused(client: Wire, line: bytes) -> None:
     assert client.rest() == b""
 
 
-@pytest.mark.parametrize(
+@for_each(
     "traceparent",
     ["", "00", "x" * 9_000, f"00-{'0' * 32}-{'0' * 16}-01", "ff-1-1-1", "\xff", "00-zz-zz-zz"],
 )

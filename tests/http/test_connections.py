@@ -13,6 +13,7 @@ from agentops_memory.http.edge.http_limits import LimitedProtocol
 
 from ..support.process import until
 from ..support.raw import HEALTH, LOOPS, NO_REQUEST, Wire, request, serving_on, wire
+from ..support.samples import for_each
 from ..support.service import Service, observation
 
 Kind = TypeVar("Kind")
@@ -50,12 +51,14 @@ def is_alone(service: Service) -> bool:
     return len(alive(LimitedProtocol)) == 1
 
 
+@pytest.mark.heavy
 def test_requests_that_were_sent_together_are_answered_in_order(client: Wire) -> None:
     client.send(request("POST", "/sessions", SESSION) + HEALTH + request("GET", "/nowhere"))
 
     assert [client.answer().status for _ in range(3)] == [201, 200, 404]
 
 
+@pytest.mark.slow
 def test_a_fault_does_not_cut_into_the_answer_before_it(client: Wire) -> None:
     client.send(request("GET", "/export"), b"no request\r\n\r\n")
 
@@ -64,6 +67,7 @@ def test_a_fault_does_not_cut_into_the_answer_before_it(client: Wire) -> None:
     assert client.rest() == b""
 
 
+@pytest.mark.slow
 def test_late_headers_do_not_cut_into_the_answer_before_them(
     client: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +80,7 @@ def test_late_headers_do_not_cut_into_the_answer_before_them(
     assert client.rest() == b""
 
 
+@pytest.mark.slow
 def test_a_client_that_floods_gets_the_answers_that_may_wait_and_then_the_end(
     client: Wire,
 ) -> None:
@@ -87,7 +92,7 @@ def test_a_client_that_floods_gets_the_answers_that_may_wait_and_then_the_end(
     assert answers.count(b"HTTP/1.1 429 ") == answers.count(b"connection: close") == 1
 
 
-@pytest.mark.parametrize("protocol", ["h2c", "websocket"])
+@for_each("protocol", ["h2c", "websocket"])
 def test_an_offer_of_another_protocol_is_declined_and_the_body_is_read(
     client: Wire, protocol: str
 ) -> None:
@@ -124,6 +129,7 @@ def test_a_client_that_asks_for_the_end_gets_it_after_the_answer(
     assert client.rest() == b""
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +141,7 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
         assert len(client.rest()) < 9_000_000
 
 
+@pytest.mark.heavy
 def test_a_client_that_takes_its_answer_slowly_gets_it_whole(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +152,7 @@ def test_a_client_that_takes_its_answer_slowly_gets_it_whole(
         assert client.take(65_536, SHORT / 40) > 9_000_000
 
 
+@pytest.mark.heavy
 def test_connections_that_were_dropped_leave_nothing_behind(service: Service) -> None:
     begun = (b"", b"GET / HT", HEALTH, request("POST", "/sessions", SESSION, content_length="99"))
     for number in range(600):
@@ -155,6 +163,7 @@ def test_connections_that_were_dropped_leave_nothing_behind(service: Service) ->
     until(lambda: is_alone(service))
 
 
+@pytest.mark.heavy
 def test_idle_connections_do_not_keep_others_out(service: Service) -> None:
     idle = [Wire(service.url) for _ in range(200)]
     for connection in idle[:100]:

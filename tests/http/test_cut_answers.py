@@ -69,6 +69,7 @@ def test_damage_in_an_export_is_a_line_of_the_log_and_an_answer_without_an_end(
     _assert_one_line(caplog, "The database file is damaged.")
 
 
+@pytest.mark.heavy
 def test_a_key_that_is_revoked_in_an_export_is_a_line_of_the_log_and_an_answer_without_an_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,6 +93,7 @@ def _assert_one_line(caplog: pytest.LogCaptureFixture, reason: str) -> None:
             and it.levelno >= logging.WARNING)] == []  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_save_that_is_cut_off_in_the_end_leaves_no_stack_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

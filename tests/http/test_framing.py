@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import pytest
 import uvicorn
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.http.edge.http_limits import LimitedProtocol
 
 from ..support.callers import made_key
 from ..support.raw import HEALTH, NO_REQUEST, Wire, request, serving_on, wire
+from ..support.samples import examples, for_each
 from ..support.service import Service
-from .test_any_input import EXAMPLES
 from .test_connections import alive
 from .test_security_headers import EXPECTED
 
@@ -73,7 +73,7 @@ def _body(name: str) -> bytes:
     return f'{{"id": "{name}",\r\n\r\n"project": "café"}}'.encode()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "trailer",
     ["X-API-Key: {other}", "Authorization: Bearer {other}", "Host: evil.example",
      "Origin: https://evil.example", "Connection: close", "Connection: upgrade\r\nUpgrade: h2c",
@@ -107,7 +107,7 @@ def test_a_trailer_brings_no_key(keyed: Keyed, client: Wire) -> None:
     assert client.answer().status == 401
 
 
-@pytest.mark.parametrize("offer", ["h2c", "websocket"])
+@for_each("offer", ["h2c", "websocket"])
 def test_a_trailer_of_a_declined_offer_is_no_header(keyed: Keyed, client: Wire, offer: str) -> None:
     trailers = f"X-API-Key: {keyed.other}\r\n".encode()
 
@@ -181,7 +181,7 @@ def test_a_transfer_coding_has_no_case(keyed: Keyed, client: Wire) -> None:
     assert client.answer().status == 201
 
 
-@settings(EXAMPLES, max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_the_answers_are_the_same_however_the_bytes_are_cut(
     keyed: Keyed, data: st.DataObject

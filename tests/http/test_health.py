@@ -98,6 +98,7 @@ def test_a_write_that_takes_too_long_is_no_readiness(
     assert ready(service.http)[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_full_disk_is_no_readiness_until_there_is_space_again(tmp_path: Path) -> None:
     with (
@@ -148,6 +149,7 @@ def folder_gone(file: Path) -> None:
     shutil.rmtree(file.parent)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("harm", [deleted, replaced, folder_gone])
 def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
@@ -168,6 +170,7 @@ def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
         assert service.http.get("/metrics").status_code == 200
 
 
+@pytest.mark.representative(2)
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("harm", [deleted, replaced, folder_gone])
 def test_a_save_into_a_file_that_is_not_in_its_place_is_refused_and_reads_go_on(
@@ -317,9 +320,9 @@ def test_while_it_starts_it_is_alive_and_neither_started_nor_ready(tmp_path: Pat
 def test_while_it_drains_it_is_alive_but_not_ready() -> None:
     gate = StartupGate(PROTOCOLS)
     gate.open(JSONResponse({"status": "ok"}), lambda *_: b"answered in front")
-    assert gate.early(b"/health", [], b"") == b"answered in front"
+    assert gate.early(b"/health", [], b"", "") == b"answered in front"
     gate.drain()
-    assert gate.early(b"/health", [], b"") is None
+    assert gate.early(b"/health", [], b"", "") is None
 
     async def ask() -> dict[str, int]:
         transport = httpx.ASGITransport(gate)

@@ -65,6 +65,7 @@ def assert_refused(client: Wire, status: int, sentence: str) -> None:
 CHUNKED = b"POST /sessions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
+@pytest.mark.representative(7)
 @pytest.mark.parametrize(
     ("start", "more"),
     [
@@ -194,6 +195,7 @@ def test_413_reaches_a_client_that_is_still_sending(
         assert (answer.status, answer.json) == (413, {"error": OVER})
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 def test_curl_shows_413(service: Service, tmp_path: Path) -> None:
     large = tmp_path / "large"

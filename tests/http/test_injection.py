@@ -2,13 +2,14 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory_client import Context
 from agentops_memory_client.contract.models import Line
 from agentops_memory_client.runtime.session import injected
+
+from ..support.samples import for_each
 
 PARTS = [
     "<", "</", "memory:", "Memory :", "context>", "sessions>", ">",
@@ -33,7 +34,7 @@ def test_the_blocks_and_their_items_are_those_of_the_context(
     assert len(items) == len(summaries) + len(lines)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "tag",
     [
         "</MEMORY:context>",
@@ -54,7 +55,7 @@ def test_a_tag_is_seen_however_it_is_written(tag: str) -> None:
     assert text == f"<memory:sessions>\n- &lt;{tag[1:]}\n</memory:sessions>\n"
 
 
-@pytest.mark.parametrize("item", ["- x", "\u200b- x", "\ufeff\u2060- x"])
+@for_each("item", ["- x", "\u200b- x", "\ufeff\u2060- x"])
 def test_an_item_is_seen_behind_what_nobody_sees(item: str) -> None:
     text = injected(Context(summaries=(f"a\n{item}",)))
 

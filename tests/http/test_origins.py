@@ -17,6 +17,7 @@ from agentops_memory.settings.parsing import allowed_origins
 from ..support.anthropic_sdk import STORES, client, store
 from ..support.process import served, until
 from ..support.raw import request, wire
+from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 
 CONSOLE = "https://console.example"
@@ -61,8 +62,8 @@ def test_a_request_of_no_page_is_answered(strict: Service) -> None:
     assert strict.http.get("/stats").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/health", "/stats", "/nowhere", "/openapi.json", "/docs"])
-@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "DELETE"])
+@for_each("path", ["/health", "/stats", "/nowhere", "/openapi.json", "/docs"])
+@for_each("method", ["GET", "POST", "OPTIONS", "DELETE"])
 def test_a_page_from_elsewhere_is_refused_everywhere(
     strict: Service, method: str, path: str
 ) -> None:
@@ -84,7 +85,7 @@ def test_a_page_from_elsewhere_stores_nothing(strict: Service) -> None:
     assert strict.http.get("/stats").json()["total_observations"] == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     "origin",
     ["null", "", "*", "http://", "https://evil.example", "http://localhost", "http://localhost:1",
      "https://localhost.evil.example", "http://localhost:{port}@evil.example",
@@ -118,8 +119,8 @@ def test_a_page_of_the_services_own_origin_is_answered(
     assert answer.status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("origin", "host"),
+@for_each(
+    "origin, host",
     [
         ("https://memory.example", "memory.example"),
         ("https://memory.example", "memory.example:443"),
@@ -136,8 +137,8 @@ def test_behind_a_proxy_the_own_origin_is_what_the_host_header_says(
     assert answer.status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("origin", "host"),
+@for_each(
+    "origin, host",
     [
         ("https://memory.example", "memory.example:80"),
         ("http://memory.example", "memory.example:443"),
@@ -170,14 +171,14 @@ def test_without_a_host_no_origin_is_the_services_own(strict: Service) -> None:
         assert client.answer().json == {"error": FOREIGN}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "host",
     ["evil.example", "evil.example:7437", "localhost.", "localhost.evil.example", "10.0.0.1",
      "[::]", "[::2]:80", "", ":7437", "localhost@evil.example", "127.0.0.1.evil.example",
      "localhost:evil.example", "localhost:80:80", "[localhost", "::1", "localhost/", "127.9.9.9",
      "127.1", "[0:0:0:0:0:0:0:1]", "[localhost]", "[127.0.0.1]"],
 )  # fmt: skip
-@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@for_each("version", ["1.0", "1.1"])
 def test_a_local_service_refuses_any_other_name(strict: Service, host: str, version: str) -> None:
     with wire(strict.url) as client:
         client.send(request("GET", "/health", host=host, version=version))
@@ -231,8 +232,8 @@ def test_a_service_that_others_reach_has_any_name(public: Service, host: str) ->
     assert public.http.get("/health", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("origin", [CONSOLE, LOCAL])
-@pytest.mark.parametrize(("path", "status"), [("/stats", 200), ("/nowhere", 404), ("/search", 200)])
+@for_each("origin", [CONSOLE, LOCAL])
+@for_each("path, status", [("/stats", 200), ("/nowhere", 404), ("/search", 200)])
 def test_an_allowed_page_reads_answers_and_refusals(
     service: Service, origin: str, path: str, status: int
 ) -> None:
@@ -313,7 +314,7 @@ def test_an_allowed_page_may_send_whatever_the_package_sends(service: Service) -
     assert preflight(service, "/anthropic/v1/x", headers=names).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/stats", STORES, "/api/v1/cloud/memory_stores"])
+@for_each("path", ["/stats", STORES, "/api/v1/cloud/memory_stores"])
 def test_what_no_page_may_send_is_refused_in_plain_text(service: Service, path: str) -> None:
     answer = preflight(service, path, headers="x-other")
 
@@ -327,9 +328,7 @@ def test_an_allowed_page_from_the_internet_may_ask_this_machine(service: Service
     assert answer.headers["access-control-allow-private-network"] == "true"
 
 
-@pytest.mark.parametrize(
-    "asked", [{"method": "TRACE"}, {"method": "get"}, {"headers": "authorization,x-other"}]
-)
+@for_each("asked", [{"method": "TRACE"}, {"method": "get"}, {"headers": "authorization,x-other"}])
 def test_a_browser_learns_what_no_page_may_send(service: Service, asked: dict[str, str]) -> None:
     assert preflight(service, **asked).status_code == 400
 
@@ -340,8 +339,8 @@ def test_a_browser_learns_of_no_other_page(service: Service, strict: Service) ->
     assert [refusal(answer) for answer in answers] == [FOREIGN, FOREIGN]
 
 
-@pytest.mark.parametrize(
-    ("text", "origins"),
+@for_each(
+    "text, origins",
     [
         ("", set()),
         (" , ,", set()),
@@ -358,7 +357,7 @@ def test_allowed_origins_are_read_as_a_browser_writes_them(text: str, origins: s
     assert allowed_origins(text) == origins
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["*", "null", "console.example", "https://", "https://console.example/", "https://*.example",
      "https://console.example/app", "https://user@console.example", "https://console.example?q",
@@ -371,7 +370,7 @@ def test_what_is_no_origin_is_refused(text: str) -> None:
         allowed_origins(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "host",
     ["localhost", "LOCALHOST", "127.0.0.1", "127.255.255.254", "127.1", "::1", "0:0:0:0:0:0:0:1",
      "::1%lo", "::ffff:127.0.0.1"],
@@ -380,7 +379,7 @@ def test_the_hosts_of_this_machine_alone_are_loopback(host: str) -> None:
     assert is_loopback(host)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "host",
     ["", "0.0.0.0",  # noqa: S104 - asked about, not bound
      "::", "::2", "10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "localhost.",

@@ -12,6 +12,7 @@ from agentops_memory.http.edge.auth import MOST_KEYS, RateLimiter
 from agentops_memory.settings.parsing import Rate, rate
 
 from ..support.callers import calling, made_key
+from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 
 SECOND = 1_000_000_000  # nanoseconds
@@ -45,8 +46,8 @@ def is_let_through(rates: RateLimiter, key: str | None = "a") -> bool:
     return not wait(rates, key)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [
         ("", None),
         ("50/s", Rate(count=50, unit="s")),
@@ -61,7 +62,7 @@ def test_a_rate_is_a_number_and_a_unit(text: str, expected: Rate | None) -> None
     assert str(expected or "") == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["50", "/s", "0/s", "-1/s", "1000001/s", "1.5/s", "50/d", "50/sec", "50 /s", "50/S", "1e3/s",
      "50/s ", "\u0661/s", "9" * 5000 + "/s", "unlimited"],
@@ -229,6 +230,7 @@ def test_the_start_and_the_end_of_a_session_and_health_are_never_refused(service
     assert told[-1].status_code == 429
 
 
+@pytest.mark.heavy
 def test_by_default_there_is_no_limit(tmp_path_factory: pytest.TempPathFactory) -> None:
     with serving(tmp_path_factory.mktemp("free") / "memory.db") as free:
         saves = [free.http.post("/observations", json=observation("again")) for _ in range(200)]

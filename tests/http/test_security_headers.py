@@ -16,6 +16,7 @@ from agentops_memory.http.edge.middleware import SecurityHeaders
 
 from ..support.process import served, until
 from ..support.raw import request, wire
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 CONSOLE = "https://console.example"
@@ -41,8 +42,8 @@ def told(answer: httpx.Response) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name in EXPECTED}
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
+@for_each(
+    "method, path, status",
     [
         ("GET", "/health", 200),
         ("HEAD", "/health", 200),

@@ -22,7 +22,7 @@ from ..support.damaged_intents import ADA
 from ..support.damaged_values import changed, fill, questions
 from ..support.engine import SOON
 from ..support.process import until
-from ..support.raw import LOOPS, Wire, request, serving_on, wire
+from ..support.raw import LOOPS, Wire, keep_little, request, serving_on, wire
 from ..support.service import Service, observation, serving
 
 SHORT = 0.2  # seconds, in the place of the real limits
@@ -37,6 +37,7 @@ def service(
 ) -> Iterator[Service]:
     """A service whose export is longer than what the kernel keeps of it, with a key."""
     with serving_on(request.param, tmp_path_factory.mktemp("service") / "memory.db") as running:
+        keep_little(running.url, WINDOW)
         rows = [observation(f"{number} apple" + LONG) for number in range(250)]
         running.http.post("/import", json={"observations": rows}).raise_for_status()
         running.http.headers["authorization"] = f"Bearer {made_key(running.path)}"
@@ -64,6 +65,8 @@ def assert_refused(answer: httpx.Response, status: int, sentence: str) -> None:
     assert answer.headers["retry-after"] == "1"
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("path", ["/export", MANY, "/search?q=apple&limit=20"])
 def test_a_key_has_so_many_large_answers_unread_and_no_more(service: Service, path: str) -> None:
     http = service.http
@@ -80,6 +83,7 @@ def test_a_key_has_so_many_large_answers_unread_and_no_more(service: Service, pa
     assert until(lambda: http.get(path).is_success)
 
 
+@pytest.mark.slow
 def test_the_files_of_the_page_share_the_slots_of_requests_without_a_key(service: Service) -> None:
     viewer = "/docs/swagger-ui-bundle.js"
     with ExitStack() as stack:
@@ -92,6 +96,7 @@ def test_the_files_of_the_page_share_the_slots_of_requests_without_a_key(service
     assert until(lambda: service.http.get(viewer).is_success)
 
 
+@pytest.mark.slow
 def test_all_keys_together_have_so_many_and_no_more(service: Service) -> None:
     with ExitStack() as stack:
         for _ in range(3):
@@ -103,6 +108,7 @@ def test_all_keys_together_have_so_many_and_no_more(service: Service) -> None:
     assert until(lambda: service.http.get(MANY).is_success)
 
 
+@pytest.mark.slow
 def test_a_long_answer_needs_several_slots_and_goes_alone_however_many(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +146,7 @@ def test_a_short_answer_to_a_request_for_many_rows_leaves_its_slot(service: Serv
         assert service.http.get("/sessions/recent?limit=1000").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_a_piece_too_slowly_is_cut_off(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,6 +166,7 @@ def test_a_client_that_takes_a_piece_too_slowly_is_cut_off(
     assert reasons() == [large.TOO_SLOW] * 2
 
 
+@pytest.mark.heavy
 def test_a_client_that_reads_no_description_is_cut_off_without_a_traceback(
     service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +182,7 @@ def test_a_client_that_reads_no_description_is_cut_off_without_a_traceback(
     assert _tracebacks(caplog) == []
 
 
+@pytest.mark.heavy
 def test_a_client_that_leaves_several_requests_behind_leaves_no_traceback(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -191,6 +200,7 @@ def test_a_client_that_leaves_several_requests_behind_leaves_no_traceback(
     assert _tracebacks(caplog) == []
 
 
+@pytest.mark.heavy
 def test_what_was_done_is_answered_as_far_as_it_is_taken(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -218,6 +228,7 @@ def test_what_was_done_is_answered_as_far_as_it_is_taken(
     assert counts.json()["episodic"]["entry_count"] == 60
 
 
+@pytest.mark.heavy
 def test_no_send_is_longer_than_a_piece(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     send = RequestResponseCycle.send
@@ -291,6 +302,7 @@ def test_everything_else_goes_on_between_the_pieces_of_a_large_list() -> None:
     assert waited == [1, 1]
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_no_route_has_an_answer_that_needs_no_slot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -322,6 +334,7 @@ def test_no_route_has_an_answer_that_needs_no_slot(
     assert 503 not in done
 
 
+@pytest.mark.heavy
 def test_the_client_comes_again_when_a_slot_is_free(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,6 +206,7 @@ def test_a_refusal_at_the_door_reaches_the_agent(shared: Service, mode: str) -> 
         told.call("mem_search", query="x" * (1 << 20))
 
 
+@pytest.mark.heavy
 def test_tenants_do_not_see_each_other(guarded: Service) -> None:
     one, two = (
         {"Authorization": f"Bearer {made_key(guarded.path, 'writer', tenant)}"}
@@ -246,6 +247,7 @@ def test_a_page_of_another_origin_is_kept_out(shared: Service) -> None:
     assert answer.json()["error"] == {"code": -32000, "message": FOREIGN}
 
 
+@pytest.mark.slow
 def test_a_key_has_room_of_its_own_for_what_its_connections_name(
     guarded: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

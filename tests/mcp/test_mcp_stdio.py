@@ -24,7 +24,8 @@ HELLO: dict[str, object] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", [BARE, pytest.param("legacy", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [BARE, pytest.param("legacy", marks=pytest.mark.heavy)])
 def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
     mode: str, tmp_path: Path
 ) -> None:
@@ -141,7 +142,7 @@ def test_a_missing_extra_is_named() -> None:
     start = "import sys; sys.modules['mcp'] = None; from agentops_memory.cli import main"
     refused = subprocess.run(
         [sys.executable, "-c", f"{start}; main()", "mcp", "--project", "p"],
-        env=environment({}), capture_output=True, timeout=30, check=False,
+        env=environment({}), capture_output=True, timeout=120, check=False,
     )  # fmt: skip
 
     assert (refused.returncode, refused.stdout) == (1, b"")
@@ -180,7 +181,7 @@ def _mcp(*arguments: str, sent: Sequence[bytes] = ()) -> "subprocess.CompletedPr
         input=b"\n".join(sent) + b"\n",
         env=environment({}),
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
 

@@ -2,6 +2,8 @@
 
 from itertools import permutations
 
+import pytest
+
 from ..support.database import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.service import Service
@@ -61,6 +63,7 @@ def test_a_second_deletion_leaves_no_trace(service: Service) -> None:
     assert service.http.get("/observations/1/history").json() == once
 
 
+@pytest.mark.slow
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
 def test_no_order_of_deletions_harms_the_index(service: Service) -> None:
     service.save("the word stays")

@@ -67,6 +67,7 @@ def with_a_past(service: Service) -> object:
     return first["id"]
 
 
+@pytest.mark.slow
 @requirement("agentops:observations:delete")
 def test_nothing_of_an_erased_memory_is_left_in_any_file(service: Service) -> None:
     memory = with_a_past(service)
@@ -84,6 +85,7 @@ def test_nothing_of_an_erased_memory_is_left_in_any_file(service: Service) -> No
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 @requirement("agentops:observations:delete")
 def test_a_memory_that_was_deleted_before_leaves_nothing_either(service: Service) -> None:
     memory = with_a_past(service)
@@ -94,6 +96,7 @@ def test_a_memory_that_was_deleted_before_leaves_nothing_either(service: Service
     assert remains(service.path.parent, *EVER, *STEMS) == set()
 
 
+@pytest.mark.heavy
 def test_words_that_separate_pages_of_the_index_go_too(service: Service) -> None:
     """Words that differ in their last letters alone stand whole where a page begins."""
     words = [f"account{number:05}" for number in range(3_000)]
@@ -108,6 +111,7 @@ def test_words_that_separate_pages_of_the_index_go_too(service: Service) -> None
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_words_go_while_others_are_saved_and_erased(
     service: Service, monkeypatch: pytest.MonkeyPatch
@@ -130,6 +134,7 @@ def test_words_go_while_others_are_saved_and_erased(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_what_lies_in_free_space_goes_with_the_next_erasure(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -174,6 +179,7 @@ def leave_in_free_space(path: Path, word: bytes, pages: Collection[int] = range(
     path.write_bytes(content)
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_pages_that_change_while_free_space_is_zeroed_are_zeroed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -197,6 +203,7 @@ def test_pages_that_change_while_free_space_is_zeroed_are_zeroed_too(
     assert_sound(path, live=29 + 150)
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("own", [True, False])
 def test_a_page_that_is_written_behind_the_walk_is_zeroed_before_its_end(
@@ -279,6 +286,7 @@ def test_many_memories_leave_nothing_in_the_gaps_of_pages(service: Service) -> N
     assert_sound(service.path, live=40)
 
 
+@pytest.mark.heavy
 def test_the_words_are_gone_while_saves_go_on(tmp_path: Path) -> None:
     with served(tmp_path / "memory.db") as (_, http):
         memory = http.post("/observations", json=observation(HIDDEN)).json()["id"]
@@ -293,6 +301,7 @@ def test_the_words_are_gone_while_saves_go_on(tmp_path: Path) -> None:
     assert_sound(tmp_path / "memory.db", live=200)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_reader_of_an_older_state_holds_it_back_and_saves_go_on(service: Service) -> None:
     memory = service.save(HIDDEN)["id"]
@@ -339,6 +348,7 @@ def held_open_later(path: Path) -> Iterator[Callable[[], None]]:
         yield hold
 
 
+@pytest.mark.slow
 def test_what_another_engine_erased_is_finished_by_the_sweep(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path, MEMORY_SWEEP_EVERY="20ms") as service:
@@ -375,6 +385,7 @@ def test_a_command_can_finish_what_it_has_erased(tmp_path: Path) -> None:
 # Files that were used before
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_a_file_of_the_original_is_rid_of_what_was_deleted_in_it(tmp_path: Path) -> None:
     path = forgetful(tmp_path)
@@ -386,6 +397,7 @@ def test_a_file_of_the_original_is_rid_of_what_was_deleted_in_it(tmp_path: Path)
     assert_sound(path, live=19)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_file_that_could_not_be_written_anew_is_with_the_next_erasure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -447,6 +459,7 @@ def test_a_receipt_of_another_project_is_as_one_that_never_was(tmp_path: Path) -
     engines.run(path, look)
 
 
+@pytest.mark.heavy
 def test_words_stay_gone_however_the_index_has_grown(tmp_path: Path) -> None:
     chance = random.Random(5)  # noqa: S311 - the same each time
     path = tmp_path / "memory.db"
@@ -479,6 +492,7 @@ def test_deleting_what_never_was_has_no_receipt(service: Service) -> None:
         assert "X-Erasure-Id" not in answer.headers
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("unknown", ["1", "a%20b/c", "%00", "%ff", "%ed%a0%80", "x" * 3000])
 def test_an_unknown_receipt_is_not_found(service: Service, unknown: str) -> None:
     answer = service.http.get(f"/erasures/{unknown}")

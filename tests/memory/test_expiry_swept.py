@@ -50,6 +50,7 @@ def test_what_has_expired_leaves_the_index_and_comes_back_with_its_end(service: 
     assert 1 in found(service, "xylographer")
 
 
+@pytest.mark.slow
 @requirement("life:2:clock")
 def test_a_clock_that_went_back_puts_it_in_again(service: Service) -> None:
     ending(service, "A xylographer.", START + HOUR)
@@ -62,6 +63,7 @@ def test_a_clock_that_went_back_puts_it_in_again(service: Service) -> None:
     assert 1 in found(service, "xylographer")
 
 
+@pytest.mark.heavy
 def test_a_sweep_goes_in_steps_and_one_that_is_cut_off_goes_on(service: Service) -> None:
     for number in range(51):
         ending(service, f"pear {number}", START + SECOND)
@@ -112,6 +114,7 @@ def test_what_is_kept_for_ever_stays(service: Service) -> None:
     assert swept(service, START + 900 * MONTH, Retentions(expired=FOR_EVER)) == 0
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_erases_nothing_that_has_expired(service: Service) -> None:
     ending(service, "A pear.", START + SECOND)
     assert index_swept(service, START + SECOND) == 1
@@ -139,6 +142,7 @@ def test_what_is_still_in_the_index_is_not_erased(service: Service) -> None:
     assert run(service, sweep, START + 2 * MONTH)[Kind.EXPIRED] == 0
 
 
+@pytest.mark.slow
 def test_a_service_sweeps_by_itself_and_counts(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
         service.save("A pear.")

@@ -1,5 +1,7 @@
 """What an observation said before, and bringing it back."""
 
+import pytest
+
 from ..support.database import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.service import Service
@@ -34,6 +36,7 @@ def test_duplicates_are_no_revisions(service: Service) -> None:
     assert [row["revision"] for row in service.http.get("/observations/1/history").json()] == [1]
 
 
+@pytest.mark.slow
 @requirement("agentops:observations:history")
 def test_the_newest_hundred_revisions_are_kept(service: Service) -> None:
     for number in range(1, 104):

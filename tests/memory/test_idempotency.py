@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.http.requests import KEY_HEADERS
@@ -22,6 +22,7 @@ from ..support.engines import broken, quota, rows
 from ..support.erasing import erased, gone, remains
 from ..support.process import served
 from ..support.raw import Wire, request
+from ..support.samples import examples, for_each
 from ..support.service import PLAIN, START, Clock, Service, observation, serving
 from ..telemetry.test_tracing import traced
 
@@ -107,6 +108,7 @@ def two(service: Service) -> Service:
 # The same request again
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_same_request_is_answered_as_before_and_done_once(two: Service, route: str) -> None:
     method, path, body, _ = ROUTES[route]
@@ -136,6 +138,7 @@ def test_every_route_that_is_described_with_a_key_is_tested_here(service: Servic
     assert takes == {route.split(",")[0] for route in ROUTES}
 
 
+@pytest.mark.representative(3)
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_key_is_not_taken_for_another_path_or_query(two: Service, route: str) -> None:
     method, path, body, other = ROUTES[route]
@@ -170,6 +173,7 @@ def test_a_key_is_not_taken_for_another_body(
     assert told(ask(service.http, method, path, body)) == told(first)
 
 
+@pytest.mark.slow
 def test_a_body_that_came_in_a_file_counts_to_its_last_byte(service: Service) -> None:
     said = "x" * (2 * 1024 * 1024)
     bodies = [
@@ -212,7 +216,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.tuples(st.sampled_from("klm"), st.sampled_from("xyz")), max_size=8))
 def test_of_any_requests_the_first_with_each_key_is_done(
     lasting: Service, asked: list[tuple[str, str]]
@@ -259,6 +263,7 @@ def test_a_change_is_answered_as_it_was_after_it(two: Service) -> None:
     assert told(ask(two.http, "PATCH", "/observations/1", change)) == told(first)
 
 
+@pytest.mark.heavy
 def test_a_change_is_answered_as_before_also_when_its_revision_is_trimmed(two: Service) -> None:
     first = ask(two.http, "PATCH", "/observations/1", {"content": "Newer."})
     for number in range(100):
@@ -531,6 +536,7 @@ NARROWED = {
 }
 
 
+@pytest.mark.representative(3)
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_narrowed_key_is_told_no_more_than_without(holder: Holder, route: str) -> None:
     method, path, body, _ = ROUTES[route]
@@ -603,12 +609,13 @@ def test_the_rate_of_a_key_counts_replays(tmp_path: Path) -> None:
 # What is no key
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("key", ["k", "~" * 255, '"quoted"', "!", "a,b"])
 def test_a_key_is_any_visible_ascii(service: Service, key: str) -> None:
     assert [is_replay(saving(service.http, "a pear", key)) for _ in range(2)] == [False, True]
 
 
-@pytest.mark.parametrize("key", [b"", b"k" * 256, b"a b", b"a\tb", "ä".encode()])
+@for_each("key", [b"", b"k" * 256, b"a b", b"a\tb", "ä".encode()])
 def test_what_is_no_key_is_refused(service: Service, key: bytes) -> None:
     body = observation("a pear")
     for name in KEY_HEADERS:
@@ -617,8 +624,8 @@ def test_what_is_no_key_is_refused(service: Service, key: bytes) -> None:
     assert service.http.get("/stats").json()["total_observations"] == 0
 
 
-@pytest.mark.parametrize("names", [KEY_HEADERS, KEY_HEADERS[:1] * 2, KEY_HEADERS[::-1]])
-@pytest.mark.parametrize("values", [("a", "b"), ("a", ""), ("a", "A")])
+@for_each("names", [KEY_HEADERS, KEY_HEADERS[:1] * 2, KEY_HEADERS[::-1]])
+@for_each("values", [("a", "b"), ("a", ""), ("a", "A")])
 def test_several_keys_are_refused(
     service: Service, names: tuple[str, str], values: tuple[str, str]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from ..support.callers import calling, made_key
 from ..support.living import at, changed, found, listed, read, reminded, saved
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import START, Service, observation, serving
 
 MICROSECOND, MINUTE, HOUR = timedelta(microseconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -72,7 +73,7 @@ WRONG = [
 
 
 @requirement("life:fields:bad")
-@pytest.mark.parametrize(("fields", "says"), WRONG, ids=str)
+@for_each("fields, says", WRONG)
 def test_a_wrong_value_is_refused_and_stores_nothing(
     service: Service, fields: dict[str, object], says: str
 ) -> None:

@@ -25,6 +25,7 @@ from ..support.service import observation, serving
 GRACE = 14.0  # seconds that an end may take on a busy machine; a fault takes 15 or more
 
 
+@pytest.mark.slow
 def test_sigterm_under_load_drains_and_loses_nothing_that_it_accepted(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with served(path, MEMORY_DRAIN="1s") as (process, http):
@@ -169,6 +170,7 @@ def test_a_reader_of_the_file_elsewhere_delays_the_end_little_and_the_log_says_s
     assert stored(path) == {"kept": 1}
 
 
+@pytest.mark.heavy
 def test_nothing_is_left_undone_that_python_or_asyncio_would_complain_about(
     tmp_path: Path,
 ) -> None:

@@ -13,6 +13,7 @@ from agentops_memory.recall.text.visible import invisible, printable
 from ..support.agents import agent
 from ..support.callers import calling, made_key
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 from ..support.terminal import Terminal
 
@@ -51,8 +52,9 @@ def older(service: Service) -> Service:
     return service
 
 
+@pytest.mark.heavy
 @requirement("agentops:names:visible")
-@pytest.mark.parametrize("kind", UNSEEN)
+@for_each("kind", UNSEEN)
 def test_a_new_name_with_something_invisible_is_refused_by_its_field(
     service: Service, kind: str
 ) -> None:
@@ -76,7 +78,7 @@ def test_a_new_name_with_something_invisible_is_refused_by_its_field(
 
 
 @requirement("agentops:names:visible")
-@pytest.mark.parametrize(("name", "sign"), DOUBLES.items(), ids=ascii)
+@for_each("name, sign", DOUBLES.items())
 def test_what_needs_its_neighbours_is_refused_without_them(
     service: Service, name: str, sign: str
 ) -> None:
@@ -305,6 +307,7 @@ def test_the_description_tells_what_a_new_name_has(service: Service) -> None:
     assert "no `*`" in fields["project"]["description"]
 
 
+@pytest.mark.slow
 def test_every_code_point_is_seen_or_not_by_its_category() -> None:
     """Beside letters, where nothing needs it: what is no control, no format sign and no filler."""
     listed = set(EVERY) | set(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0000, 0xE1000)]))

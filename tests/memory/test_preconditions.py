@@ -11,10 +11,11 @@ from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import ANY_STATE, Expected, Memory, MemoryId
 from agentops_memory.recall.text.normalization import sha256_of
 from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.stores import entry as entries
 from agentops_memory.stores.entry import Stale, require_state
 from agentops_memory.stores.store import EntryId
 
-from ..stores.test_stores_domain import Given, entries_of, new_store
+from ..stores.test_stores_domain import Given, new_store, over
 from ..support import engine as engines
 
 FIRST = Expected(revision=1, sha256=sha256_of("one"))
@@ -30,13 +31,13 @@ class First(Given):
 
 def test_a_refusal_carries_the_entry_as_it_is_now(tmp_path: Path) -> None:
     async def race(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), entries_of(engine)
+        store, own = await new_store(engine), over(engine)
         draft = Given(path="a", content="one", metadata={"by": "ada"})
-        entry = (await entries.create(OPERATOR, store, draft)).value.id
-        await entries.amend(OPERATOR, store, entry, First(content="two"))
+        entry = (await entries.create(own, OPERATOR, store, draft)).value.id
+        await entries.amend(own, OPERATOR, store, entry, First(content="two"))
         refused = (
-            entries.amend(OPERATOR, store, entry, First(content="three")),
-            entries.delete(OPERATOR, store, entry, FIRST),
+            entries.amend(own, OPERATOR, store, entry, First(content="three")),
+            entries.delete(own, OPERATOR, store, entry, FIRST),
         )
         for write in refused:
             with pytest.raises(Stale, match="The memory has changed") as stale:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.engine.maintenance import Scrubbed
@@ -23,6 +23,7 @@ from ..support.engines import rows
 from ..support.erasing import gone, remains
 from ..support.process import Load, run, stored, until
 from ..support.projects import Said, changed, erased, everything, of_project, texts
+from ..support.samples import examples
 from ..support.service import Service, observation, serving
 
 A, B, C = Project("a"), Project("b"), Project("c")
@@ -38,9 +39,10 @@ SAID = st.builds(
 )
 BOTH = [Said("a", "apple"), Said("b", "pear")]
 MIXES = st.lists(SAID, max_size=12).map(lambda mix: [*BOTH, *mix])
-FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = examples(6)
 
 
+@pytest.mark.heavy
 @FEW
 @given(MIXES)
 def test_a_merge_loses_no_text_and_leaves_the_index_exact(
@@ -67,6 +69,7 @@ def test_a_merge_loses_no_text_and_leaves_the_index_exact(
     assert rows(path, "SELECT DISTINCT project FROM sessions") == [("b",)]
 
 
+@pytest.mark.heavy
 @FEW
 @given(MIXES)
 def test_a_rename_keeps_all_but_the_name(
@@ -90,6 +93,7 @@ def test_a_rename_keeps_all_but_the_name(
         assert everything(path)[table] == before[1][table]
 
 
+@pytest.mark.heavy
 @FEW
 @given(MIXES, st.integers(1, 3))
 def test_an_erasure_takes_all_of_a_project_and_nothing_of_another(
@@ -124,6 +128,7 @@ def stored_ids(path: Path) -> list[int]:
     return [id_ for (id_,) in rows(path, "SELECT id FROM memories WHERE deleted_at IS NULL")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("later", ["a", "b"])
 def test_of_two_memories_at_one_key_the_later_text_stays_and_the_other_is_its_revision(
     tmp_path: Path, later: str
@@ -215,6 +220,7 @@ def test_what_is_not_audited_is_not_erased(service: Service) -> None:
     assert service.http.get("/stats").json()["total_observations"] == 1
 
 
+@pytest.mark.heavy
 def test_saves_are_taken_while_a_project_is_erased(service: Service) -> None:
     many = (observation(f"apple {n}", project="a") for n in range(3 * BATCH))
     imported(service, many)
@@ -230,6 +236,7 @@ def test_saves_are_taken_while_a_project_is_erased(service: Service) -> None:
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(
     service: Service,
 ) -> None:
@@ -246,6 +253,7 @@ def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 def test_an_erasure_goes_on_when_the_client_leaves(service: Service) -> None:
     imported(service, (observation(f"apple {n}", project="a") for n in range(3 * BATCH)))
     address = urlsplit(service.url)
@@ -363,6 +371,7 @@ def test_a_name_that_holds_nothing_any_more_can_be_given_again(service: Service)
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -380,6 +389,7 @@ def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: P
     assert_index_is_whole(path)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "query",
     ["hard=true&dry_run=on", "hard=true&dry_run=%20true", "hard=true&dry_run=&dry_run=true",

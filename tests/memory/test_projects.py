@@ -4,13 +4,14 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.model.space import project_name
 from agentops_memory.recall.text.visible import invisible
 
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import Service, serving
 
 # What changes its length or its letter with its case (ß, ς) has no one casing to come back to;
@@ -34,7 +35,7 @@ SPELLINGS = st.sampled_from(
         lambda name: unicodedata.normalize("NFD", name.upper()),
     ]
 )
-RACY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+RACY = examples(40)
 
 
 @requirement("agentops:projects:folded")

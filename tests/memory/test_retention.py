@@ -14,15 +14,13 @@ import pytest
 
 from agentops_memory.errors import NotFound
 from agentops_memory.jobs.retention import (
+    RECORDS,
+    STEPS,
     Removed,
     RetentionJob,
     RetentionSweep,
     TrustedClock,
     enforcing,
-    memories_past_retention,
-    records_past_retention,
-    remove_memories,
-    remove_records,
 )
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.jobs.scrubbing import scrub_all
@@ -69,13 +67,14 @@ def test_the_document_has_the_table_of_the_code() -> None:
     ]
 
 
+@pytest.mark.heavy
 def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service) -> None:
     fill(service)
     live = living(service.path)
     early = START + MONTH - MICROSECOND
     receipts = 0 if is_postgresql() else 1 + 1  # whose bytes are known to be gone
 
-    assert run(service, lambda it: it.read(OPERATOR, memories_past_retention), early) == []
+    assert run(service, lambda it: it.read(OPERATOR, STEPS[0].found), early) == []
     assert swept(service, early) == NOTHING | {Kind.REVISIONS: 3}
     assert swept(service, START + MONTH) == NOTHING | {
         Kind.DELETED: (1 + 2) + (1 + 3), Kind.IDEMPOTENCY: 1, Kind.RECEIPTS: receipts,
@@ -91,6 +90,7 @@ def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service
     assert len(service.http.get("/observations/1/history").json()) == 3
 
 
+@pytest.mark.heavy
 def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
     fill(service)
     service.save("A walnut.")
@@ -116,6 +116,7 @@ def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
     assert told == swept(service, at + MONTH)  # its revisions go with it, and once
 
 
+@pytest.mark.heavy
 def test_what_is_kept_for_ever_stays(service: Service) -> None:
     fill(service)
     for_ever = Retentions(deleted=FOR_EVER, revisions=0, idempotency=FOR_EVER, receipts=MONTH)
@@ -124,6 +125,7 @@ def test_what_is_kept_for_ever_stays(service: Service) -> None:
     assert swept(service, START + 900 * MONTH, Retentions()) == NOTHING | {Kind.IDEMPOTENCY: 2}
 
 
+@pytest.mark.heavy
 def test_a_swept_deletion_leaves_what_a_hard_one_leaves(tmp_path: Path) -> None:
     left = []
     for hard in (False, True):
@@ -152,6 +154,7 @@ def test_a_swept_deletion_leaves_what_a_hard_one_leaves(tmp_path: Path) -> None:
     assert left[0] == left[1]
 
 
+@pytest.mark.slow
 def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> None:
     saving = partial(service.http.post, "/observations", json=observation("A pear."))
     kept = Retentions(deleted=MONTH, idempotency=FOR_EVER)
@@ -173,6 +176,7 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
     ]  # fmt: skip
 
 
+@pytest.mark.heavy
 def test_no_step_takes_more_than_saves_may_wait_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +197,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
     began = rows(service.path, "SELECT count(*) FROM revisions")[0][0]
 
     async def one_step(engine: SqliteEngine) -> None:
-        assert (await engine.write(OPERATOR, remove_memories, [MemoryId(4)])).rows == 4
+        assert (await engine.write(OPERATOR, STEPS[0].removed, [MemoryId(4)])).rows == 4
         if not is_postgresql():
             assert await engine.read(OPERATOR, lambda tx: tx.partitions.marked_for_purge())
 
@@ -214,6 +218,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_step_is_small_in_bytes_too(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (past_retention, revisions):
         monkeypatch.setattr(module, "MAX_STEP", 1000)
@@ -237,13 +242,13 @@ def test_what_was_restored_meanwhile_stays(service: Service) -> None:
         service.http.delete(f"/observations/{saved['id']}")
 
     async def late(engine: SqliteEngine) -> None:
-        due = sorted(await engine.read(OPERATOR, memories_past_retention))
+        due = sorted(await engine.read(OPERATOR, STEPS[0].found))
         assert due == [1, 2]
         await asyncio.to_thread(service.http.post, "/observations/1/restore", json={"revision": 1})
-        step = await engine.write(OPERATOR, remove_memories, due)
+        step = await engine.write(OPERATOR, STEPS[0].removed, due)
         assert (step.rows, step.done) == (3, 2)
-        assert not await engine.write(OPERATOR, remove_memories, [])
-        nobody = await engine.write(OPERATOR, remove_memories, due)
+        assert not await engine.write(OPERATOR, STEPS[0].removed, [])
+        nobody = await engine.write(OPERATOR, STEPS[0].removed, due)
         assert (nobody.rows, nobody.done) == (0, 2)
 
     run(service, late, START + MONTH)
@@ -260,15 +265,16 @@ def test_a_key_that_was_used_anew_meanwhile_stays(service: Service) -> None:
     service.clock.advance(days=30)
 
     async def late(engine: SqliteEngine) -> None:
-        due = await engine.read(OPERATOR, records_past_retention)
+        due = await engine.read(OPERATOR, RECORDS.found)
         await asyncio.to_thread(saving)
-        assert (await engine.write(OPERATOR, remove_records, due)).rows == 0
+        assert (await engine.write(OPERATOR, RECORDS.removed, due)).rows == 0
 
     run(service, late, service.clock.now)
 
     assert saving().headers["Idempotent-Replayed"] == "true"
 
 
+@pytest.mark.slow
 def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         home = store(service.http)
@@ -276,10 +282,10 @@ def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> Non
         ((uid,),) = rows(service.path, "SELECT uid FROM stores")
 
     async def both(engine: SqliteEngine) -> None:
-        assert len(await engine.read(OPERATOR, memories_past_retention)) == 1
+        assert len(await engine.read(OPERATOR, STEPS[0].found)) == 1
         await engine.write(OPERATOR, delete_store, StoreId(uid))
-        assert await engine.read(OPERATOR, memories_past_retention) == []
-        assert (await engine.write(OPERATOR, remove_memories, [MemoryId(1)])).rows == 0
+        assert await engine.read(OPERATOR, STEPS[0].found) == []
+        assert (await engine.write(OPERATOR, STEPS[0].removed, [MemoryId(1)])).rows == 0
         await scrub_all(engine, OPERATOR)
 
     run(service, both, START + MONTH)
@@ -287,6 +293,7 @@ def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> Non
     assert rows(service.path, "SELECT observations, revisions FROM erasures") == [(1, 2)]
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 def test_receipts_that_are_not_done_stay_and_long_ones_go_in_steps(service: Service) -> None:
     for number in range(3):
@@ -325,6 +332,7 @@ def test_a_receipt_stays_as_long_as_a_request_that_may_name_it(service: Service)
     assert service.http.get(f"/erasures/{named}").status_code == 404
 
 
+@pytest.mark.heavy
 def test_fewer_revisions_are_kept_from_the_next_save_on(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     for keep, expected in (("0", 30), ("20", 20), ("7", 7), ("1", 1)):
@@ -339,6 +347,7 @@ def test_fewer_revisions_are_kept_from_the_next_save_on(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 def test_a_service_sweeps_by_itself_and_tells(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -363,6 +372,7 @@ def test_a_service_sweeps_by_itself_and_tells(
     assert [(vars(it)["deleted"], vars(it)["tenant"]) for it in told] == [(3, "default")]
 
 
+@pytest.mark.heavy
 def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "memory.db"
     token = made_key(path, tenant="acme")
@@ -380,6 +390,7 @@ def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> 
         until(lambda: is_postgresql() or rows(database, PENDING) == [])
 
 
+@pytest.mark.heavy
 def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         fill(service)
@@ -402,6 +413,7 @@ def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path:
     assert rows(service.path, DELETED) == []
 
 
+@pytest.mark.heavy
 def test_a_clock_that_jumps_in_the_midst_of_a_sweep_makes_nothing_old(service: Service) -> None:
     fill(service)
 
@@ -440,6 +452,7 @@ def test_a_clock_that_is_put_right_little_by_little_is_steady() -> None:
     assert looks == [False] * 5 + [True] * 3
 
 
+@pytest.mark.heavy
 def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -473,11 +486,11 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path)
             async with enforcing(keep, list, bell, every):
                 bell.set(OPERATOR)
                 if every:
-                    while await engine.read(OPERATOR, memories_past_retention):  # noqa: ASYNC110
+                    while await engine.read(OPERATOR, STEPS[0].found):  # noqa: ASYNC110
                         await asyncio.sleep(0.002)
                 else:
                     await asyncio.sleep(0.01)
-                    assert await engine.read(OPERATOR, memories_past_retention)
+                    assert await engine.read(OPERATOR, STEPS[0].found)
 
     asyncio.run(with_engine(path, clock, KEPT, rung))
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import httpx
+import pytest
 
 from ..support.callers import calling, made_key
 from ..support.living import at, changed, read, saved
@@ -113,6 +114,7 @@ def test_a_save_tells_what_says_nearly_the_same(service: Service) -> None:
         assert refused.status_code == 400
 
 
+@pytest.mark.slow
 @requirement("life:9:alike")
 def test_a_score_is_the_same_beside_ten_memories_and_beside_three_hundred(
     service: Service, tmp_path: Path

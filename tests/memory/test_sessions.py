@@ -3,6 +3,7 @@
 from urllib.parse import quote
 
 import httpx
+import pytest
 
 from ..support.requirements import requirement
 from ..support.service import Service
@@ -54,6 +55,7 @@ def test_an_ended_session_that_is_started_again_stays_ended(service: Service) ->
     assert service.http.get("/sessions/recent").json() == before
 
 
+@pytest.mark.slow
 @requirement("agentops:sessions:any-id")
 def test_a_session_id_may_hold_any_character(service: Service) -> None:
     _started(service, "first")

@@ -3,6 +3,8 @@ and after what it has written has changed; and what is erased is in no stored an
 
 from pathlib import Path
 
+import pytest
+
 from ..support.answers import AGENTS, HOSTS, REST, STORES, Writer, described, every_write, told
 from ..support.engines import rows
 from ..support.erasing import erased, gone, remains
@@ -12,6 +14,7 @@ from ..support.service import Clock, Service, observation, serving
 LOST = "This was done, and its answer is not known any more."
 
 
+@pytest.mark.heavy
 def test_every_write_is_answered_again_as_before_after_a_restart(tmp_path: Path) -> None:
     clock = Clock()
     with serving(tmp_path / "memory.db", clock=clock) as service:
@@ -136,6 +139,7 @@ def test_a_record_of_the_previous_release_is_not_done_again(service: Service) ->
     assert (stored["content"], stored["duplicate_count"]) == ("plain", 1)
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_too_large_is_not_stored_and_nothing_is_done_again(
     service: Service,
 ) -> None:

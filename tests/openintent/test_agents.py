@@ -27,13 +27,12 @@ from agentops_memory.openintent.api import OverCapacity
 from agentops_memory.openintent.changes import Outdated, Taken
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody, lifetime
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter, Place
-from agentops_memory.openintent.events import AgentEvent, EventFilter
+from agentops_memory.openintent.events import AgentEvent, EventFilter, Events
 from agentops_memory.openintent.memory import AgentEntries
 from agentops_memory.openintent.namespaces import Namespaces, PermissionsBody
-from agentops_memory.openintent.streams import Events
 
 from ..support.engine import opened
-from ..support.samples import sampled
+from ..support.samples import for_each, sampled
 from ..support.service import Clock
 
 AGENTS = [AgentId(name) for name in ("ada", "bob", "cyn")]
@@ -345,6 +344,7 @@ def _fits(filter_: AgentFilter, entry: AgentEntry) -> bool:
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
 def test_entries_are_as_a_model_says(tmp_path: Path, seed: int) -> None:
     clock = Clock()
@@ -406,8 +406,8 @@ def test_capacity_holds_under_racing_creates(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-@pytest.mark.parametrize(
-    ("ttl", "seconds"),
+@for_each(
+    "ttl, seconds",
     [
         ("duration:PT1S", 1),
         ("duration:PT0.25S", 0.25),
@@ -422,7 +422,7 @@ def test_a_lifetime_is_read(ttl: str, seconds: float) -> None:
     assert lifetime(ttl) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "ttl",
     ["", "P1D", "duration:", "duration:P", "duration:PT", "duration:P1", "duration:P0D",
      "duration:-P1D", "duration:P101Y", "duration:P999999999Y", "duration:P1DT", "duration:p1d",

@@ -60,6 +60,7 @@ def test_the_program_of_the_five_minutes_runs(
     assert told == [("created", "open"), ("updated", "open"), ("deleted", "open")]
 
 
+@pytest.mark.slow
 @requirement("OI-1", "OI-34", "OI-36", "OI-40", "OI-43", "OI-96")
 def test_the_story_of_a_task_that_another_agent_takes_over_prints_what_the_guide_says(
     service: Service, capsys: pytest.CaptureFixture[str]
@@ -147,6 +148,7 @@ def test_of_agents_that_store_at_once_each_has_stored_or_knows_that_it_has_not(
     remembering(service, work)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.usefixtures("adapter")
 @pytest.mark.parametrize("tier", ["working", "episodic", "semantic"])
 @requirement("OI-29", "OI-50")

@@ -20,6 +20,7 @@ from ..support.erasing import remains
 from ..support.openintent_agents import MEMORY, Agent, ok, refused
 from ..support.process import run
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 OWN = ("agent_spaces", "agent_memories", "agent_events", "agents")
@@ -103,6 +104,7 @@ def test_an_agents_own_capacity_holds_from_its_next_entry_on(team: Service) -> N
     assert {(it["agent"], it["by"]["uid"]) for it in lines} == {("ada", os.getuid())}  # type: ignore[index]
 
 
+@pytest.mark.slow
 @requirement("OI-90")
 def test_an_export_has_what_get_shows_the_newest_last(team: Service, tmp_path: Path) -> None:
     ada, file = Agent(team.http), tmp_path / "ada.jsonl"
@@ -189,6 +191,7 @@ def test_an_agent_with_nothing_but_a_key_can_be_erased(team: Service) -> None:
     assert cli(team, "list")[0]["agent"] == "ada"
 
 
+@pytest.mark.heavy
 @requirement("OI-90")
 def test_an_agent_with_much_goes_in_many_steps(team: Service) -> None:
     bob = Agent(team.http, "bob")
@@ -204,8 +207,8 @@ def test_an_agent_with_much_goes_in_many_steps(team: Service) -> None:
 
 
 @requirement("OI-90")
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+@for_each(
+    "arguments, code, told",
     [
         (("erase", "nobody", "--yes"), 1, "agentops-memory: No such agent.\n"),
         (("erase", "nobody", "--dry-run"), 1, "agentops-memory: No such agent.\n"),

@@ -21,6 +21,7 @@ from ..support.service import serving
 __all__ = ["team"]
 
 
+@pytest.mark.heavy
 @requirement("OI-65", "OI-55")
 def test_a_deletion_passes_over_what_guardrails_keep_in_few_steps(
     team: Team, monkeypatch: pytest.MonkeyPatch
@@ -52,6 +53,7 @@ def test_a_deletion_passes_over_what_guardrails_keep_in_few_steps(
         assert asked.count("guardrails") == 1
 
 
+@pytest.mark.slow
 @requirement("OI-34")
 def test_a_task_ends_in_a_tenant_that_is_full(tmp_path: Path) -> None:
     with serving(

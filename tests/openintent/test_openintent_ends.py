@@ -48,6 +48,7 @@ def archived(lead: Agent, task: Json) -> list[str]:
     return [entry["key"] for part in parts for entry in part["snapshot"]]
 
 
+@pytest.mark.representative(2)
 @requirement("OI-93", "OI-34")
 @pytest.mark.parametrize("step", STEPS)
 def test_an_end_of_which_one_part_fails_leaves_the_task_as_it_was(

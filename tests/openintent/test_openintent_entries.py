@@ -7,12 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ..support.erasing import remains
 from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, faults, ok, refused
 from ..support.requirements import requirement
+from ..support.samples import examples, for_each
 from ..support.service import Service
 
 MEMBERS = {
@@ -21,10 +22,7 @@ MEMBERS = {
     "expires_at",
 }  # fmt: skip
 NOW = "2030-01-01T12:00:00.000000+00:00"
-EXAMPLES = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+EXAMPLES = examples(40)
 
 
 @pytest.fixture
@@ -55,6 +53,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("OI-14", "OI-12")
 @EXAMPLES
 @given(value=st.dictionaries(st.text(max_size=6), VALUES, max_size=4))
@@ -72,7 +71,7 @@ def test_a_value_comes_back_as_it_was_sent(service: Service, value: Json) -> Non
     assert json.dumps(stored) == json.dumps(value)  # also the order, and what kind of number
 
 
-@pytest.mark.parametrize(
+@for_each(
     "sent",
     [b'{"a":1e400}', b'{"a":NaN}', b'{"a":"\\ud800"}', b'{"\\udfff":1}', b"[1]", b'"text"', b"7",
      b"null", b'{"a":' + b"[" * 101 + b"]" * 101 + b"}", b'{"a":123456789012345678901}'],
@@ -98,8 +97,8 @@ def test_a_value_has_64_kilobytes_of_compact_json(ada: Agent) -> None:
     assert ada.query()["total"] == 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
+@for_each(
+    "fields, named",
     [
         ({"namespace": ""}, ["namespace"]),
         ({"namespace": "a*"}, ["namespace"]),
@@ -278,6 +277,7 @@ def test_a_change_is_partial_and_each_makes_a_version(service: Service, ada: Age
     assert (cleared["sensitivity"], cleared["curated_by"], cleared["tags"]) == (None, None, [])
 
 
+@pytest.mark.slow
 @requirement("OI-28")
 def test_what_identifies_an_entry_may_be_repeated_and_not_changed(ada: Agent) -> None:
     entry = ada.make(scope={"task_id": "t1"})

@@ -43,6 +43,7 @@ TABLES = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("write", sampled(WRITES_OF_ONE, 2))
 @pytest.mark.parametrize("part", TABLES)
 @requirement("OI-93")
@@ -170,6 +171,7 @@ def test_kill_9_under_load_again_and_again_leaves_entries_events_and_index_in_li
     _all_kept(path, *told, last)
 
 
+@pytest.mark.representative(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("call", "every"), [("fdatasync", 4), ("pwrite64", 97)])
 @requirement("OI-93")

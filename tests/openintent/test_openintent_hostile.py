@@ -15,12 +15,10 @@ from agentops_memory.memory.model.agent_memory import AgentEntryId, Eyes
 from agentops_memory.memory.model.retention import Capacities
 from agentops_memory.openintent.drafts import AgentEntryBody
 from agentops_memory.openintent.entries import AgentFilter
-from agentops_memory.openintent.events import EventFilter
+from agentops_memory.openintent.events import EventFilter, Events
 from agentops_memory.openintent.intents import IntentBody, Intents
 from agentops_memory.openintent.memory import AgentEntries
-from agentops_memory.openintent.streams import Events
-from agentops_memory.openintent.task_changes import Tasks
-from agentops_memory.openintent.tasks import TaskBody
+from agentops_memory.openintent.tasks import TaskBody, Tasks
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.callers import audit
@@ -48,6 +46,7 @@ def draft(key: str, agent: Eyes = ADA, text: str = "") -> AgentEntryBody:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("OI-83", "OI-84")
 def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scrub(
     tmp_path: Path,
@@ -74,6 +73,7 @@ def pending(tx: Transaction) -> list[ErasureId]:
     return list(tx[ReceiptTable].pending())
 
 
+@pytest.mark.heavy
 @requirement("OI-84")
 def test_of_what_agents_remove_no_receipt_stays(service: Service, ada: Agent) -> None:
     for _ in range(3):
@@ -81,6 +81,7 @@ def test_of_what_agents_remove_no_receipt_stays(service: Service, ada: Agent) ->
     until(lambda: rows(service.path, "SELECT * FROM erasures") == [])
 
 
+@pytest.mark.slow
 @requirement("OI-46", "OI-45")
 def test_what_is_refused_takes_no_access_from_what_evicts(tmp_path: Path) -> None:
     async def whole() -> None:
@@ -134,6 +135,7 @@ def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(tmp_path: Path) -
     asyncio.run(whole())
 
 
+@pytest.mark.heavy
 @requirement("OI-5", "OI-63")
 def test_so_it_is_in_a_list_of_tasks_and_in_a_log(tmp_path: Path) -> None:
     async def whole() -> None:
@@ -181,6 +183,7 @@ def test_a_namespace_that_is_made_has_a_name_that_an_entry_could_have(ada: Agent
     assert ok(ada.ask("GET", NAMESPACES))["total"] == 0
 
 
+@pytest.mark.slow
 @requirement("OI-87")
 def test_no_agents_id_with_a_secret_is_stored(service: Service, ada: Agent) -> None:
     entry = ada.make(memory_type="semantic")
@@ -199,6 +202,7 @@ def test_no_agents_id_with_a_secret_is_stored(service: Service, ada: Agent) -> N
     assert remains(service.path.parent, TOKEN) == set()
 
 
+@pytest.mark.heavy
 @requirement("OI-48", "OI-64")
 def test_a_capacity_that_was_lowered_is_reached_step_by_step(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -215,6 +219,7 @@ def test_a_capacity_that_was_lowered_is_reached_step_by_step(tmp_path: Path) -> 
         assert ada.query()["total"] == 104
 
 
+@pytest.mark.heavy
 @requirement("OI-87", "OI-22")
 def test_a_value_without_its_secrets_keeps_its_members_and_its_limit(ada: Agent) -> None:
     other = TOKEN.replace("a", "c")
@@ -260,6 +265,7 @@ def test_an_escaped_slash_is_no_slash(ada: Agent) -> None:
         assert refused(Agent(ada.http, name).post(agent_id=name))[0] == 400
 
 
+@pytest.mark.slow
 @requirement("OI-88")
 def test_another_version_is_another_request(service: Service, ada: Agent) -> None:
     once = Agent(service.http, "ada", {"Idempotency-Key": "k"})
@@ -270,6 +276,7 @@ def test_another_version_is_another_request(service: Service, ada: Agent) -> Non
     assert ok(once.patch(entry, pinned=True))["pinned"] is True  # as it was answered
 
 
+@pytest.mark.heavy
 @requirement("OI-12")
 @pytest.mark.parametrize("text", ['{"a":"\\ud800"}', "[" * 2_000, '{"a":' * 970 + "1" + "}" * 970])
 def test_one_damaged_row_breaks_no_list(service: Service, ada: Agent, text: str) -> None:
@@ -283,6 +290,7 @@ def test_one_damaged_row_breaks_no_list(service: Service, ada: Agent, text: str)
     assert [it["payload"]["key"] for it in ada.events()] == ["other"]
 
 
+@pytest.mark.slow
 @requirement("OI-87")
 def test_a_scan_takes_secrets_out_of_entries(service: Service, ada: Agent) -> None:
     entry = ada.make()
@@ -303,6 +311,7 @@ def test_a_word_that_has_a_route_is_no_id(ada: Agent) -> None:
     assert refused(ada.ask("GET", f"{MEMORY}/batches")) == (404, "ENTRY_NOT_FOUND")
 
 
+@pytest.mark.heavy
 @requirement("OI-84", "OI-89")
 def test_names_of_what_is_gone_go_with_the_events(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"

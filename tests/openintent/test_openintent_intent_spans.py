@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from ..support.callers import audit, calling, made_key
 from ..support.openintent_agents import Agent, ok, refused
 from ..support.openintent_spans import PREFIX, SECRETS, of_intents, secrets
@@ -13,6 +15,7 @@ from ..telemetry.test_tracing import traced
 TEXT = {"colour": "saffron"}
 
 
+@pytest.mark.slow
 @requirement("OI-94")
 def test_each_operation_says_who_asked_and_how_much_and_tells_nothing_of_it(tmp_path: Path) -> None:
     with traced(tmp_path) as (service, received):

@@ -129,6 +129,7 @@ def test_a_log_is_read_on_from_the_last_event_that_was_seen(team: Team) -> None:
     assert [it["payload"]["entry_id"] for it in team.bob.events()] == [labelled["id"]]
 
 
+@pytest.mark.heavy
 @requirement("OI-79", "OI-56", "OI-11")
 def test_each_right_is_refused_to_everybody_else(team: Team) -> None:
     intent = team.intent()
@@ -270,6 +271,7 @@ def test_null_is_absent_in_the_parts_of_a_task_too(team: Team) -> None:
     assert task["requires_tools"] == [{"service": "ocr", "scopes": [], "required": True}]
 
 
+@pytest.mark.heavy
 @requirement("OI-63")
 def test_a_long_list_of_tasks_is_told_piece_by_piece(team: Team) -> None:
     intent = team.intent()
@@ -277,6 +279,7 @@ def test_a_long_list_of_tasks_is_told_piece_by_piece(team: Team) -> None:
     assert ok(team.lead.ask("GET", f"{INTENTS}/{intent['id']}/tasks")) == made
 
 
+@pytest.mark.slow
 @requirement("OI-55")
 def test_guardrails_bind_what_is_bound_to_their_intent_alone(team: Team) -> None:
     intent, other = team.intent(), team.intent()

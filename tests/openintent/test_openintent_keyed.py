@@ -9,6 +9,7 @@ import pytest
 
 from ..support.openintent_agents import Agent, Json, faults, ok, refused
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Clock, Service, serving
 
 OWN = "/api/v1/agents/ada/memory"
@@ -53,7 +54,7 @@ def test_a_put_changes_the_value_and_the_ttl_and_leaves_the_rest(ada: Agent) -> 
     assert [it["type"] for it in ada.events()] == ["memory.updated", "memory.created"]
 
 
-@pytest.mark.parametrize("value", ["text", 7, 1.5, True, None, [1, {"a": 2}], "", []])
+@for_each("value", ["text", 7, 1.5, True, None, [1, {"a": 2}], "", []])
 @requirement("OI-72")
 def test_a_value_that_is_no_object_is_stored_as_the_value_of_one(ada: Agent, value: object) -> None:
     put(ada, value)
@@ -63,6 +64,7 @@ def test_a_value_that_is_no_object_is_stored_as_the_value_of_one(ada: Agent, val
     assert type(stored["value"]) is type(value)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("body", "at_fault"),
     [
@@ -88,6 +90,7 @@ def test_what_cannot_be_put_is_named_and_changes_nothing(
     assert ok(ada.get(before)) == before
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("seconds", [1, 86_399, 86_400, 999_999_999, 3_153_600_000])
 @requirement("OI-72", "OI-81")
 def test_what_was_put_is_gone_after_its_seconds(ada: Agent, clock: Clock, seconds: int) -> None:
@@ -118,8 +121,8 @@ def test_names_may_have_what_a_path_must_escape(ada: Agent) -> None:
     assert refused(ada.ask("GET", "/api/v1/agents/x%2Fmemory/memory/c")) == (404, "NOT_FOUND")
 
 
-@pytest.mark.parametrize(
-    ("path", "at_fault"),
+@for_each(
+    "path, at_fault",
     [
         ("a*/b", "namespace"),
         ("a/%01", "key"),

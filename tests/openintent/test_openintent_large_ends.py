@@ -13,16 +13,14 @@ from agentops_memory.errors import NotFound
 from agentops_memory.memory.model.access import OPERATOR, AgentId
 from agentops_memory.memory.model.agent_memory import Eyes
 from agentops_memory.memory.model.intents import TaskStatus
-from agentops_memory.openintent import archives
+from agentops_memory.openintent import events
 from agentops_memory.openintent.drafts import AgentBatchItem
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter
-from agentops_memory.openintent.events import EventFilter
+from agentops_memory.openintent.events import EventFilter, Events
 from agentops_memory.openintent.events import past_events as past
 from agentops_memory.openintent.intents import Intent, IntentBody, Intents
 from agentops_memory.openintent.memory import AgentEntries
-from agentops_memory.openintent.streams import Events
-from agentops_memory.openintent.task_changes import Tasks
-from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody
+from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody, Tasks
 from agentops_memory.operations.files.seals import SealFile
 from agentops_memory.sqlite import SqliteEngine
 
@@ -98,7 +96,7 @@ class End:
         return [it async for portion in page.portions for it in portion]
 
     async def settle(self) -> bool:
-        return await self.engine.write(OPERATOR, archives.settle_next)
+        return await self.engine.write(OPERATOR, events.settle_next)
 
 
 def past_events(tx: Transaction) -> list[int]:
@@ -155,6 +153,7 @@ def test_a_large_end_is_whole_for_every_reader_however_far_it_is_settled(tmp_pat
     ended(tmp_path, TaskStatus.COMPLETED, then)
 
 
+@pytest.mark.heavy
 @requirement("OI-34", "OI-80")
 def test_what_is_made_while_an_end_is_settled_is_left_alone(tmp_path: Path) -> None:
     async def then(end: End) -> None:

@@ -50,6 +50,7 @@ LOSSES: dict[str, Callable[[Path], None]] = {
 KEYS_AWAY = ("it is gone", "it is another one")  # so that others can be made
 
 
+@pytest.mark.heavy
 @requirement("OI-86")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_without_its_key_an_entry_keeps_all_but_its_value(tmp_path: Path, loss: str) -> None:
@@ -121,6 +122,7 @@ def test_a_new_value_takes_the_place_of_one_that_is_lost(
         assert ok(ada.ask("DELETE", BATCH, params={"namespace": "notes"}))["deleted"] == 1
 
 
+@pytest.mark.slow
 @requirement("OI-86")
 def test_the_commands_say_how_many_values_do_not_open_and_show_no_key(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.jobs import gauges
+from agentops_memory.jobs import schedule as gauges
 
 from ..support.measures import key, measured
 from ..support.openintent_agents import BATCH, MEMORY, Agent, ok, refused

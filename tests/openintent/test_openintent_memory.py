@@ -47,6 +47,7 @@ def test_working_memory_ends_at_its_capacity(small: Service) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("OI-44", "OI-45", "OI-46", "OI-48", "OI-73")
 def test_episodic_memory_makes_room_by_priority_and_access(small: Service) -> None:
     ada, bob = Agent(small.http), Agent(small.http, "bob")
@@ -384,6 +385,7 @@ def test_a_change_moves_no_entry_to_another_page(service: Service) -> None:
     assert seen == ["5", "4", "3", "2", "1", "0"]
 
 
+@pytest.mark.heavy
 @requirement("OI-63")
 def test_a_long_list_comes_piece_by_piece(service: Service) -> None:
     ada = Agent(service.http)
@@ -421,6 +423,7 @@ def test_the_summary_is_the_agents_own(service: Service) -> None:
     assert refused(bob.ask("GET", "/api/v1/agents/ada/memory/summary")) == (403, "ACCESS_DENIED")
 
 
+@pytest.mark.slow
 @requirement("OI-73", "OI-74", "OI-75", "OI-76")
 def test_each_change_is_one_event_of_the_agents_stream(service: Service) -> None:
     ada, bob = Agent(service.http), Agent(service.http, "bob")

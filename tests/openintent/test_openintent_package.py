@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openintent import OpenIntentClient
 from openintent.exceptions import ConflictError, NotFoundError, OpenIntentError, ValidationError
@@ -21,6 +21,7 @@ from openintent.models import (
 
 from ..support.openintent_agents import MEMORY, NAMESPACES, Agent, async_package, ok, package
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import Service
 
 
@@ -84,6 +85,7 @@ def test_the_package_shows_what_is_wrong(sdk: OpenIntentClient) -> None:
         sdk.create_memory("bob", "notes", "a", {})
 
 
+@pytest.mark.slow
 @requirement("OI-59", "OI-62")
 def test_paging_sees_each_entry_once_while_others_write(sdk: OpenIntentClient) -> None:
     made = [sdk.create_memory("ada", "notes", str(number), {}) for number in range(25)]
@@ -159,11 +161,9 @@ FIELDS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.heavy
 @requirement("OI-12")
-@settings(
-    max_examples=12, deadline=None, derandomize=True, database=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+@examples(12)
 @given(fields=FIELDS, change=FIELDS)
 def test_nothing_that_is_stored_breaks_the_packages_parser(
     service: Service, fields: dict[str, Any], change: dict[str, Any]

@@ -126,6 +126,8 @@ def test_a_start_needs_the_file_that_was_named_and_no_other(tmp_path: Path, line
     assert (line["level"], str(named) in line["reason"]) == ("WARNING", True)
 
 
+@pytest.mark.slow
+@pytest.mark.representative(2)
 @requirement("OI-86", "OI-85")
 @pytest.mark.parametrize("option", [(), ("--without-seal",)])
 @pytest.mark.parametrize("is_used", [False, True])

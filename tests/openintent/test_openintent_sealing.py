@@ -31,6 +31,7 @@ def seals(path: Path) -> list[tuple[object, ...]]:
     return rows(path, "SELECT memory_id, key, nonce, sealed FROM seals ORDER BY memory_id")
 
 
+@pytest.mark.representative(2)
 @requirement("OI-85")
 @pytest.mark.parametrize("tier", TIERS)
 def test_whatever_writes_a_confidential_value_leaves_it_in_no_file(
@@ -63,6 +64,7 @@ def test_whatever_writes_a_confidential_value_leaves_it_in_no_file(
     assert len(seals(service.path)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @requirement("OI-85")
 def test_what_is_gone_takes_its_sealed_bytes_with_it(tmp_path: Path) -> None:
@@ -111,6 +113,7 @@ def _again(held: Json) -> Json:
     }
 
 
+@pytest.mark.heavy
 @requirement("OI-85")
 @pytest.mark.parametrize("mark", MARKS)
 def test_the_mark_is_set_and_taken_away(tmp_path: Path, mark: str) -> None:
@@ -181,6 +184,7 @@ def test_no_log_line_no_span_and_no_event_tells_a_confidential_value(
     assert [word for word in (WORD, key) for text in told if word in text] == []
 
 
+@pytest.mark.representative(2)
 @requirement("OI-85")
 @pytest.mark.parametrize(
     "moved",

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ..support.callers import calling, made_key
 from ..support.database import assert_index_is_whole
 from ..support.openintent_agents import MEMORY, Agent, Json, faults, ok
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import Service, observation, serving
 
 SEARCH = f"{MEMORY}/search"
@@ -52,6 +53,7 @@ def test_words_of_keys_tags_and_values_are_found(service: Service, ada: Agent) -
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 @requirement("OI-68")
 def test_what_changes_is_found_by_its_new_words(service: Service, ada: Agent) -> None:
     entry = ada.make(value={"text": "heron"}, tags=["old"])
@@ -113,10 +115,7 @@ WORDS = ["heron", "stork", "egret", "crane", "ibis"]
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
 
 
-@settings(
-    max_examples=3, deadline=None, derandomize=True, database=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+@examples(3)
 @given(own=st.lists(TEXTS, min_size=1, max_size=4), hidden=st.lists(TEXTS, max_size=6))
 @requirement("OI-69")
 def test_hidden_words_have_no_part_in_hits_ranks_and_corrections(

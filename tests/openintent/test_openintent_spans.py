@@ -15,6 +15,7 @@ from ..support.service import serving
 from ..telemetry.test_tracing import traced
 
 
+@pytest.mark.slow
 @requirement("OI-94")
 def test_each_operation_says_what_it_was_about_and_no_key_tag_or_value(tmp_path: Path) -> None:
     with traced(tmp_path) as (service, received):
@@ -130,6 +131,7 @@ def test_an_eviction_is_a_step_and_is_counted_where_it_was_made(tmp_path: Path) 
     assert secrets(collector) == set()
 
 
+@pytest.mark.slow
 @requirement("OI-94")
 def test_a_refusal_is_a_failed_span_that_quotes_nothing(tmp_path: Path) -> None:
     variables = {"MEMORY_WORKING_CAPACITY": "1"}

@@ -77,6 +77,7 @@ def test_what_has_outlived_its_task_by_an_instant_of_its_own_keeps_an_end(team: 
     assert (freed["ttl"], freed["expires_at"]) == (None, None)
 
 
+@pytest.mark.representative(2)
 @requirement("OI-34", "OI-35", "OI-36", "OI-75", "OI-18")
 @pytest.mark.parametrize("status", FINAL)
 def test_the_end_of_a_task_archives_and_clears_its_working_memory(team: Team, status: str) -> None:
@@ -121,6 +122,7 @@ def test_the_end_of_a_task_archives_and_clears_its_working_memory(team: Team, st
     assert working(team.ada, team.work(), "progress")["version"] == 1  # the key is free
 
 
+@pytest.mark.heavy
 @requirement("OI-18", "OI-34", "OI-84")
 def test_many_entries_that_live_as_long_as_a_task_end_with_it_at_once(team: Team) -> None:
     task = team.work()
@@ -173,6 +175,7 @@ def test_without_an_archive_the_entries_leave_their_ends_alone(team: Team) -> No
     assert team.log(task)[-1]["payload"]["snapshot"][0]["key"] == "progress"
 
 
+@pytest.mark.slow
 @requirement("OI-30", "OI-31", "OI-43")
 def test_who_takes_part_reads_working_memory_until_the_end_of_its_task(team: Team) -> None:
     intent = team.intent()
@@ -242,6 +245,7 @@ def test_a_reassigned_task_is_resumed_from_what_its_agent_left(team: Team) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("OI-42", "OI-32")
 def test_a_task_that_is_mirrored_late_binds_what_its_agent_has_of_it(team: Team) -> None:
     mine, theirs = (

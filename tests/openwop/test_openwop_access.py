@@ -70,6 +70,7 @@ def test_readers_read_and_writers_write(closed: Service) -> None:
         assert refused(reader.http.get("/v1/nothing")) == (404, "not_found")
 
 
+@pytest.mark.slow
 @requirement("OW-7")
 def test_without_a_working_key_nothing_is_told_and_always_alike(closed: Service) -> None:
     with keyed(closed) as host:

@@ -66,6 +66,7 @@ def test_the_command_of_the_benchmark_stands_beside_its_figures() -> None:
     assert f"$(BIN)/{COMMAND}" in (ROOT / "Makefile").read_text("utf-8")
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-106")
 def test_what_is_measured_is_as_the_service_puts_it(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def raw(answer: httpx.Response) -> tuple[int, bytes, list[tuple[str, str]]]:
     return answer.status_code, answer.content, headers
 
 
+@pytest.mark.slow
 @requirement("OW-32")
 def test_two_tenants_with_the_same_ref_and_id_see_their_own_alone(
     hosts: tuple[Service, Host, Host],
@@ -74,6 +75,7 @@ def test_two_tenants_with_the_same_ref_and_id_see_their_own_alone(
         assert_index_is_whole(path)
 
 
+@pytest.mark.heavy
 @requirement("OW-33", "OW-22")
 def test_whatever_is_not_there_is_answered_byte_for_byte_alike(
     hosts: tuple[Service, Host, Host],
@@ -105,6 +107,7 @@ def test_whatever_is_not_there_is_answered_byte_for_byte_alike(
     assert page(ours)["entries"] == [kept]
 
 
+@pytest.mark.heavy
 @requirement("OW-33", "OW-30", "OW-31")
 def test_an_empty_list_is_the_same_for_every_ref_that_holds_nothing(
     hosts: tuple[Service, Host, Host],
@@ -197,6 +200,7 @@ def test_no_other_protocol_shows_an_entry_of_a_ref(beside: tuple[Service, Host])
     assert agent.get(entry).status_code == 404
 
 
+@pytest.mark.heavy
 @requirement("OW-36")
 def test_no_number_reaches_an_entry_of_a_ref(beside: tuple[Service, Host]) -> None:
     service, host = beside
@@ -227,6 +231,7 @@ def test_no_number_reaches_an_entry_of_a_ref(beside: tuple[Service, Host]) -> No
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 @requirement("OW-36", "OW-28")
 def test_these_routes_show_nothing_of_other_protocols(beside: tuple[Service, Host]) -> None:
     service, host = beside

@@ -56,6 +56,7 @@ def test_an_id_is_made_of_what_an_archive_says_and_of_what(service: Service, hos
     )
 
 
+@pytest.mark.slow
 @requirement("OW-73", "OW-83", "OW-32")
 def test_the_same_in_another_ref_or_tenant_is_another_archive(service: Service) -> None:
     with keyed(service) as host, keyed(service, "writer", "acme") as acme:
@@ -172,6 +173,7 @@ def test_the_index_of_what_is_not_there_is_empty(host: Host) -> None:
     assert {*counted(host)} - {*held} == {REF}
 
 
+@pytest.mark.heavy
 @requirement("OW-76")
 def test_the_index_shows_the_newest_200(host: Host) -> None:
     host.put("herons wade")

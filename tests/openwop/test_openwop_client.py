@@ -37,6 +37,7 @@ from ..docs.test_docs import ROOT
 from ..support.openwop_clients import client, kind, memory
 from ..support.openwop_hosts import REF, Host
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import START, Service
 
 UNKNOWN, FOREIGN = "mem://nobody", "tenants/acme/notes"
@@ -76,6 +77,7 @@ def test_what_is_put_is_listed_and_got(memory: OpenWopMemory, service: Service) 
         first.content = "x"  # type: ignore[misc]
 
 
+@pytest.mark.heavy
 @requirement("OW-104")
 def test_refs_that_are_unknown_malformed_or_anothers_have_no_entries(
     client: MemoryClient, memory: OpenWopMemory, service: Service
@@ -247,8 +249,8 @@ def test_either_is_an_adapter_that_cannot_write(service: Service) -> None:
 
 
 @requirement("OW-104")
-@pytest.mark.parametrize(
-    ("blocking", "awaited"),
+@for_each(
+    "blocking, awaited",
     [
         (OpenWopMemory, AsyncOpenWopMemory),
         (Run, AsyncRun),

@@ -41,6 +41,7 @@ def test_of_puts_that_race_one_fires(service: Service, host: Host, intents: Inte
     assert stored(service.path) == ["fired"] * 3
 
 
+@pytest.mark.heavy
 @requirement("OW-84")
 def test_of_looks_that_race_one_fires_and_each_sees_all_of_it(
     service: Service, host: Host, intents: Intents, monkeypatch: pytest.MonkeyPatch
@@ -61,6 +62,7 @@ def test_of_looks_that_race_one_fires_and_each_sees_all_of_it(
     assert stored(service.path) == ["fired"] * 198
 
 
+@pytest.mark.slow
 @requirement("OW-84", "OW-87")
 def test_of_a_firing_and_a_deletion_that_race_one_has_happened(
     service: Service, host: Host, intents: Intents

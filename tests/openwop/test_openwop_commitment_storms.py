@@ -54,6 +54,7 @@ def intents(host: Host) -> Intents:
     return Intents(host)
 
 
+@pytest.mark.heavy
 @requirement("OW-85", "OW-86", "OW-57")
 def test_a_put_fires_a_step_and_the_rest_fires_after_it_in_order(
     service: Service, host: Host, intents: Intents
@@ -83,6 +84,7 @@ def test_what_a_put_has_left_fires_at_once_though_nobody_reads(
     until(lambda: states(service.path) == {"fired": STORM})
 
 
+@pytest.mark.heavy
 @requirement("OW-85", "OW-87")
 def test_what_a_put_has_met_fires_although_the_entry_goes_and_nothing_else_does(
     service: Service, host: Host, intents: Intents
@@ -111,6 +113,7 @@ def test_what_a_put_has_met_fires_although_the_entry_goes_and_nothing_else_does(
     assert ok(intents.get(later["id"]))["state"] == "fired"
 
 
+@pytest.mark.heavy
 @requirement("OW-85")
 def test_a_put_fires_what_it_has_met_before_what_others_have_left(
     service: Service, host: Host, intents: Intents
@@ -133,6 +136,7 @@ def test_a_put_fires_what_it_has_met_before_what_others_have_left(
     assert ok(intents.get(other["id"]))["state"] == "armed"
 
 
+@pytest.mark.heavy
 @requirement("OW-84", "OW-85", "OW-101")
 def test_a_restart_goes_on_with_what_was_met_and_what_was_due(tmp_path: Path) -> None:
     path, clock = tmp_path / "memory.db", Clock()
@@ -157,6 +161,7 @@ def test_a_restart_goes_on_with_what_was_met_and_what_was_due(tmp_path: Path) ->
         assert f'memory_commitments_fired_total{{condition="predicate"}} {rest}.0' in figures
 
 
+@pytest.mark.heavy
 @requirement("OW-84")
 @pytest.mark.parametrize("read", ["/commitments?limit=1000", "/events?limit=1000"])
 def test_a_read_fires_one_step_and_answers_what_is_there(
@@ -178,6 +183,7 @@ def test_a_read_fires_one_step_and_answers_what_is_there(
     assert_fired_in_order(service.path, intents)
 
 
+@pytest.mark.heavy
 @requirement("OW-84", "OW-85")
 def test_of_puts_reads_and_steps_that_race_each_fires_once(
     service: Service, host: Host, intents: Intents
@@ -198,6 +204,7 @@ def test_of_puts_reads_and_steps_that_race_each_fires_once(
     assert len(told) == len({*told}) == 2 * STORM
 
 
+@pytest.mark.heavy
 @requirement("OW-85")
 def test_a_seed_and_a_merge_make_due_what_waits_as_a_put_does(tmp_path: Path) -> None:
     with driven(tmp_path / "memory.db") as suite:
@@ -215,6 +222,7 @@ def test_a_seed_and_a_merge_make_due_what_waits_as_a_put_does(tmp_path: Path) ->
         assert states(path) == {"fired": 2 * STORM}
 
 
+@pytest.mark.slow
 @requirement("OW-85", "OW-14")
 def test_a_ref_arms_a_thousand_of_a_tag_and_ten_thousand_in_all(
     service: Service, host: Host, intents: Intents
@@ -270,6 +278,7 @@ def test_no_seed_and_no_merge_arms_more_than_a_ref_may_have(tmp_path: Path) -> N
         assert states(path) == {"armed": 1000}
 
 
+@pytest.mark.slow
 @requirement("OW-37", "OW-103", "OW-85")
 def test_what_was_met_fires_although_its_tag_is_redacted_meanwhile(tmp_path: Path) -> None:
     path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"

@@ -9,6 +9,7 @@ from ..support.openwop_commitments import FIELDS, Intents, firing
 from ..support.openwop_hosts import Host, Json, faults, ok, refused
 from ..support.openwop_tenants import NEVER, SECRET, anew, keyed
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 NOBODYS = "cmt_" + "0" * 32
@@ -40,7 +41,7 @@ def test_tags_of_a_put_arm_and_each_condition_is_one_commitment(host: Host) -> N
 
 
 @requirement("OW-12", "OW-14")
-@pytest.mark.parametrize(
+@for_each(
     "tag",
     [
         "due:", "due:tomorrow", "due:2030-01-01", "due:2030-01-02T00:00:00",
@@ -268,6 +269,7 @@ def test_readers_read_commitments_and_writers_make_and_cancel_them(tmp_path: Pat
         assert ok(Intents(reader).get(armed["id"])) == armed
 
 
+@pytest.mark.slow
 @requirement("OW-32", "OW-33", "OW-34")
 def test_another_tenant_sees_its_own_commitments_alone(tmp_path: Path) -> None:
     with (

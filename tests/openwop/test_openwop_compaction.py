@@ -36,6 +36,7 @@ def host(service: Service) -> Host:
     return Host(service.http)
 
 
+@pytest.mark.slow
 @requirement("OW-66", "OW-67")
 def test_an_archive_takes_the_place_of_its_sources_which_can_still_be_read(
     service: Service, host: Host
@@ -75,6 +76,7 @@ def test_provenance_tells_of_what_an_archive_was_made_and_by_which_pass(
     assert "supersededBy" not in told
 
 
+@pytest.mark.slow
 @requirement("OW-66", "OW-29")
 def test_sources_that_are_kept_stay_in_the_list(service: Service, host: Host) -> None:
     made = corpus(service, host)
@@ -90,6 +92,7 @@ def test_sources_that_are_kept_stay_in_the_list(service: Service, host: Host) ->
     assert counted(host) == {REF: (4, size)}
 
 
+@pytest.mark.slow
 @requirement("OW-68", "OW-69")
 def test_what_is_new_is_compacted_beside_archives_which_are_not(
     service: Service, host: Host
@@ -115,6 +118,7 @@ KEEPERS: dict[str, Callable[[Host], Json]] = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", KEEPERS)
 @requirement("OW-68")
 def test_what_is_pinned_or_armed_is_never_superseded(host: Host, name: str) -> None:
@@ -150,6 +154,7 @@ EMPTY: dict[str, Callable[[Host], object]] = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", EMPTY)
 @requirement("OW-69", "OW-14")
 def test_fewer_than_two_inputs_or_no_word_is_refused_and_told_of_nowhere(
@@ -181,6 +186,8 @@ def test_the_text_of_a_host_takes_the_place_of_the_extract_and_is_screened(
     assert host.entries() == [archive]
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(5)
 @pytest.mark.parametrize("content", ["", " \n\t", "x" * 65_537, "\u00e9" * 32_769, 7, ["a"]])
 @requirement("OW-70", "OW-12")
 def test_the_text_of_a_host_is_within_the_limits_of_a_put(host: Host, content: object) -> None:
@@ -193,6 +200,7 @@ def test_the_text_of_a_host_is_within_the_limits_of_a_put(host: Host, content: o
     assert passed(host.compact(content="\u00e9" * 32_768))["byteSize"] == 65_536
 
 
+@pytest.mark.slow
 @requirement("OW-42", "OW-40")
 def test_what_was_stored_before_it_was_secret_is_not_said_again(host: Host) -> None:
     host.put(f"the lock opens with {VALUE} today"), host.put("herons wade")
@@ -206,6 +214,7 @@ def test_what_was_stored_before_it_was_secret_is_not_said_again(host: Host) -> N
     assert VALUE not in ok(host.get(archive["id"]))["entry"]["content"]
 
 
+@pytest.mark.heavy
 @requirement("OW-66")
 def test_an_archive_is_no_larger_than_a_third_of_its_sources(host: Host) -> None:
     words = "heron egret stork crane ibis bittern".split()
@@ -222,6 +231,7 @@ def test_an_archive_is_no_larger_than_a_third_of_its_sources(host: Host) -> None
     assert payload["sourceCount"] == 40
 
 
+@pytest.mark.heavy
 @requirement("OW-66")
 @pytest.mark.parametrize("count", [100, 101])
 def test_of_many_sources_the_number_is_told_and_not_each(host: Host, count: int) -> None:
@@ -262,6 +272,7 @@ def test_an_archive_ends_when_the_first_of_its_sources_does(service: Service, ho
     assert refused(host.get(archive["id"])) == (404, "not_found")
 
 
+@pytest.mark.slow
 @requirement("OW-83", "OW-66")
 def test_a_pass_is_of_one_ref_and_of_no_run(service: Service, host: Host) -> None:
     other = replace(host, ref=f"{REF}/")
@@ -278,6 +289,7 @@ def test_a_pass_is_of_one_ref_and_of_no_run(service: Service, host: Host) -> Non
     assert counted(other)[other.ref][0] == 3
 
 
+@pytest.mark.heavy
 @requirement("OW-71", "OW-29")
 @pytest.mark.parametrize("is_again", [False, True])
 def test_an_archive_that_is_deleted_gives_its_sources_back(

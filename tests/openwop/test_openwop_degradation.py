@@ -5,12 +5,12 @@ from itertools import chain, combinations, product
 from typing import Any
 
 import httpx
-import pytest
 
 from agentops_memory_client.openwop import memory_degradation
 
 from ..support.openwop_hosts import DISCOVERY
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service
 
 Advertisement = dict[str, Any]
@@ -52,7 +52,7 @@ def degraded(*names: str) -> dict[str, object]:
 
 
 @requirement("OW-105")
-@pytest.mark.parametrize("asks", [*subsets(SHAPES)], ids=lambda asks: "+".join(asks) or "nothing")
+@for_each("asks", [*subsets(SHAPES)])
 def test_every_shape_is_told_what_every_advertisement_lacks(asks: tuple[str, ...]) -> None:
     shape = {name: name in asks for name in SHAPES}
     asked = {it for name in asks for it in SHAPES[name]}

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from jsonschema import Draft202012Validator
 
 from agentops_memory import __version__
@@ -11,6 +10,7 @@ from ..support.openwop_facts import CAPABILITIES
 from ..support.openwop_hosts import DISCOVERY, REF, H, Host, ok, refused
 from ..support.openwop_tenants import keyed, page
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 MEMORY = {
@@ -147,8 +147,8 @@ def test_the_description_is_of_this_protocol_alone_and_needs_no_key(tmp_path: Pa
         assert "get" in paths[f"{H}/{path}"] or "post" in paths[f"{H}/{path}"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
+@for_each(
+    "method, path",
     [("POST", "/v1/runs"), ("GET", "/v1/runs/r1"), ("POST", "/v1/test/memory/seed"),
      ("GET", "/v1/memory/notes"), ("GET", "/v1/host/sample/memory"), ("GET", "/v1/agents"),
      ("GET", "/v1/host/openwop-app/memory"), ("GET", "/v1/memory"), ("POST", "/v1/runs/r1:fork")],

@@ -48,6 +48,7 @@ def least(size: int) -> int:
     return size + max(16, -(-size // 10))
 
 
+@pytest.mark.slow
 @requirement("OW-72", "OW-67")
 def test_an_archive_stands_beside_its_sources(host: Host, sources: list[Json]) -> None:
     answer = host.distill(tokenBudget=1000)
@@ -79,6 +80,7 @@ def test_what_the_budget_leaves_is_the_cap_of_the_extract(host: Host, sources: l
     assert ok(answer)["archiveChecksum"] == DIGESTS[120]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("missing", range(1, 4))
 @requirement("OW-72", "OW-66")
 def test_too_small_a_budget_is_refused_with_what_it_takes_and_writes_nothing(
@@ -95,6 +97,7 @@ def test_too_small_a_budget_is_refused_with_what_it_takes_and_writes_nothing(
     assert 0 < payload["byteSize"] <= 4 * (enough - read(sources))
 
 
+@pytest.mark.heavy
 @requirement("OW-72")
 def test_no_budget_is_passed(host: Host) -> None:
     words = "heron egret stork crane ibis bittern".split()
@@ -110,6 +113,7 @@ def test_no_budget_is_passed(host: Host) -> None:
         assert payload["byteSize"] <= 4 * min(budget - size, max(256, -(-size // 3)))
 
 
+@pytest.mark.slow
 @requirement("OW-73", "OW-29")
 def test_the_same_sources_and_budget_are_the_same_archive(
     service: Service, host: Host, sources: list[Json]
@@ -147,6 +151,7 @@ def test_a_budget_is_clamped_and_none_is_the_largest(host: Host, sources: list[J
     assert len(host.entries()) == len(sources) + 1
 
 
+@pytest.mark.slow
 @requirement("OW-72", "OW-12")
 def test_what_is_no_budget_is_named(host: Host, sources: list[Json]) -> None:
     before = state(host)
@@ -176,6 +181,7 @@ def test_what_has_no_word_is_not_distilled_and_one_source_is_enough(host: Host) 
     assert len(host.entries()) == 4
 
 
+@pytest.mark.slow
 @requirement("OW-70", "OW-42", "OW-72")
 def test_the_text_of_a_host_is_screened_and_within_the_budget(
     host: Host, sources: list[Json]
@@ -197,6 +203,7 @@ def test_the_text_of_a_host_is_screened_and_within_the_budget(
     assert ok(host.distill(content="x" * 400, tokenBudget=size + 100))["created"] is True
 
 
+@pytest.mark.slow
 @requirement("OW-75", "OW-68")
 def test_archives_are_read_when_asked_for_and_keep_their_dates(
     host: Host, sources: list[Json]
@@ -240,6 +247,8 @@ ENDS: list[tuple[str, int | None, int | None, int | None]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(6)
 @pytest.mark.parametrize(("kept", "asked", "of_source", "seconds"), ENDS)
 @requirement("OW-66", "OW-72")
 def test_an_archive_ends_with_what_ends_first(

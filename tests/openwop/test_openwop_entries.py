@@ -9,6 +9,7 @@ from ..support.database import assert_index_is_whole
 from ..support.openwop_hosts import Host, Json, faults, ok, refused
 from ..support.openwop_tenants import NEVER, anew, counted, named, of_one, provenance
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service
 
 MISSING = (404, "not_found")
@@ -85,6 +86,7 @@ def test_what_is_deleted_is_gone_and_the_second_deletion_finds_nothing(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("sign", ["x", "\u00e9", "\u4f1a", "\U0001f332"])
 @requirement("OW-24")
 def test_content_has_65536_bytes(host: Host, sign: str) -> None:
@@ -96,8 +98,8 @@ def test_content_has_65536_bytes(host: Host, sign: str) -> None:
     assert len(host.entries()) == 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "named_fields"),
+@for_each(
+    "fields, named_fields",
     [
         ({"content": ""}, {"content"}),
         ({"content": " \n\t\u2003"}, {"content"}),

@@ -76,6 +76,7 @@ def test_a_run_tells_what_was_written_and_deleted_in_it_and_nothing_it_says(
     assert stream(host)["events"] == told
 
 
+@pytest.mark.slow
 @requirement("OW-55")
 def test_what_is_done_without_a_run_is_told_of_by_none(host: Host) -> None:
     run = host.in_run("r1")
@@ -100,6 +101,7 @@ BAD: dict[str, tuple[Json, int]] = {
 }
 
 
+@pytest.mark.representative(2)
 @requirement("OW-55")
 @pytest.mark.parametrize("name", BAD)
 def test_a_put_that_is_refused_is_told_of_by_no_event(host: Host, name: str) -> None:
@@ -114,6 +116,7 @@ def test_a_put_that_is_refused_is_told_of_by_no_event(host: Host, name: str) -> 
     assert host.entries() == [kept]
 
 
+@pytest.mark.representative(2)
 @requirement("OW-55")
 @pytest.mark.parametrize("table", ["run_events", "memories", "ref_tags", "ref_entries"])
 def test_a_put_of_which_one_part_fails_leaves_nothing_of_the_others(
@@ -209,6 +212,7 @@ def test_a_cursor_goes_on_after_a_restart_and_none_is_needed_for_the_first(tmp_p
         assert (ended["type"], ended["sequence"]) == ("run.completed", 2)
 
 
+@pytest.mark.heavy
 @requirement("OW-58", "OW-57", "OW-55")
 def test_under_racing_writers_every_event_comes_once_in_the_order_of_commits(
     service: Service, host: Host
@@ -239,6 +243,7 @@ def test_under_racing_writers_every_event_comes_once_in_the_order_of_commits(
         }
 
 
+@pytest.mark.slow
 @requirement("OW-57", "OW-58")
 def test_of_racing_ends_and_puts_the_end_comes_last(service: Service, host: Host) -> None:
     run = host.in_run("r1")

@@ -119,6 +119,7 @@ def test_a_host_that_is_killed_after_every_line_completes(tmp_path: Path) -> Non
         assert Host(service.http, ref=REF).contents()[0] == JUDGED
 
 
+@pytest.mark.heavy
 @requirement("OW-104")
 def test_a_host_whose_node_fails_ends_its_run_failed(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:

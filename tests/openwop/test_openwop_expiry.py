@@ -59,6 +59,7 @@ def test_it_is_the_millisecond_that_is_shown(service: Service, host: Host) -> No
     assert host.entries() == []
 
 
+@pytest.mark.representative(4)
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
@@ -117,6 +118,7 @@ def test_no_later_put_moves_an_end(service: Service, host: Host) -> None:
     assert host.entries() == []
 
 
+@pytest.mark.slow
 @requirement("OW-47", "OW-29")
 def test_the_end_is_the_records_own_and_the_retention_of_expired_ones_erases_it(
     tmp_path: Path,

@@ -12,13 +12,14 @@ from fractions import Fraction
 from itertools import groupby
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.openwop.archives import Source, Unit, extract, has_words, units
 from agentops_memory.recall.text.query import STOPWORDS
 
 from ..support.requirements import requirement
+from ..support.samples import examples
 
 DAY = date(2026, 5, 1)
 EVERYTHING = 10**9  # bytes
@@ -37,7 +38,7 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 DAYS = st.integers(0, 3).map(lambda days: DAY + timedelta(days=days))
 SOURCES = st.lists(st.builds(Source, content=TEXTS, day=DAYS, is_archive=st.booleans()), max_size=5)
 CAPS = st.one_of(st.integers(-1, 24), st.integers(25, 200))
-EXAMPLES = settings(max_examples=100, deadline=None)
+EXAMPLES = examples(100)
 
 
 def of(*contents: str) -> list[Source]:
@@ -192,6 +193,7 @@ def test_an_extract_of_an_extract_has_no_line_of_its_own_and_then_stays(
         assert second == first
 
 
+@pytest.mark.heavy
 @requirement("OW-65")
 def test_the_order_of_sets_decides_nothing() -> None:
     program = (
@@ -292,6 +294,8 @@ def test_sources_of_stop_words_alone_are_not_silent() -> None:
     assert not has_words([archive("- 2026-05-01: ...")])
 
 
+@pytest.mark.slow
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     "content",
     [

@@ -70,6 +70,7 @@ def shown(service: Service) -> dict[str, list[Json]]:
     }
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-102")
 def test_refs_come_to_a_file_and_change_nothing_of_it(path: Path, scripts: Path) -> None:
@@ -107,6 +108,7 @@ def test_an_older_version_refuses_a_file_with_refs_and_leaves_it(path: Path, scr
     assert path.read_bytes() == before
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-103")
 def test_a_backup_has_the_refs_and_a_restore_brings_them_back(path: Path, tmp_path: Path) -> None:
@@ -142,6 +144,7 @@ def test_a_restore_tells_of_a_subject_that_was_forgotten_since(path: Path, tmp_p
     assert "xyla" not in told
 
 
+@pytest.mark.heavy
 @requirement("OW-103")
 def test_a_service_that_starts_again_has_what_was_put(path: Path) -> None:
     with serving(path) as service:
@@ -150,6 +153,7 @@ def test_a_service_that_starts_again_has_what_was_put(path: Path) -> None:
         assert shown(service) == before
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-103")
 def test_the_doctor_finds_nothing_amiss_in_refs_and_misses_one_that_is_gone(path: Path) -> None:
@@ -167,6 +171,7 @@ def test_the_doctor_finds_nothing_amiss_in_refs_and_misses_one_that_is_gone(path
     assert "heron" not in found.output
 
 
+@pytest.mark.slow
 @requirement("OW-103", "OW-37")
 def test_a_scan_takes_secrets_out_of_entries_which_keep_their_ids(
     path: Path, tmp_path: Path
@@ -207,6 +212,7 @@ def test_a_scan_takes_secrets_out_of_entries_which_keep_their_ids(
     assert_index_is_whole(path)
 
 
+@pytest.mark.heavy
 @requirement("OW-103", "OW-32")
 def test_a_tenant_that_is_erased_takes_its_refs_with_it(path: Path, tmp_path: Path) -> None:
     with (
@@ -229,6 +235,7 @@ def test_a_tenant_that_is_erased_takes_its_refs_with_it(path: Path, tmp_path: Pa
             assert counted(Host(http)) == {}
 
 
+@pytest.mark.slow
 @requirement("OW-103", "OW-23")
 def test_deleted_entries_are_erased_when_their_time_is_over(path: Path, tmp_path: Path) -> None:
     with serving(path, MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_DELETED="1d") as service:
@@ -247,6 +254,8 @@ def test_deleted_entries_are_erased_when_their_time_is_over(path: Path, tmp_path
 TABLES = ("memories", "ref_tags", "ref_entries", "run_events")
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(3)
 @pytest.mark.parametrize("table", TABLES)
 @requirement("OW-6", "OW-16", "OW-29")
 def test_a_failure_is_told_with_the_requests_id_and_stores_nothing(path: Path, table: str) -> None:

@@ -28,6 +28,7 @@ def intents(host: Host) -> Intents:
     return Intents(host)
 
 
+@pytest.mark.representative(2)
 @requirement("OW-84", "OW-86")
 @pytest.mark.parametrize("look", ["/commitments", "/events", "/runs/r1/events", "/commitments/{}"])
 def test_a_time_fires_at_the_first_look_at_its_millisecond_and_not_before(
@@ -114,6 +115,7 @@ def test_a_clock_that_is_put_back_unfires_nothing_and_fires_nothing_twice(
         assert intents.listed() == [fired, short | {"state": "cancelled"}]
 
 
+@pytest.mark.slow
 @requirement("OW-84")
 def test_what_was_due_while_the_service_was_down_has_fired_before_anybody_asks(
     tmp_path: Path,
@@ -261,6 +263,7 @@ def test_a_pass_leaves_alone_what_waits_and_its_undo_cancels_what_waits_with_its
     assert intents.fired() == [firing(fired), firing(armed)]
 
 
+@pytest.mark.slow
 @requirement("OW-87", "OW-103")
 def test_with_what_is_erased_its_commitments_go(tmp_path: Path) -> None:
     with sweeping(tmp_path) as service:

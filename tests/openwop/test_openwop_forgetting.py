@@ -61,6 +61,7 @@ def surfaces(host: Host, entries: list[str]) -> list[str]:
     return found
 
 
+@pytest.mark.heavy
 @requirement("OW-93", "OW-29")
 def test_what_is_tagged_live_and_deleted_goes_from_every_ref(host: Host) -> None:
     other = replace(host, ref="other")
@@ -81,6 +82,7 @@ def test_what_is_tagged_live_and_deleted_goes_from_every_ref(host: Host) -> None
     assert told["erasureId"]
 
 
+@pytest.mark.heavy
 @requirement("OW-93")
 def test_all_of_the_ref_that_is_the_subjects_goes(host: Host) -> None:
     own, near = replace(host, ref=f"user:{ADA}"), replace(host, ref=f"user:{ADA}/x")
@@ -98,6 +100,7 @@ def test_all_of_the_ref_that_is_the_subjects_goes(host: Host) -> None:
     assert own.put("anew") in own.entries()
 
 
+@pytest.mark.heavy
 @requirement("OW-93", "OW-94")
 def test_what_is_derived_goes_too_and_what_it_took_of_others_is_back(host: Host) -> None:
     hers = host.put("ada drinks tea", tags=[TAG])
@@ -116,6 +119,7 @@ def test_what_is_derived_goes_too_and_what_it_took_of_others_is_back(host: Host)
     assert passed(host.compact())["sourceIds"] == ids(others)
 
 
+@pytest.mark.heavy
 @requirement("OW-93", "OW-94")
 def test_merges_go_upward_and_count_as_entries(host: Host) -> None:
     made = [host.put(f"{it} tea", tags=[TAG]) for it in ("black", "green", "white")]
@@ -146,6 +150,7 @@ def test_what_a_host_had_superseded_by_it_is_back(host: Host) -> None:
     assert "supersededBy" not in about(host, plain["id"])
 
 
+@pytest.mark.slow
 @requirement("OW-93")
 def test_its_commitments_go_with_it(host: Host) -> None:
     host.put("ada wants tea", tags=[TAG, "due:2030-06-01T00:00:00Z"])
@@ -158,6 +163,7 @@ def test_its_commitments_go_with_it(host: Host) -> None:
     assert left["condition"] == "predicate"
 
 
+@pytest.mark.slow
 @requirement("OW-93")
 def test_a_subject_is_taken_as_it_is(host: Host) -> None:
     composed, apart = "\u00e9", "e\u0301"
@@ -168,6 +174,7 @@ def test_a_subject_is_taken_as_it_is(host: Host) -> None:
         assert len(host.entries()) == 7 - count
 
 
+@pytest.mark.slow
 @requirement("OW-93", "OW-96")
 def test_again_there_is_nothing_and_no_receipt(host: Host) -> None:
     host.put("tea", tags=[TAG])
@@ -180,6 +187,7 @@ def test_again_there_is_nothing_and_no_receipt(host: Host) -> None:
     assert len(events(host)) == held
 
 
+@pytest.mark.slow
 @requirement("OW-96", "OW-93")
 def test_a_dry_run_tells_the_same_and_changes_nothing(host: Host) -> None:
     for text, tags in (("ada: tea", [TAG]), ("storks nest", []), ("herons wade", [])):
@@ -231,6 +239,7 @@ def test_the_equal_subject_of_another_tenant_stays(tmp_path: Path) -> None:
         assert refused(receipt) == (404, "not_found")
 
 
+@pytest.mark.slow
 @requirement("OW-71", "OW-94")
 def test_a_pass_whose_source_is_forgotten_is_not_undone(host: Host) -> None:
     host.put("ada: tea", tags=[TAG]), host.put("storks nest"), host.put("herons wade")
@@ -244,7 +253,7 @@ def test_a_pass_whose_source_is_forgotten_is_not_undone(host: Host) -> None:
     assert len(before) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-95", "OW-93", "OW-29")
 def test_many_entries_go_with_their_bytes(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:

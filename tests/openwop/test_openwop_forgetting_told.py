@@ -34,6 +34,7 @@ def is_gone(host: Host, erasure: str) -> Json:
     return told_of(host, erasure)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @requirement("OW-95", "OW-93")
 def test_a_receipt_tells_how_many_when_and_what_is_not_reached(
@@ -62,6 +63,7 @@ def test_a_receipt_tells_how_many_when_and_what_is_not_reached(
     assert service.http.get("/health").status_code == 200
 
 
+@pytest.mark.slow
 @requirement("OW-95", "OW-96")
 def test_neither_words_nor_the_subject_are_left_in_any_file(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:

@@ -45,6 +45,7 @@ def restarted(path: Path) -> Iterator[Host]:
         yield Host(service.http, run="r1")
 
 
+@pytest.mark.slow
 @requirement("OW-39", "OW-43")
 def test_other_secrets_do_not_stand_in_for_those_that_are_lost(restarted: Host) -> None:
     for name, value in (
@@ -82,6 +83,7 @@ def test_a_log_without_its_end_is_not_replayed(service: Service, host: Host) -> 
     assert {it.json()["details"]["reason"] for it in answers} == {"retention_expired"}
 
 
+@pytest.mark.slow
 @requirement("OW-61")
 def test_a_branch_of_a_replay_and_of_a_branch_sees_what_these_saw(host: Host) -> None:
     one = host.put("one")
@@ -100,6 +102,7 @@ def test_a_branch_of_a_replay_and_of_a_branch_sees_what_these_saw(host: Host) ->
         assert Host(host.http, run=fork).contents() == seen
 
 
+@pytest.mark.heavy
 @requirement("OW-19", "OW-51")
 def test_pages_go_on_where_they_were_when_a_name_is_given_again(host: Host) -> None:
     for number in range(6):
@@ -127,6 +130,7 @@ def test_a_tag_is_looked_for_in_its_ref_alone(host: Host) -> None:
     assert host.search("apple pear", tag="same") == [own]
 
 
+@pytest.mark.heavy
 @requirement("OW-21", "OW-57", "OW-58")
 def test_events_fill_no_answer_beyond_two_mebibytes(host: Host) -> None:
     run = host.in_run("r1")
@@ -149,6 +153,7 @@ def test_events_fill_no_answer_beyond_two_mebibytes(host: Host) -> None:
     assert [it["sequence"] for it in first["events"] + rest["events"]] == sequences
 
 
+@pytest.mark.slow
 @requirement("OW-13", "OW-23", "OW-45")
 def test_a_repeated_request_tells_what_it_told_and_shows_nothing_that_is_gone(
     service: Service, host: Host
@@ -174,6 +179,7 @@ def test_a_repeated_request_tells_what_it_told_and_shows_nothing_that_is_gone(
     assert refused(again) == (409, "memory_changed")
 
 
+@pytest.mark.slow
 @requirement("OW-11", "OW-33")
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_what_is_no_text_in_a_path_is_no_other_entry(host: Host, method: str) -> None:
@@ -234,6 +240,7 @@ def test_what_a_run_never_saw_makes_no_fork_impossible(tmp_path: Path) -> None:
         assert run.fork().status_code == 201
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-33")
 def test_what_is_not_there_takes_the_same_statements(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_a_put_under_a_key_makes_one_entry(service: Service, host: Host) -> None
     assert counted(host) == {host.ref: (2, 10)}
 
 
+@pytest.mark.slow
 @requirement("OW-13")
 def test_another_body_under_the_key_is_a_mismatch(host: Host) -> None:
     once = under(host, "k1")

@@ -9,6 +9,7 @@ import pytest
 
 from ..support.database import assert_index_is_whole, assert_undamaged
 from ..support.openwop_hosts import Host, Json, ok
+from ..support.openwop_tenants import listed
 from ..support.process import DEADLINE, Program, served, until
 from ..support.requirements import requirement
 from ..support.service import PLAIN
@@ -102,7 +103,7 @@ def _assert_in_line(host: Host, loads: list[Load]) -> None:
             else:
                 assert id_ in written.keys() - removed
                 removed.add(id_)
-    live = {it["id"]: it["content"] for it in _listed(host)}
+    live = {it["id"]: it["content"] for it in listed(host)}
     assert written.keys() - removed == live.keys()
     for id_, (content, run) in made.items():
         assert written[id_] == run
@@ -120,17 +121,6 @@ def _followed(host: Host) -> list[Json]:
         query["after"] = page["next"]
     assert len({it["eventId"] for it in found}) == len(found)
     return found
-
-
-def _listed(host: Host) -> list[Json]:
-    """Every entry of the ref."""
-    found, query = list[Json](), dict[str, object]({"memoryRef": host.ref, "limit": 500})
-    while True:
-        page = ok(host.ask("GET", "/memory", params=query))
-        found += page["entries"]
-        if "next" not in page:
-            return found
-        query["before"] = page["next"]
 
 
 @requirement("OW-43", "OW-39", "OW-40")

@@ -77,6 +77,7 @@ def test_what_is_no_number_of_entries_is_refused(host: Host) -> None:
 DEEDS = st.sampled_from(["nothing", "put", "delete the last seen", "delete the next", "expire"])
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(count=st.integers(0, 9), limit=st.integers(1, 4), deeds=st.lists(DEEDS, max_size=9))
 @requirement("OW-19")
@@ -155,6 +156,8 @@ def test_a_tag_is_compared_exactly_and_whole(host: Host) -> None:
     assert faults(long) == ["tag"]
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("sign", ["x", "\u00e9", '"'])  # the last is two bytes on the wire
 @requirement("OW-21")
 def test_no_answer_is_over_two_mebibytes_and_each_says_where_to_go_on(

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.model.memory import MemoryId
@@ -14,6 +15,7 @@ from agentops_memory.openwop.pass_records import Link
 from agentops_memory.openwop.refs import RefEntryId
 
 from ..support.requirements import requirement
+from ..support.samples import examples
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
@@ -23,7 +25,7 @@ SAID = st.tuples(
     st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=4).map(" \n".join),
     st.one_of(st.just([]), st.lists(st.sampled_from(TAGS), unique=True, max_size=3)).map(tuple),
 )
-EXAMPLES = settings(max_examples=150, deadline=None)
+EXAMPLES = examples(150)
 
 
 def entries(*said: tuple[str, tuple[str, ...]]) -> list[RefEntry]:
@@ -99,6 +101,7 @@ def test_a_plan_is_what_the_rule_says(those: list[RefEntry]) -> None:
     assert places(those) == model(those)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(ENTRIES)
 @requirement("OW-78")

@@ -79,6 +79,7 @@ def told(answer: httpx.Response) -> str:
     return repr(answer.headers.raw) + answer.text
 
 
+@pytest.mark.heavy
 @requirement("OW-40", "OW-14", "OW-96")
 def test_no_route_echoes_a_registered_value(tmp_path: Path) -> None:
     path, succeeded = tmp_path / "memory.db", defaultdict[Route, int](int)

@@ -48,6 +48,7 @@ def test_a_secret_is_not_said_in_pieces(service: Service, host: Host) -> None:
     assert service.http.get("/health").status_code == 200
 
 
+@pytest.mark.slow
 @requirement("OW-81", "OW-42")
 def test_a_secret_in_a_tag_does_not_survive_a_pass_that_merges_it(
     service: Service, host: Host
@@ -63,6 +64,7 @@ def test_a_secret_in_a_tag_does_not_survive_a_pass_that_merges_it(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 @requirement("OW-81")
 def test_a_secret_does_not_survive_what_a_host_merges(service: Service, host: Host) -> None:
     made = ids([host.put(f"the lock: {VALUE} {number}") for number in range(2)])
@@ -75,6 +77,7 @@ def test_a_secret_does_not_survive_what_a_host_merges(service: Service, host: Ho
     until(lambda: not remains(service.path.parent, VALUE))
 
 
+@pytest.mark.heavy
 @requirement("OW-71", "OW-66")
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_an_archive_that_first_stood_beside_its_sources_takes_their_place(
@@ -102,6 +105,7 @@ def test_an_archive_that_first_stood_beside_its_sources_takes_their_place(
     assert counted(host)[REF][0] == 3
 
 
+@pytest.mark.slow
 @requirement("OW-71", "OW-80")
 def test_the_order_of_undos_does_not_matter_where_nothing_is_gone(host: Host) -> None:
     for text in ("herons wade", "herons wade", "egrets fly"):
@@ -128,6 +132,7 @@ def test_one_entry_is_in_no_two_merges(host: Host) -> None:
     assert state(host) == before
 
 
+@pytest.mark.heavy
 @requirement("OW-70", "OW-42")
 def test_a_text_that_the_screen_makes_too_long_is_taken_as_a_put_takes_it(host: Host) -> None:
     long = "[BYOK:x]" * 8000  # of which the screen makes nearly twice as much
@@ -143,6 +148,7 @@ def test_a_text_that_the_screen_makes_too_long_is_taken_as_a_put_takes_it(host: 
     assert [it.status_code for it in answers] == [wanted] * 3
 
 
+@pytest.mark.heavy
 @requirement("OW-66", "OW-93")
 def test_an_archive_of_many_subjects_is_of_each(host: Host) -> None:
     for number in range(60):
@@ -154,6 +160,7 @@ def test_an_archive_of_many_subjects_is_of_each(host: Host) -> None:
     assert len(host.entries()) == 59
 
 
+@pytest.mark.heavy
 @requirement("OW-66", "OW-71", "OW-29")
 def test_what_passes_did_holds_when_their_runs_are_gone(tmp_path: Path) -> None:
     with sweeping(tmp_path, MEMORY_KEEP_EVENTS="1h") as service:
@@ -177,6 +184,7 @@ def test_what_passes_did_holds_when_their_runs_are_gone(tmp_path: Path) -> None:
         assert sorted(host.contents()) == ["egrets fly", "herons wade"]
 
 
+@pytest.mark.heavy
 @requirement("OW-66", "OW-71", "OW-29", "OW-45")
 def test_an_archive_that_is_swept_leaves_its_sources(tmp_path: Path) -> None:
     with sweeping(tmp_path, MEMORY_KEEP_EXPIRED="1h") as service:
@@ -195,6 +203,7 @@ def test_an_archive_that_is_swept_leaves_its_sources(tmp_path: Path) -> None:
         assert "supersededBy" not in about(host, kept["id"])
 
 
+@pytest.mark.heavy
 @requirement("OW-93", "OW-94")
 def test_an_archive_of_a_source_that_is_long_gone_is_forgotten(tmp_path: Path) -> None:
     with sweeping(tmp_path) as service:
@@ -215,6 +224,8 @@ def test_an_archive_of_a_source_that_is_long_gone_is_forgotten(tmp_path: Path) -
 NAMES = ['a"b\\c', "\u00e9\U0001f600", "a\u2028b", "%_", "a'b", "{}", "[x]", "a:b/c", "\u00c5sa"]
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(4)
 @pytest.mark.parametrize("name", NAMES)
 @requirement("OW-93", "OW-96", "OW-56")
 def test_odd_names_leave_the_log_too(host: Host, name: str) -> None:
@@ -231,6 +242,7 @@ def test_odd_names_leave_the_log_too(host: Host, name: str) -> None:
     assert host.contents() == ["rain"]
 
 
+@pytest.mark.slow
 @requirement("OW-77", "OW-78")
 def test_what_says_nothing_stays(host: Host) -> None:
     made = [host.put(it) for it in ("!?!", "...", "herons wade", "!?!")]

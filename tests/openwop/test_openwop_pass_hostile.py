@@ -41,6 +41,7 @@ def test_an_undo_never_takes_away_the_one_text_of_a_renewed_entry(host: Host) ->
     assert any("Storks nest" in it for it in host.contents())
 
 
+@pytest.mark.heavy
 @requirement("OW-77", "OW-81")
 @pytest.mark.parametrize("by_host", [False, True])
 def test_what_an_erased_entry_stood_for_does_not_come_back(host: Host, by_host: bool) -> None:
@@ -63,6 +64,7 @@ def test_what_an_erased_entry_stood_for_does_not_come_back(host: Host, by_host: 
     assert again["inputCount"] == again["outputCount"]
 
 
+@pytest.mark.heavy
 @requirement("OW-37", "OW-42")
 @pytest.mark.parametrize("work", ["compact", "distill", "merge"])
 def test_a_secret_in_a_subject_is_not_written_again(host: Host, work: str) -> None:
@@ -78,7 +80,7 @@ def test_a_secret_in_a_subject_is_not_written_again(host: Host, work: str) -> No
     assert VALUE not in str(new)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-69", "OW-77")
 def test_a_refused_consolidation_has_merged_nothing(host: Host) -> None:
     for at in range(255):
@@ -93,6 +95,7 @@ def test_a_refused_consolidation_has_merged_nothing(host: Host) -> None:
     assert (host.entries(limit=5), len(events(host))) == before
 
 
+@pytest.mark.slow
 @requirement("OW-71")
 def test_an_undo_counts_what_is_back(host: Host) -> None:
     made = ids([host.put("herons wade"), host.put("storks nest")])
@@ -116,6 +119,7 @@ def test_a_merge_with_an_awaited_tag_does_not_silence_the_commitment(host: Host)
     assert [it["type"] for it in events(host)].count("commitment.fired") == 1
 
 
+@pytest.mark.slow
 @requirement("OW-51", "OW-81")
 def test_an_open_run_does_not_lose_what_was_renewed(host: Host) -> None:
     host.put("herons wade"), host.put(f"Herons wade. The code is {VALUE}. Storks nest.")
@@ -127,6 +131,7 @@ def test_an_open_run_does_not_lose_what_was_renewed(host: Host) -> None:
     assert any("Storks nest" in it for it in run.contents())
 
 
+@pytest.mark.heavy
 @requirement("OW-93", "OW-66")
 @pytest.mark.parametrize("work", ["compact", "distill"])
 def test_an_archive_that_is_there_is_made_of_what_now_has_the_ids(host: Host, work: str) -> None:
@@ -143,6 +148,7 @@ def test_an_archive_that_is_there_is_made_of_what_now_has_the_ids(host: Host, wo
     assert host.get(second["id"]).status_code == 404
 
 
+@pytest.mark.slow
 @requirement("OW-45")
 def test_an_archive_that_is_there_ends_with_what_it_says(service: Service, host: Host) -> None:
     host.put("tea at four", id="a"), host.put("herons wade", id="b")
@@ -157,6 +163,7 @@ def test_an_archive_that_is_there_ends_with_what_it_says(service: Service, host:
     assert host.get(second["id"]).status_code == 404
 
 
+@pytest.mark.slow
 @requirement("OW-80")
 def test_seen_counts_an_entry_once_whatever_is_undone(host: Host) -> None:
     host.put("herons wade"), host.put("Herons wade. Storks nest.")
@@ -194,6 +201,7 @@ def test_a_subject_without_entries_leaves_the_files_too(tmp_path: Path) -> None:
         until(lambda: not remains(tmp_path, "zeppelina"))
 
 
+@pytest.mark.heavy
 @requirement("OW-95", "OW-96")
 def test_what_was_deleted_long_ago_leaves_no_name(tmp_path: Path) -> None:
     with sweeping(tmp_path) as service:
@@ -211,7 +219,7 @@ def test_what_was_deleted_long_ago_leaves_no_name(tmp_path: Path) -> None:
         until(lambda: not remains(tmp_path, "zeppelina"))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-96", "OW-82")
 def test_a_pass_that_goes_on_does_not_tell_the_name_again(service: Service) -> None:
     host = Host(service.http, "user:zeppelina")
@@ -240,6 +248,7 @@ def test_the_bytes_of_a_stale_secret_go_at_once(service: Service, host: Host) ->
     until(lambda: not remains(service.path.parent, VALUE))
 
 
+@pytest.mark.heavy
 @requirement("OW-62", "OW-93")
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("is_put_again", [True, False])
@@ -261,6 +270,7 @@ def test_a_fork_never_shows_a_forgotten_ref_as_empty(
     assert answer.status_code == 422, answer.text
 
 
+@pytest.mark.representative(1)
 @pytest.mark.slow
 @requirement("OW-93", "OW-82")
 @pytest.mark.parametrize("work", ["compact", "distill"])

@@ -23,7 +23,7 @@ from ..support.openwop_passes import (
     of_type,
     passed,
 )
-from ..support.openwop_tenants import counted
+from ..support.openwop_tenants import counted, listed
 from ..support.process import DEADLINE, Program, served, until
 from ..support.requirements import requirement
 from ..support.service import PLAIN
@@ -43,17 +43,6 @@ def filled(host: Host, *tags: str) -> list[Json]:
         for _ in range(TIMES)
         for text in range(TEXTS)
     ]
-
-
-def listed(host: Host) -> list[Json]:
-    """Every entry of the ref."""
-    found, query = list[Json](), dict[str, object]({"memoryRef": host.ref, "limit": 500})
-    while True:
-        page = ok(host.ask("GET", "/memory", params=query))
-        found += page["entries"]
-        if "next" not in page:
-            return found
-        query["before"] = page["next"]
 
 
 def killed(program: Program, http: httpx.Client, work: Work, due: Callable[[], object]) -> bool:
@@ -100,6 +89,7 @@ def runs_are_whole(host: Host, broken_off: int = 0) -> None:
     assert broken <= broken_off
 
 
+@pytest.mark.representative(1)
 @pytest.mark.parametrize("step", range(LINKS // STEP + 1))
 @requirement("OW-77", "OW-78", "OW-80", "OW-29", "OW-82")
 def test_kill_9_at_a_step_of_a_consolidation_and_the_next_pass_goes_on(
@@ -132,6 +122,7 @@ def test_kill_9_at_a_step_of_a_consolidation_and_the_next_pass_goes_on(
 PARTS = [0.1, 0.4, 0.7, 0.95]
 
 
+@pytest.mark.representative(1)
 @pytest.mark.parametrize("part", PARTS)
 @requirement("OW-66", "OW-82", "OW-29")
 def test_kill_9_in_a_compaction_leaves_all_or_nothing(tmp_path: Path, part: float) -> None:
@@ -172,6 +163,7 @@ def _took(work: Callable[[], object], host: Host) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.representative(1)
 @pytest.mark.parametrize("part", PARTS)
 @requirement("OW-71", "OW-29")
 def test_kill_9_in_an_undo_leaves_what_can_be_undone(tmp_path: Path, part: float) -> None:
@@ -201,6 +193,7 @@ def test_kill_9_in_an_undo_leaves_what_can_be_undone(tmp_path: Path, part: float
     is_whole(path)
 
 
+@pytest.mark.representative(1)
 @pytest.mark.parametrize("step", range(1, LINKS // STEP + 1))
 @requirement("OW-93", "OW-94", "OW-29")
 def test_kill_9_in_a_forgetting_and_the_next_one_goes_on(tmp_path: Path, step: int) -> None:

@@ -56,6 +56,7 @@ def consolidated(host: Host, before: list[Json]) -> str:
     return str(ok(answer)["runId"])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", sampled(range(12), 3))
 @requirement("OW-77", "OW-78", "OW-79", "OW-80", "OW-29", "OW-71")
 def test_no_word_is_lost_and_all_can_be_undone(service: Service, host: Host, seed: int) -> None:
@@ -87,6 +88,7 @@ def test_no_word_is_lost_and_all_can_be_undone(service: Service, host: Host, see
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("seed", range(4))
 @requirement("OW-80", "OW-78")
 def test_what_stays_counts_each_that_it_took_in(host: Host, seed: int) -> None:
@@ -102,6 +104,8 @@ def test_what_stays_counts_each_that_it_took_in(host: Host, seed: int) -> None:
     assert all(it["seen"] == 1 + len(it["derivedFrom"]) for it in told)
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("seed", range(3))
 @requirement("OW-77", "OW-78", "OW-71", "OW-29")
 def test_corpora_that_grow_are_consolidated_again_and_undone_in_turn(
@@ -125,6 +129,8 @@ def test_corpora_that_grow_are_consolidated_again_and_undone_in_turn(
     assert host.entries() == []
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("seed", range(3))
 @requirement("OW-66", "OW-71", "OW-73", "OW-29")
 def test_passes_of_all_kinds_keep_counts_exact(service: Service, host: Host, seed: int) -> None:

@@ -78,6 +78,7 @@ def host(service: Service) -> Host:
     return Host(service.http)
 
 
+@pytest.mark.heavy
 @requirement("OW-82", "OW-29", "OW-77", "OW-80")
 def test_consolidations_and_puts_end_with_each_word_said_once(service: Service, host: Host) -> None:
     done = at_once(service, *map(putting, range(WRITERS)), *[passing(Host.consolidate)] * 3)
@@ -96,6 +97,7 @@ def test_consolidations_and_puts_end_with_each_word_said_once(service: Service, 
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 @requirement("OW-82", "OW-29", "OW-66")
 def test_compactions_and_puts_take_each_source_once(service: Service, host: Host) -> None:
     done = at_once(service, *map(putting, range(WRITERS)), *[passing(Host.compact)] * 3)
@@ -152,6 +154,7 @@ def made_of(host: Host, entries: list[str]) -> set[str]:
     return found
 
 
+@pytest.mark.heavy
 @requirement("OW-82", "OW-71", "OW-29", "OW-58")
 def test_everything_at_once_leaves_what_can_be_counted(service: Service, host: Host) -> None:
     for number in range(20):
@@ -181,6 +184,7 @@ def test_everything_at_once_leaves_what_can_be_counted(service: Service, host: H
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 @requirement("OW-82", "OW-93", "OW-53", "OW-29")
 def test_forgetting_while_passes_run_leaves_nothing_of_the_subject(
     service: Service, host: Host
@@ -202,6 +206,7 @@ def test_forgetting_while_passes_run_leaves_nothing_of_the_subject(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 @requirement("OW-82", "OW-93", "OW-95", "OW-13")
 @pytest.mark.parametrize("key", [None, "k1"])
 def test_racing_forgettings_count_each_entry_once(
@@ -234,7 +239,7 @@ def delete_in(run: Host, made: list[str], own: Host) -> None:
         ok(run.delete(gone))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-66", "OW-82")
 def test_an_archive_is_made_of_none_that_was_deleted_before_it_was_put(
     service: Service, host: Host

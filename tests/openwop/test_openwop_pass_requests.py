@@ -13,6 +13,7 @@ from ..support.openwop_passes import CONSOLIDATED, events, ids, of_type, passed,
 from ..support.openwop_tenants import SECRET, counted, keyed
 from ..support.process import until
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 WORD = "xylophagan"
@@ -82,7 +83,7 @@ def test_each_role_may_do_what_is_its_own(closed: Service, name: str) -> None:
     assert refused(unknown) == (401, "unauthenticated")
 
 
-@pytest.mark.parametrize("name", PASSES)
+@for_each("name", PASSES)
 @requirement("OW-30", "OW-31", "OW-44", "OW-14")
 def test_refs_that_may_not_be_written_are_refused(closed: Service, name: str) -> None:
     with keyed(closed) as host:
@@ -133,6 +134,7 @@ def test_unknown_fields_are_ignored_and_null_is_absent(host: Host) -> None:
     assert ids(host.entries(limit=1)) == [passed(answers[3])["outputId"]]
 
 
+@pytest.mark.slow
 @requirement("OW-34", "OW-32", "OW-83")
 def test_passes_are_of_one_tenant(closed: Service) -> None:
     with keyed(closed) as ours, keyed(closed, "writer", "acme") as theirs:
@@ -154,6 +156,7 @@ def test_passes_are_of_one_tenant(closed: Service) -> None:
         assert passed(at[1].consolidate(merge), CONSOLIDATED)["outputCount"] == 1
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("name", PASSES)
 @requirement("OW-13")
 def test_a_pass_under_a_key_is_done_once(host: Host, name: str) -> None:
@@ -213,6 +216,7 @@ def test_no_refusal_tells_what_was_said(host: Host) -> None:
         assert WORD not in answer.text
 
 
+@pytest.mark.slow
 @requirement("OW-11")
 def test_bodies_are_exact_json_and_not_too_large(host: Host) -> None:
     bodies = [
@@ -230,6 +234,7 @@ def test_bodies_are_exact_json_and_not_too_large(host: Host) -> None:
         assert refused(got) == (405, "method_not_allowed")
 
 
+@pytest.mark.slow
 @requirement("OW-77", "OW-82")
 def test_refs_that_changed_are_consolidated_by_themselves(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_CONSOLIDATE_EVERY="5ms") as service:

@@ -42,6 +42,7 @@ def run_of(answer: object) -> str:
     return str(ok(answer)["runId"])  # type: ignore[arg-type]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", PASSES)
 @requirement("OW-51", "OW-66", "OW-71")
 def test_a_run_sees_passes_before_it_and_none_since(
@@ -67,6 +68,7 @@ def test_a_run_sees_passes_before_it_and_none_since(
         assert ok(before.get(entry["id"]))["entry"] == entry
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("hours", [-1, 0, 1])
 @requirement("OW-51")
 def test_the_order_of_commits_counts_for_passes_too(
@@ -86,6 +88,7 @@ def test_the_order_of_commits_counts_for_passes_too(
     assert host.entries() == sources
 
 
+@pytest.mark.slow
 @requirement("OW-61", "OW-51")
 def test_a_branch_sees_what_was_there_at_its_event(host: Host) -> None:
     run, looks = host.in_run("r1"), list[list[Json]]()
@@ -110,6 +113,7 @@ def test_a_branch_sees_what_was_there_at_its_event(host: Host) -> None:
     assert run.entries() == []
 
 
+@pytest.mark.heavy
 @requirement("OW-51", "OW-66")
 def test_what_runs_see_of_passes_outlives_the_service(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -130,6 +134,7 @@ def test_what_runs_see_of_passes_outlives_the_service(tmp_path: Path) -> None:
         assert replace(host, run="after").entries() == listed
 
 
+@pytest.mark.slow
 @requirement("OW-53", "OW-66")
 def test_an_archive_that_ends_is_gone_from_runs_and_its_sources_are_back(
     service: Service, host: Host

@@ -5,6 +5,8 @@ Words that nothing may tell: `saffron` stands in contents, `tagged` in tags.
 
 from pathlib import Path
 
+import pytest
+
 from ..support.callers import calling, made_key
 from ..support.engines import filler, quota
 from ..support.measures import key, measured
@@ -91,6 +93,7 @@ def test_passes_are_counted_by_what_became_of_them(tmp_path: Path) -> None:
     assert key(PASSES, kind="compaction", outcome="done") in found
 
 
+@pytest.mark.heavy
 @requirement("OW-66", "OW-71", "OW-93", "OW-29")
 def test_a_full_tenant_passes_no_more_but_undoes_and_forgets(tmp_path: Path) -> None:
     with serving(

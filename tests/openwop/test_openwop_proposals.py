@@ -142,6 +142,7 @@ def test_a_revision_replaces_what_it_names_and_installs_nothing(
     assert told_of(host, "proposal.activated") == []
 
 
+@pytest.mark.representative(3)
 @pytest.mark.parametrize("first", ENDS)
 @pytest.mark.parametrize("then", [*ENDS, "revise"])
 @requirement("OW-90")
@@ -166,6 +167,7 @@ def test_ends_allow_no_other_move_and_the_same_again(host: Host, first: str, the
     assert len(told_of(host, "proposal.activated")) == (first == "apply")
 
 
+@pytest.mark.slow
 @requirement("OW-90")
 def test_what_is_not_there_is_told_alike_by_every_route(host: Host) -> None:
     proposed(host)
@@ -211,6 +213,7 @@ def test_what_repeats_an_installed_artifact_names_its_ref(host: Host) -> None:
     assert proposed(host)["duplicateOf"].startswith("prop_")
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("kind", COMPLETE)
 @requirement("OW-92")
 def test_what_its_kind_needs_is_asked_at_apply_alone(host: Host, kind: str) -> None:

@@ -96,6 +96,7 @@ def test_a_key_of_some_projects_may_do_nothing(path: Path) -> None:
                     assert refused(answer) == FORBIDDEN
 
 
+@pytest.mark.slow
 @requirement("OW-32", "OW-33")
 def test_tenants_see_their_own_alone(hosts: dict[str, Host]) -> None:
     ours, theirs = hosts["admin"], hosts["theirs"]
@@ -143,6 +144,7 @@ def test_what_is_applied_and_withdrawn_is_audited_by_ids_alone(
     assert WORD not in json.dumps(audit(path))
 
 
+@pytest.mark.heavy
 @requirement("OW-89", "OW-90")
 def test_racing_moves_end_in_one_state_with_one_event(path: Path) -> None:
     with serving(path) as service:

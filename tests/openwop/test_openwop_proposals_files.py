@@ -37,6 +37,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "memory.db"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("table", ["proposals", "runs", "run_events"])
 @requirement("OW-6", "OW-88")
 def test_a_failure_stores_nothing_and_tells_nothing(path: Path, table: str) -> None:
@@ -62,6 +63,7 @@ def test_a_failure_stores_nothing_and_tells_nothing(path: Path, table: str) -> N
         assert applied(host, made["id"])
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-88", "OW-89", "OW-103")
 def test_proposals_outlive_a_restart_a_backup_and_the_doctor(path: Path, tmp_path: Path) -> None:
@@ -85,6 +87,7 @@ def test_proposals_outlive_a_restart_a_backup_and_the_doctor(path: Path, tmp_pat
         assert (listed(host), artifact(host, ref).text) == (before, text)
 
 
+@pytest.mark.heavy
 @requirement("OW-103", "OW-37")
 def test_a_scan_takes_secrets_out_of_proposals_and_names_what_is_installed_anew(
     path: Path, tmp_path: Path
@@ -126,6 +129,7 @@ def test_a_scan_takes_secrets_out_of_proposals_and_names_what_is_installed_anew(
         until(lambda: not remains(tmp_path, GITHUB))
 
 
+@pytest.mark.slow
 @requirement("OW-103", "OW-32")
 def test_a_tenant_that_is_erased_takes_its_proposals_with_it(path: Path, tmp_path: Path) -> None:
     with serving(path) as service, keyed(service) as ours, keyed(service, "writer", "acme") as acme:
@@ -140,6 +144,7 @@ def test_a_tenant_that_is_erased_takes_its_proposals_with_it(path: Path, tmp_pat
         assert listed(ours) == [kept]
 
 
+@pytest.mark.slow
 @requirement("OW-89")
 def test_bytes_that_are_not_those_that_were_stored_are_never_installed(path: Path) -> None:
     with serving(path) as service:
@@ -153,6 +158,7 @@ def test_bytes_that_are_not_those_that_were_stored_are_never_installed(path: Pat
             assert listed(host) == []
 
 
+@pytest.mark.slow
 @requirement("OW-88")
 def test_a_full_tenant_takes_no_proposal_and_can_end_those_that_it_has(path: Path) -> None:
     with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1536)) as service:

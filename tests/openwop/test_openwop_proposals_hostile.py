@@ -39,6 +39,8 @@ def sent(service: Service, artifact: str) -> httpx.Response:
     return service.http.post(f"{H}/proposals", content=(START + artifact + END).encode())
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(9)
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -86,6 +88,7 @@ def test_every_fault_of_a_proposal_is_named_and_nothing_is_stored(
     assert got(host, made["id"]) == made
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("artifact", "kept"),
     [
@@ -113,6 +116,8 @@ def test_json_is_kept_as_it_was_read(
     assert f'"artifact":{kept},"provenance"' in host.ask("GET", "/proposals").text
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(13)
 @pytest.mark.parametrize(
     "artifact",
     [
@@ -145,6 +150,7 @@ def test_bytes_that_are_no_text_and_bodies_that_are_too_long_are_refused(service
     assert service.http.post(f"{H}/proposals/{id_}/reject").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", SIGNS)
 @requirement("OW-89")
 def test_an_artifact_has_262144_bytes(host: Host, sign: str) -> None:
@@ -246,6 +252,7 @@ def test_an_artifact_that_is_too_long_without_its_secrets_is_refused(host: Host)
     assert (len(title["title"]), len(title["rationale"])) == (256, 10_000)
 
 
+@pytest.mark.heavy
 @requirement("OW-39")
 def test_what_is_written_once_a_value_is_registered_is_without_it(host: Host) -> None:
     run = host.in_run("r1")

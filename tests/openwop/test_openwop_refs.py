@@ -21,6 +21,7 @@ from ..support.erasing import remains
 from ..support.openwop_hosts import H, Host, Json, ok, refused
 from ..support.openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted, keyed, of_one, page
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 MALFORMED = [
@@ -71,6 +72,7 @@ def host(closed: Service) -> Iterator[Host]:
         yield made
 
 
+@pytest.mark.slow
 @requirement("OW-30")
 def test_malformed_refs_are_empty_on_reads_and_refused_on_writes(
     closed: Service, host: Host
@@ -124,7 +126,8 @@ def test_an_id_with_nul_in_a_path_is_no_entrys(host: Host) -> None:
             refused(answer)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.heavy
+@for_each("form", FORMS)
 @requirement("OW-31")
 def test_a_ref_of_another_tenant_is_empty_on_reads_and_forbidden_on_writes(
     closed: Service, host: Host, form: str
@@ -140,6 +143,7 @@ def test_a_ref_of_another_tenant_is_empty_on_reads_and_forbidden_on_writes(
         assert refused(told) == (403, "forbidden")
 
 
+@pytest.mark.heavy
 @requirement("OW-30", "OW-31")
 def test_every_other_form_is_legal(service: Service) -> None:
     host = Host(service.http)
@@ -206,6 +210,7 @@ def test_the_grammar_of_refs_is_no_more_than_this(host: Host, pieces: list[str],
         assert counted(host) == known
 
 
+@pytest.mark.heavy
 @requirement("OW-35")
 def test_refs_are_compared_code_point_by_code_point(service: Service) -> None:
     host = Host(service.http)
@@ -267,6 +272,7 @@ TURNS = st.one_of(
 KEPT = Retentions(expired=timedelta(seconds=1))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(turns=st.lists(TURNS, max_size=14))
 @requirement("OW-29", "OW-45")
@@ -300,6 +306,7 @@ def test_counts_are_exact_whatever_is_put_deleted_ended_and_swept(
     assert sorted(it["id"] for it in host.entries()) == sorted(live)
 
 
+@pytest.mark.heavy
 @requirement("OW-29")
 def test_racing_writers_leave_exact_counts(service: Service) -> None:
     host, others = Host(service.http), replace(Host(service.http), ref="other")

@@ -13,6 +13,7 @@ from ..support.engines import filler, quota
 from ..support.openwop_hosts import REF, H, Host, faults, ok, refused
 from ..support.openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 pytestmark = pytest.mark.usefixtures("nothing_fails")
@@ -77,7 +78,7 @@ def test_a_body_has_a_mebibyte(host: Host) -> None:
 PUT = b'{"memoryRef":"mem://notes","content":"VALUE"}'
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [b"", b"{", b"[]", b"null", b"7", b'"a"', b"nul", b"\0", PUT + b"}", PUT[:-1], PUT + b",",
      PUT.replace(b"VALUE", b"\xff"), PUT.replace(b"VALUE", b"\xed\xa0\x80"),
@@ -185,6 +186,7 @@ def test_no_refusal_quotes_what_was_sent_or_stored(host: Host) -> None:
             assert word not in answer.text, answer.text
 
 
+@pytest.mark.slow
 @requirement("OW-6", "OW-24")
 def test_a_tenant_that_is_full_is_refused_more_and_reads_and_deletes(tmp_path: Path) -> None:
     with serving(

@@ -49,6 +49,7 @@ def played(service: Service, host: Host) -> Host:
     return run
 
 
+@pytest.mark.slow
 @requirement("OW-60")
 def test_a_replay_has_the_events_and_the_memory_of_its_source_and_writes_nothing(
     service: Service, host: Host
@@ -100,6 +101,7 @@ def test_a_replay_may_be_replayed_and_says_the_same(service: Service, host: Host
     assert ok(host.ask("GET", f"/runs/{second.run}"))["sourceRunId"] == first.run
 
 
+@pytest.mark.heavy
 @requirement("OW-60")
 @pytest.mark.parametrize("from_seq", [1, 3, 4])
 def test_a_replay_from_any_event_has_the_snapshot_of_the_start(
@@ -115,6 +117,7 @@ def test_a_replay_from_any_event_has_the_snapshot_of_the_start(
     assert run.put("the source goes on")
 
 
+@pytest.mark.slow
 @requirement("OW-61")
 def test_a_branch_sees_memory_as_it_was_after_each_event(service: Service, host: Host) -> None:
     host.put("before")
@@ -133,6 +136,7 @@ def test_a_branch_sees_memory_as_it_was_after_each_event(service: Service, host:
     assert host.contents() == ["late", "of nobody", "two"]
 
 
+@pytest.mark.slow
 @requirement("OW-61")
 def test_a_branch_is_an_open_run_of_its_own(service: Service, host: Host) -> None:
     host.put("before")
@@ -162,6 +166,7 @@ def test_a_branch_is_an_open_run_of_its_own(service: Service, host: Host) -> Non
     assert "of the branch" in last.contents()
 
 
+@pytest.mark.heavy
 @requirement("OW-63")
 @pytest.mark.parametrize("mode", ["replay", "branch"])
 def test_where_a_fork_may_begin(service: Service, host: Host, mode: str) -> None:
@@ -205,6 +210,8 @@ LOSSES = {"it has expired": _expired, "it was deleted and erased": _erased}
 WAYS: dict[str, Json] = {"it was declared": {"memoryRefs": [OTHER]}, "it was written to": {}}
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @requirement("OW-62", "OW-63")
 @pytest.mark.parametrize("mode", ["replay", "branch"])
 @pytest.mark.parametrize("way", WAYS)
@@ -234,6 +241,8 @@ def test_a_snapshot_that_lost_something_is_refused_and_never_served_in_part(
         assert len({it["runId"] for it in ok(host.ask("GET", "/events"))["events"]}) == 1
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @requirement("OW-62")
 @pytest.mark.parametrize("mode", ["replay", "branch"])
 @pytest.mark.parametrize("loss", LOSSES)
@@ -263,6 +272,7 @@ def test_a_ref_that_a_run_did_not_name_is_refused_when_it_is_read(
         assert other.entries() == [kept]
 
 
+@pytest.mark.heavy
 @requirement("OW-62", "OW-61")
 def test_what_is_deleted_and_not_yet_erased_is_whole_and_a_branch_keeps_it(
     tmp_path: Path,

@@ -23,6 +23,7 @@ def status(host: Host, run: str = "r1") -> str:
     return answer.json().get("status", str(answer.status_code))  # type: ignore[no-any-return]
 
 
+@pytest.mark.heavy
 @requirement("OW-51")
 def test_what_is_deleted_keeps_its_text_while_an_open_run_may_see_it_and_no_longer(
     tmp_path: Path,
@@ -49,6 +50,7 @@ def test_what_is_deleted_keeps_its_text_while_an_open_run_may_see_it_and_no_long
         assert later.entries() == []
 
 
+@pytest.mark.slow
 @requirement("OW-51")
 def test_what_is_deleted_in_a_run_is_seen_in_it_on_and_what_came_later_is_not_kept(
     tmp_path: Path,
@@ -67,6 +69,7 @@ def test_what_is_deleted_in_a_run_is_seen_in_it_on_and_what_came_later_is_not_ke
         assert run.entries() == [made]
 
 
+@pytest.mark.heavy
 @requirement("OW-64")
 def test_a_run_of_which_nothing_is_heard_is_cancelled_when_its_time_is_over(
     tmp_path: Path,
@@ -95,6 +98,7 @@ def test_a_run_of_which_nothing_is_heard_is_cancelled_when_its_time_is_over(
         assert run["endedAt"] == told[-1]["timestamp"]
 
 
+@pytest.mark.heavy
 @requirement("OW-64")
 def test_what_a_cancelled_run_saw_may_go(tmp_path: Path) -> None:
     with sweeping(tmp_path, MEMORY_KEEP_EVENTS="10d") as service:
@@ -111,6 +115,7 @@ def test_what_a_cancelled_run_saw_may_go(tmp_path: Path) -> None:
         until(lambda: not is_stored(service.path, TEXT))
 
 
+@pytest.mark.heavy
 @requirement("OW-62", "OW-57")
 def test_the_events_of_an_ended_run_go_and_later_the_run_itself(tmp_path: Path) -> None:
     with sweeping(tmp_path, MEMORY_KEEP_EVENTS="10d") as service:
@@ -178,6 +183,8 @@ def test_a_clock_that_jumps_cancels_no_run_and_removes_none(tmp_path: Path) -> N
         assert ok(ended.fork(), 201)
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @requirement("OW-64")
 @pytest.mark.parametrize("name", ["put", "delete", "secret"])
 def test_a_run_is_heard_of_by_what_it_does(tmp_path: Path, name: str) -> None:
@@ -201,6 +208,7 @@ def test_a_run_is_heard_of_by_what_it_does(tmp_path: Path, name: str) -> None:
         assert status(host) == "running"
 
 
+@pytest.mark.slow
 @requirement("OW-64", "OW-57")
 def test_runs_are_kept_for_ever_where_events_are(tmp_path: Path) -> None:
     with sweeping(tmp_path, MEMORY_KEEP_EVENTS="0", MEMORY_SESSION_IDLE="0") as service:
@@ -238,6 +246,7 @@ def kept(service: Service) -> Json:
     return found
 
 
+@pytest.mark.heavy
 @requirement("OW-64")
 def test_a_restart_hears_nothing_and_cancels_nothing_too_early(tmp_path: Path) -> None:
     with sweeping(tmp_path, MEMORY_KEEP_EVENTS="10d") as service:

@@ -86,6 +86,7 @@ WRITES: dict[str, Write] = {
 }
 
 
+@pytest.mark.representative(3)
 @requirement("OW-39", "OW-40")
 @pytest.mark.parametrize("write", WRITES)
 def test_a_value_holds_for_every_write_of_its_tenant_while_its_run_is_open(
@@ -115,6 +116,7 @@ def test_a_value_holds_for_no_other_tenant(tmp_path: Path) -> None:
         assert Host(ours).put(VALUE)["content"] == MARK
 
 
+@pytest.mark.representative(2)
 @requirement("OW-39")
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
 def test_a_value_ends_with_the_last_run_that_registered_it(
@@ -191,6 +193,7 @@ def test_the_same_secret_with_another_value_redacts_that_one_too(host: Host) -> 
     assert "wombat-wombat" not in run.put("a wombat-wombat")["content"]
 
 
+@pytest.mark.slow
 @requirement("OW-64")
 def test_a_run_of_which_nothing_is_heard_loses_its_secrets_and_nothing_else(
     tmp_path: Path,

@@ -41,6 +41,7 @@ def told(host: Host) -> Json:
     }  # fmt: skip
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-103")
 def test_a_backup_brings_runs_events_and_snapshots_back(tmp_path: Path) -> None:
@@ -61,6 +62,7 @@ def test_a_backup_brings_runs_events_and_snapshots_back(tmp_path: Path) -> None:
         assert ok(Host(host.http, run="r2").fork(), 201)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @requirement("OW-103")
 def test_the_doctor_finds_runs_well_and_misses_what_is_gone(tmp_path: Path) -> None:
@@ -78,6 +80,7 @@ def test_the_doctor_finds_runs_well_and_misses_what_is_gone(tmp_path: Path) -> N
     assert broken.exit_code != 0
 
 
+@pytest.mark.slow
 @requirement("OW-103")
 def test_a_scan_takes_secrets_out_of_what_runs_have_put_and_leaves_their_events(
     tmp_path: Path,
@@ -98,6 +101,7 @@ def test_a_scan_takes_secrets_out_of_what_runs_have_put_and_leaves_their_events(
         assert run.told() == before
 
 
+@pytest.mark.heavy
 @requirement("OW-103")
 def test_the_runs_of_a_tenant_go_with_it_and_no_others(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -117,6 +121,7 @@ def test_the_runs_of_a_tenant_go_with_it_and_no_others(tmp_path: Path) -> None:
         assert told(Host(ours)) == before
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-102")
 @pytest.mark.parametrize("count", [1, 5])
@@ -130,6 +135,7 @@ def test_a_file_of_the_original_has_all_its_rows_and_takes_runs(tmp_path: Path, 
     assert rows(path, "PRAGMA foreign_key_check") == []
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @requirement("OW-102")
 def test_a_file_that_a_newer_version_made_is_refused_and_stays(tmp_path: Path) -> None:

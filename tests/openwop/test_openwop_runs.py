@@ -11,6 +11,7 @@ from ..support.callers import calling, made_key
 from ..support.openwop_hosts import Host, Json, faults, ok, refused
 from ..support.openwop_looks import wire
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import START, Service, serving
 
 NEW = re.compile(r"run_[0-9a-f]{32}")
@@ -128,7 +129,7 @@ FAULTY: dict[str, tuple[Json, str]] = {
 
 
 @requirement("OW-54", "OW-40")
-@pytest.mark.parametrize("fault", FAULTY)
+@for_each("fault", FAULTY)
 def test_what_no_run_may_be_called_is_refused_by_its_field(host: Host, fault: str) -> None:
     body, field = FAULTY[fault]
     answer = opened(host, **{"runId": "r1"} | body)
@@ -199,6 +200,7 @@ WRITES: dict[str, tuple[str, Json, Json]] = {
 }  # fmt: skip
 
 
+@pytest.mark.representative(2)
 @requirement("OW-13")
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_about_a_run_is_done_once_under_a_key(host: Host, name: str) -> None:

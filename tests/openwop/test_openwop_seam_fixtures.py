@@ -22,6 +22,7 @@ from agentops_memory.openwop.runs import RunId
 
 from ..support.openwop_hosts import Json
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import START
 from .seams.fixtures import ACROSS, OWN
 from .seams.seeding import Seed
@@ -119,7 +120,7 @@ def done(workflow: str, *faults: str) -> Json:
 
 
 @requirement("OW-100")
-@pytest.mark.parametrize("workflow", FIXTURES)
+@for_each("workflow", FIXTURES)
 def test_a_memory_without_faults_passes(workflow: str) -> None:
     found = done(workflow)
 
@@ -128,8 +129,8 @@ def test_a_memory_without_faults_passes(workflow: str) -> None:
 
 
 @requirement("OW-100")
-@pytest.mark.parametrize(
-    ("workflow", "fault", "code"),
+@for_each(
+    "workflow, fault, code",
     [
         ("roundtrip", "forgets", "memory_readback_failed"),
         ("redaction", "forgets", "memory_readback_failed"),

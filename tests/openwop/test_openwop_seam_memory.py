@@ -43,6 +43,7 @@ def consolidated(suite: Suite, **fields: object) -> Json:
     return done
 
 
+@pytest.mark.heavy
 @requirement("OW-99", "OW-30")
 @pytest.mark.parametrize("ref", ["%00", "a%00b", "a%2F..%2F%00"])
 def test_a_ref_with_nul_is_malformed_in_paths_and_parameters(suite: Suite, ref: str) -> None:
@@ -124,6 +125,7 @@ def test_a_ref_in_the_path_is_listed_exactly(suite: Suite) -> None:
     assert refused(suite.get("/memory/x", limit=-1)) == (400, "validation_error")
 
 
+@pytest.mark.heavy
 @requirement("OW-99", "OW-22", "OW-23")
 @pytest.mark.parametrize("host", HOSTS)
 def test_the_adapter_is_there_under_the_paths_of_other_hosts(suite: Suite, host: str) -> None:
@@ -141,6 +143,7 @@ def test_the_adapter_is_there_under_the_paths_of_other_hosts(suite: Suite, host:
     assert own.entries() == [second]
 
 
+@pytest.mark.slow
 @requirement("OW-99")
 def test_compaction_gives_its_event_and_what_the_archive_says(suite: Suite) -> None:
     suite.seed(*SOURCES, ref=OF_TENANT)
@@ -189,6 +192,7 @@ def test_distillation_stays_within_its_budget_or_writes_nothing(suite: Suite) ->
     assert suite.listed("conformance-distill") == before
 
 
+@pytest.mark.slow
 @requirement("OW-99")
 def test_the_same_sources_are_the_same_archive_on_any_day_and_service(
     suite: Suite, tmp_path: Path
@@ -221,6 +225,7 @@ def test_a_secret_among_the_sources_is_in_no_archive_and_no_name(suite: Suite) -
     assert distilled(suite, sources=clean)["archiveChecksum"] == (answer.json()["archiveChecksum"])
 
 
+@pytest.mark.slow
 @requirement("OW-99")
 def test_consolidation_merges_leaks_nothing_and_then_has_nothing_to_do(suite: Suite) -> None:
     first = consolidated(suite, includeSecretCanary=True)

@@ -54,6 +54,7 @@ def test_a_run_is_over_when_it_is_answered(suite: Suite) -> None:
     assert ok(suite.host.ask("GET", f"/runs/{run}"))["workflowId"] == "conformance-noop"
 
 
+@pytest.mark.slow
 @requirement("OW-99", "OW-55", "OW-56")
 def test_each_run_leaves_a_summary_before_it_ends(suite: Suite) -> None:
     run = suite.ran("conformance-noop")["runId"]
@@ -69,6 +70,7 @@ def test_each_run_leaves_a_summary_before_it_ends(suite: Suite) -> None:
     assert "nodeId" not in events[1]
 
 
+@pytest.mark.heavy
 @requirement("OW-100", "OW-16")
 def test_roundtrip_reads_back_what_a_node_wrote(suite: Suite) -> None:
     run = suite.ran(f"{PREFIX}-roundtrip")
@@ -91,6 +93,7 @@ def test_redaction_shows_the_marker_and_nothing_keeps_the_value(suite: Suite) ->
     assert not VALUE.search(entry["content"])
 
 
+@pytest.mark.slow
 @requirement("OW-100", "OW-45")
 def test_ttl_shows_what_goes_on_and_not_what_has_ended(suite: Suite) -> None:
     variables = suite.ran(f"{PREFIX}-ttl")["variables"]
@@ -102,6 +105,7 @@ def test_ttl_shows_what_goes_on_and_not_what_has_ended(suite: Suite) -> None:
     assert count_of(suite.service.path, "ref_entries WHERE name LIKE 'expired:%'") == 1
 
 
+@pytest.mark.heavy
 @requirement("OW-100", "OW-48")
 def test_injection_budget_cuts_redacts_and_stays_in_its_tenant(across: Suite) -> None:
     found = across.ran(f"{PREFIX}-injection-budget")["variables"]
@@ -123,6 +127,7 @@ def test_injection_budget_cuts_redacts_and_stays_in_its_tenant(across: Suite) ->
     assert len(giant["content"]) > found["tokenBudget"]
 
 
+@pytest.mark.heavy
 @requirement("OW-100", "OW-32")
 def test_cross_tenant_sees_its_own_and_nothing_of_the_other(across: Suite) -> None:
     found = across.ran(f"{PREFIX}-cross-tenant")["variables"]
@@ -131,6 +136,7 @@ def test_cross_tenant_sees_its_own_and_nothing_of_the_other(across: Suite) -> No
     assert found["crossTenantProbe"] == []
 
 
+@pytest.mark.heavy
 @requirement("OW-100")
 @pytest.mark.parametrize("workflow", ACROSS)
 def test_what_is_written_in_the_other_tenant_is_gone_afterwards(
@@ -146,6 +152,7 @@ def test_what_is_written_in_the_other_tenant_is_gone_afterwards(
         assert ok(theirs.host.ask("GET", "/refs"))["refs"] == []
 
 
+@pytest.mark.heavy
 @requirement("OW-100")
 @pytest.mark.parametrize("workflow", ACROSS)
 def test_without_the_other_tenant_its_fixtures_are_unknown(suite: Suite, workflow: str) -> None:
@@ -159,6 +166,7 @@ def test_without_the_other_tenant_its_fixtures_are_unknown(suite: Suite, workflo
     assert faults(suite.post("/runs", body)) == ["workflowId"]
 
 
+@pytest.mark.heavy
 @requirement("OW-100")
 @pytest.mark.parametrize("workflow", [it for it in FIXTURES if it != "conformance-noop"])
 def test_a_run_fails_with_the_reason_and_sets_no_variable(tmp_path: Path, workflow: str) -> None:
@@ -173,6 +181,7 @@ def test_a_run_fails_with_the_reason_and_sets_no_variable(tmp_path: Path, workfl
         assert suite.events(run["runId"])[-1]["type"] == "run.failed"
 
 
+@pytest.mark.heavy
 @requirement("OW-100")
 def test_runs_of_one_fixture_at_a_time_are_apart(across: Suite) -> None:
     with ThreadPoolExecutor(4) as suites:
@@ -182,6 +191,7 @@ def test_runs_of_one_fixture_at_a_time_are_apart(across: Suite) -> None:
     assert {len(run["variables"].get("memoryList", "x")) for run in runs} == {1}
 
 
+@pytest.mark.slow
 @requirement("OW-99", "OW-13")
 def test_a_run_is_done_once_for_an_idempotency_key(suite: Suite) -> None:
     once = {"headers": {"Idempotency-Key": "k1"}}
@@ -197,6 +207,7 @@ def test_a_run_is_done_once_for_an_idempotency_key(suite: Suite) -> None:
     assert refused(other) == (409, "idempotency_key_mismatch")
 
 
+@pytest.mark.slow
 @requirement("OW-99")
 def test_a_new_process_knows_the_run_and_not_what_it_found(tmp_path: Path) -> None:
     with driven(tmp_path / "memory.db") as suite:
@@ -208,6 +219,7 @@ def test_a_new_process_knows_the_run_and_not_what_it_found(tmp_path: Path) -> No
         assert suite.events(run["runId"]) == events
 
 
+@pytest.mark.slow
 @requirement("OW-99", "OW-57")
 def test_events_are_polled_by_either_name_of_the_sequence(suite: Suite) -> None:
     run = suite.ran("conformance-noop")["runId"]
@@ -225,6 +237,7 @@ def test_events_are_polled_by_either_name_of_the_sequence(suite: Suite) -> None:
     assert refused(suite.get("/runs/never/events/poll")) == (404, "not_found")
 
 
+@pytest.mark.heavy
 @requirement("OW-99", "OW-60", "OW-61", "OW-63")
 def test_a_run_is_forked(suite: Suite) -> None:
     run = suite.ran(f"{PREFIX}-roundtrip")

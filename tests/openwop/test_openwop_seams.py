@@ -41,6 +41,7 @@ def suite(tmp_path: Path) -> Iterator[Suite]:
         yield suite
 
 
+@pytest.mark.slow
 @requirement("OW-98", "OW-5")
 def test_the_service_has_no_seam(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -72,6 +73,7 @@ def test_a_service_without_keys_does_not_start_with_them(tmp_path: Path) -> None
             pytest.fail("it serves")
 
 
+@pytest.mark.heavy
 @requirement("OW-98")
 def test_the_application_of_the_document_serves_the_suite(tmp_path: Path) -> None:
     (block,) = blocks(ROOT / "docs" / "openwop.md", "console-suite")
@@ -102,6 +104,7 @@ def test_no_seam_is_for_a_caller_without_a_key(suite: Suite) -> None:
             assert refused(answer) == (401, "unauthenticated"), route
 
 
+@pytest.mark.slow
 @requirement("OW-98")
 def test_once_the_keys_are_reset_the_seams_are_nobodys(suite: Suite) -> None:
     key_file(suite.service.path).reset(at=suite.service.clock.now, by={"user": "tester"})
@@ -114,6 +117,7 @@ def test_once_the_keys_are_reset_the_seams_are_nobodys(suite: Suite) -> None:
             assert refused(answer) == (401, "unauthenticated"), route
 
 
+@pytest.mark.slow
 @requirement("OW-98", "OW-8")
 def test_a_reader_changes_nothing_through_a_seam(suite: Suite) -> None:
     with let_in(suite, "reader") as reader:
@@ -125,6 +129,7 @@ def test_a_reader_changes_nothing_through_a_seam(suite: Suite) -> None:
                 assert refused(answer) == (403, "forbidden"), route
 
 
+@pytest.mark.slow
 @requirement("OW-98", "OW-33", "OW-34")
 def test_what_is_another_tenants_is_nowhere(suite: Suite) -> None:
     run = suite.ran("conformance-agent-memory-roundtrip")
@@ -155,6 +160,7 @@ def test_that_they_are_on_is_told_at_the_start(
     assert "the conformance seams of OpenWOP are served, which no host needs" in caplog.messages
 
 
+@pytest.mark.heavy
 @requirement("OW-5")
 def test_on_each_of_them_is_described(suite: Suite) -> None:
     paths = ok(suite.http.get("/v1/openapi.json"))["paths"]
@@ -187,6 +193,8 @@ def test_discovery_tells_of_the_fixtures_that_are_served(suite: Suite) -> None:
             assert answer.status_code == 403
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(5)
 @requirement("OW-99", "OW-12")
 @pytest.mark.parametrize("route", HOSTILE)
 def test_a_hostile_body_is_refused_and_never_a_fault_of_the_service(
@@ -200,6 +208,8 @@ def test_a_hostile_body_is_refused_and_never_a_fault_of_the_service(
         assert refused(answer)[0] in (400, 404, 409, 422), (raw, answer.text)
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(4)
 @requirement("OW-99", "OW-11")
 @pytest.mark.parametrize("route", [path for method, path in ROUTES if method == "GET"])
 def test_a_hostile_path_is_refused_and_never_a_fault_of_the_service(
@@ -211,6 +221,7 @@ def test_a_hostile_path_is_refused_and_never_a_fault_of_the_service(
             assert answer.status_code in (200, 400, 404), (name, query, answer.text)
 
 
+@pytest.mark.slow
 @requirement("OW-101", "OW-40")
 def test_all_seams_have_one_span_which_tells_no_content(tmp_path: Path) -> None:
     token = made_key(tmp_path / "memory.db", "writer")

@@ -80,6 +80,7 @@ def test_another_refs_words_and_deletions_have_no_part_in_a_rank(host: Host) -> 
     assert after["ranks"][0] < 0
 
 
+@pytest.mark.slow
 @requirement("OW-28", "OW-29")
 def test_what_racing_writers_have_put_is_found(service: Service, host: Host) -> None:
     start = threading.Barrier(6)

@@ -20,6 +20,7 @@ from ..support.openwop_proposals import artifact, got, moved, proposed, revised
 from ..support.openwop_seams import FIXTURES, REF, Suite, driven, let_in
 from ..support.openwop_tenants import anew
 from ..support.requirements import requirement
+from ..support.samples import for_each
 
 ALONE = (  # secrets that only a line of their own tells from words
     ("password: hunter22", "password: [REDACTED:password]"),
@@ -62,6 +63,7 @@ def admin(suite: Suite) -> Iterator[Host]:
         yield operator.host
 
 
+@pytest.mark.slow
 @requirement("OW-41", "OW-89")
 @pytest.mark.parametrize(("secret", "clean"), ALONE)
 def test_a_secret_that_stands_alone_in_a_string_leaves_an_artifact(
@@ -81,7 +83,7 @@ def test_a_secret_that_stands_alone_in_a_string_leaves_an_artifact(
 
 
 @requirement("OW-41", "OW-89")
-@pytest.mark.parametrize(("given", "stored"), TOGETHER)
+@for_each("given, stored", TOGETHER)
 def test_a_secret_that_several_strings_tell_leaves_an_artifact(
     admin: Host, given: Json, stored: Json
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_secret_that_several_strings_tell_leaves_an_artifact(
     assert ok(revised(admin, made["id"], artifact=stored))["artifact"] == stored
 
 
+@pytest.mark.heavy
 @requirement("OW-89", "OW-101")
 def test_of_racing_moves_what_is_audited_was_done_and_once(suite: Suite, admin: Host) -> None:
     for first in ("apply", "reject") * 3:
@@ -103,6 +106,7 @@ def test_of_racing_moves_what_is_audited_was_done_and_once(suite: Suite, admin: 
         assert told == (["proposal.applied"] if state == "applied" else [])
 
 
+@pytest.mark.slow
 @requirement("OW-101")
 def test_what_is_withdrawn_undone_or_forgotten_is_audited_once_with_its_tenant(
     suite: Suite, admin: Host
@@ -151,6 +155,7 @@ def test_each_that_waits_fires_with_the_first_live_entry_that_is_not_itself(
     assert _states(host, "other") == ["cancelled"]
 
 
+@pytest.mark.heavy
 @requirement("OW-13", "OW-100")
 @pytest.mark.parametrize("workflow", FIXTURES)
 def test_a_fixture_that_is_asked_for_twice_at_a_time_is_done_when_it_is_answered(
@@ -178,6 +183,7 @@ def test_those_who_look_for_a_draft_at_a_time_find_one(suite: Suite) -> None:
     assert {len(ok(it)["proposals"]) for it in answers} == {1}
 
 
+@pytest.mark.slow
 @requirement("OW-99")
 def test_a_full_tenant_lists_proposals_and_what_is_armed_is_answered_again(tmp_path: Path) -> None:
     with driven(

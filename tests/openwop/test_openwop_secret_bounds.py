@@ -68,6 +68,7 @@ def test_values_beyond_the_bound_are_429_and_those_before_stay_secret(host: Host
     assert run.put("the run goes on")["content"] == "the run goes on"  # no value of it is lost
 
 
+@pytest.mark.heavy
 @requirement("OW-107")
 def test_the_same_value_again_takes_no_more_and_is_answered_when_all_is_full(host: Host) -> None:
     run = host.in_run("r1")
@@ -78,6 +79,8 @@ def test_the_same_value_again_takes_no_more_and_is_answered_when_all_is_full(hos
     assert ok(asked(run, 0)) == {"secretId": "s00000", "registered": True}
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @requirement("OW-107")
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
 def test_the_end_of_a_run_makes_its_room_free(host: Host, status: str) -> None:
@@ -92,6 +95,7 @@ def test_the_end_of_a_run_makes_its_room_free(host: Host, status: str) -> None:
     assert host.put(value(0))["content"] == "[REDACTED:s00000]"
 
 
+@pytest.mark.heavy
 @requirement("OW-107", "OW-64")
 def test_room_of_a_run_that_ended_elsewhere_or_is_unknown_is_free(
     service: Service, host: Host
@@ -110,6 +114,7 @@ def test_room_of_a_run_that_ended_elsewhere_or_is_unknown_is_free(
         rows(service.path, "DELETE FROM runs")
 
 
+@pytest.mark.heavy
 @requirement("OW-107")
 def test_each_tenant_has_a_bound_of_its_own(service: Service) -> None:
     with keyed(service) as ours, keyed(service, "writer", "acme") as theirs:
@@ -119,6 +124,7 @@ def test_each_tenant_has_a_bound_of_its_own(service: Service) -> None:
         assert asked(ours.in_run("r2"), 0).status_code == 429
 
 
+@pytest.mark.slow
 @requirement("OW-107")
 def test_after_a_restart_all_of_it_is_free_and_fits_again(tmp_path: Path) -> None:
     fits = []
@@ -129,6 +135,7 @@ def test_after_a_restart_all_of_it_is_free_and_fits_again(tmp_path: Path) -> Non
     assert fits[0] == fits[1]
 
 
+@pytest.mark.heavy
 @requirement("OW-107")
 def test_racing_registrations_stay_within_the_bound(host: Host) -> None:
     run = host.in_run("r1")
@@ -155,6 +162,7 @@ def test_a_value_that_alone_is_larger_than_the_bound_is_400(tmp_path: Path) -> N
         assert run.put("plain")["content"] == "plain"
 
 
+@pytest.mark.heavy
 @requirement("OW-107")
 def test_each_pod_has_its_own_bound_and_a_run_that_another_ended_makes_room(
     tmp_path: Path, blank_database: str
@@ -179,6 +187,8 @@ NAMES: dict[str, Callable[[int], tuple[str, str, str]]] = {  # run, id and value
 }
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @requirement("OW-107")
 @pytest.mark.parametrize("kind", NAMES)
 def test_what_is_counted_is_at_least_what_is_held_and_what_is_forgotten_is_gone(kind: str) -> None:

@@ -76,6 +76,7 @@ def _hex(text: str) -> bytes:
     return sha256(text.encode()).hexdigest().encode()
 
 
+@pytest.mark.slow
 @requirement("OW-37")
 def test_the_marker_has_the_secrets_id_in_our_signs(host: Host) -> None:
     for number, (name, shown) in enumerate(
@@ -121,6 +122,7 @@ SIGNS = "ab.*+?()[]{}|\\^$"
 VALUES = st.text(SIGNS, min_size=6, max_size=11)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(
     values=st.lists(VALUES, min_size=1, max_size=4, unique=True),
@@ -151,6 +153,7 @@ def test_no_value_is_stored_and_what_is_none_stays_as_it_is(
             assert not any(value in text for value in hidden)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("given", "stored"),
     [

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.jobs import gauges
+from agentops_memory.jobs import schedule as gauges
 from agentops_memory.telemetry.logs import JsonFormatter
 
 from ..support.callers import audit, calling, made_key
@@ -112,6 +112,7 @@ def logged() -> Iterator[StringIO]:
         log.setLevel(level)
 
 
+@pytest.mark.slow
 @requirement("OW-101", "OW-40", "OW-14")
 def test_a_value_is_in_no_span_and_no_log_line(
     tmp_path: Path,

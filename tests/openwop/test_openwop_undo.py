@@ -69,6 +69,8 @@ def known(host: Host) -> list[Any]:
     return [raw(host), counted(host), [(it["seen"], it.get("supersededBy")) for it in told]]
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(3)
 @pytest.mark.parametrize("name", PASSES)
 @requirement("OW-71", "OW-29", "OW-80")
 def test_an_undo_brings_all_back_and_takes_the_output_away(
@@ -109,6 +111,7 @@ def test_what_is_seen_no_more_was_last_seen_when_it_was_put(service: Service) ->
     assert [it["lastSeenAt"] for it in after] == [it["lastSeenAt"] for it in before]
 
 
+@pytest.mark.slow
 @requirement("OW-71", "OW-57")
 def test_an_undo_is_a_run_of_its_own_which_tells_of_what(host: Host) -> None:
     run = ok(host.compact())["runId"]
@@ -140,6 +143,7 @@ SPOILS: dict[str, Callable[[Host, str], object]] = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", SPOILS)
 @requirement("OW-71", "OW-69")
 def test_what_is_gone_since_makes_an_undo_impossible_and_it_does_nothing(
@@ -170,6 +174,7 @@ def test_what_has_ended_since_makes_an_undo_impossible(service: Service) -> None
     assert host.entries() == [kept]
 
 
+@pytest.mark.heavy
 @requirement("OW-71", "OW-80")
 def test_passes_are_undone_one_after_the_other(service: Service, host: Host) -> None:
     states, runs = [known(host)], list[str]()
@@ -189,6 +194,7 @@ def test_passes_are_undone_one_after_the_other(service: Service, host: Host) -> 
     assert states == []
 
 
+@pytest.mark.slow
 @requirement("OW-71")
 def test_what_came_meanwhile_stays(host: Host) -> None:
     before = host.entries()
@@ -200,6 +206,7 @@ def test_what_came_meanwhile_stays(host: Host) -> None:
     assert archived(host, host.compact()) in host.entries()
 
 
+@pytest.mark.heavy
 @requirement("OW-71", "OW-8")
 @pytest.mark.parametrize("run", ["no", "run_" + "0" * 32, "r1"])
 def test_only_what_a_pass_was_can_be_undone(host: Host, run: str) -> None:
@@ -214,6 +221,8 @@ def test_only_what_a_pass_was_can_be_undone(host: Host, run: str) -> None:
     assert (known(host), len(events(host))) == before
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(3)
 @requirement("OW-71", "OW-82", "OW-29")
 @pytest.mark.parametrize("name", PASSES)
 def test_of_racing_undos_one_is_done(host: Host, name: str) -> None:
@@ -228,6 +237,7 @@ def test_of_racing_undos_one_is_done(host: Host, name: str) -> None:
     assert len(of_type(host, UNDONE)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("host")
 @requirement("OW-71", "OW-101", "OW-13")
 def test_an_undo_is_noted_in_the_audit_once(service: Service) -> None:
@@ -245,6 +255,7 @@ def test_an_undo_is_noted_in_the_audit_once(service: Service) -> None:
     assert REF not in str(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("host")
 @requirement("OW-32", "OW-33", "OW-71")
 def test_a_pass_of_another_tenant_is_as_none(service: Service) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import Unavailable
-from agentops_memory.operations.files.audit import measured, record, trim
+from agentops_memory.operations.files.audit import AuditFile, record
 
 from ..support.process import until
 from ..support.service import START, Clock, serving
@@ -37,6 +37,10 @@ def audit(tmp_path: Path) -> Path:
     return path
 
 
+def audit_file(path: Path) -> AuditFile:
+    return AuditFile(path, lambda: START)
+
+
 def numbers(path: Path) -> list[int]:
     """Which of the lines are there."""
     lines = [line for line in path.read_bytes().splitlines(keepends=True) if line not in ODD]
@@ -47,10 +51,10 @@ def test_old_lines_go_and_what_is_no_line_stays(audit: Path) -> None:
     audit.chmod(0o640)
     before = audit.read_bytes()
 
-    assert trim(audit, START - DAY / 2) == 0
+    assert audit_file(audit).trim(START - DAY / 2) == 0
     assert audit.read_bytes() == before
-    assert trim(audit, START + 3 * DAY) == 4
-    assert trim(audit, START + 3 * DAY) == 0
+    assert audit_file(audit).trim(START + 3 * DAY) == 4
+    assert audit_file(audit).trim(START + 3 * DAY) == 0
 
     assert numbers(audit) == [4, 5, 6, 7, 8, 9]
     assert audit.read_bytes().endswith(b"".join(ODD))
@@ -62,16 +66,16 @@ def test_what_was_written_while_the_clock_was_behind_stays_with_what_is_before_i
     audit: Path,
 ) -> None:
     record(audit, START - 800 * DAY, "key.revoked", {"user": "ada"}, number=10)
-    assert measured(audit, START + 3 * DAY).past_retention == 4
+    assert audit_file(audit).measured(START + 3 * DAY).past_retention == 4
 
-    assert trim(audit, START + 3 * DAY) == 4
+    assert audit_file(audit).trim(START + 3 * DAY) == 4
 
     assert numbers(audit) == [*range(4, 11)]
-    assert trim(audit, START + 9 * DAY) == 7
+    assert audit_file(audit).trim(START + 9 * DAY) == 7
 
 
 def test_without_a_file_there_is_nothing_to_trim(tmp_path: Path) -> None:
-    assert trim(tmp_path / "memory.db.audit", START) == 0
+    assert audit_file(tmp_path / "memory.db.audit").trim(START) == 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,7 +83,7 @@ def test_a_line_that_was_cut_short_stays_and_the_next_one_is_whole(audit: Path) 
     with audit.open("ab") as file:
         file.write(b'{"at": "2001-01-')
 
-    assert trim(audit, START + 9 * DAY) == 10
+    assert audit_file(audit).trim(START + 9 * DAY) == 10
     record(audit, START, "key.created", {"user": "ada"}, number=10)
 
     assert audit.read_bytes().startswith(b"".join([*ODD, b'{"at": "2001-01-\n{"at"']))
@@ -104,7 +108,7 @@ def test_whoever_waited_for_the_old_file_writes_into_the_new_one(audit: Path) ->
 def test_a_draft_of_one_that_was_killed_is_of_no_use(audit: Path) -> None:
     audit.with_name(f"{audit.name}.part").write_bytes(b"half of it")
 
-    assert trim(audit, START) == 1
+    assert audit_file(audit).trim(START) == 1
 
     assert numbers(audit) == list(range(1, 10))
     assert len(list(audit.parent.iterdir())) == 1
@@ -120,7 +124,7 @@ def test_what_fails_leaves_the_file_as_it_was(audit: Path, monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             patch.setattr(broken, full)
             with pytest.raises(Unavailable, match=r"cannot be trimmed: No space left on device\.$"):
-                trim(audit, START + 3 * DAY)
+                audit_file(audit).trim(START + 3 * DAY)
         assert audit.read_bytes() == before
         assert len(list(audit.parent.iterdir())) == 1
 

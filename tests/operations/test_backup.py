@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.engine import files as atomic
 from agentops_memory.memory.model.access import TenantId
-from agentops_memory.operations.backup.archive import ArchiveRefused
-from agentops_memory.operations.backup.backup import Scope, make_archive
-from agentops_memory.operations.files import atomic
+from agentops_memory.operations.backup import ArchiveRefused, Scope, make_archive
 from agentops_memory.operations.files import keys as key_file
 from agentops_memory.operations.files.audit import record
 from agentops_memory.settings.settings import settings
@@ -44,6 +43,7 @@ def names(archive: Path) -> list[str]:
         return file.namelist()
 
 
+@pytest.mark.heavy
 def test_every_tenant_is_in_it_while_the_service_runs_and_goes_on_saving(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     token = made_key(path, tenant="acme")
@@ -66,6 +66,7 @@ def test_every_tenant_is_in_it_while_the_service_runs_and_goes_on_saving(tmp_pat
     assert printed["bytes"] == archive.stat().st_size
 
 
+@pytest.mark.heavy
 def test_keys_are_in_it_when_they_are_asked_for_and_only_of_the_tenants_meant(
     service: Service, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_keys_are_in_it_when_they_are_asked_for_and_only_of_the_tenants_meant(
     assert "keys.json" not in names(backed_up(service.path, tmp_path / "b.zip"))
 
 
+@pytest.mark.heavy
 def test_what_was_erased_is_not_in_it(service: Service, tmp_path: Path) -> None:
     for number in range(30):
         service.save(f"{number} a word and the other, unmistakable " * 30)
@@ -145,6 +147,7 @@ def test_wrong_use_is_told_in_a_sentence(service: Service, tmp_path: Path) -> No
     assert not list(tmp_path.glob(".agentops*"))
 
 
+@pytest.mark.slow
 def test_a_damaged_database_gives_no_archive(service: Service, tmp_path: Path) -> None:
     at(service.path).say("tenants", "create", "acme")
     acme = tenant_file(service.path, "acme")  # type: ignore[arg-type]
@@ -219,6 +222,7 @@ def test_a_thread_of_the_service_can_make_one_and_hears_how_far_it_is(
     assert service.save("pear")["id"] == 2
 
 
+@pytest.mark.slow
 def test_keys_are_taken_after_every_change_that_the_audit_in_it_tells_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +249,7 @@ def test_keys_are_taken_after_every_change_that_the_audit_in_it_tells_of(
     assert taken == json.loads(Path(f"{path}.keys").read_bytes())
 
 
+@pytest.mark.slow
 def test_a_name_that_is_no_utf8_is_one_as_well(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
@@ -257,6 +262,7 @@ def test_a_name_that_is_no_utf8_is_one_as_well(tmp_path: Path) -> None:
     assert len(stored(path)) == 1
 
 
+@pytest.mark.slow
 def test_a_tenant_that_is_erased_meanwhile_is_left_out_and_a_line_half_written_as_well(
     tmp_path: Path,
 ) -> None:
@@ -279,6 +285,7 @@ def test_a_tenant_that_is_erased_meanwhile_is_left_out_and_a_line_half_written_a
         assert archive.read("audit.jsonl").endswith(b"\n")
 
 
+@pytest.mark.heavy
 def test_an_archive_that_the_disk_has_spoiled_gets_no_name(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     at(path).say("tenants", "create", "acme")
@@ -301,6 +308,7 @@ def test_an_archive_that_the_disk_has_spoiled_gets_no_name(tmp_path: Path) -> No
     assert not (tmp_path / "a.zip").exists()
 
 
+@pytest.mark.heavy
 def test_any_history_is_restored_row_by_row(tmp_path: Path) -> None:
     for seed in range(2):
         path, chance = tmp_path / str(seed) / "memory.db", random.Random(seed)  # noqa: S311
@@ -366,6 +374,7 @@ def test_a_backup_taken_under_load_is_restored_row_by_row(tmp_path: Path, lost: 
     )
 
 
+@pytest.mark.heavy
 def test_a_backup_names_what_is_damaged_and_so_does_the_plan_of_its_restore(
     tmp_path: Path,
 ) -> None:

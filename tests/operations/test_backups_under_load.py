@@ -11,7 +11,7 @@ import pytest
 from benchmarks.seeding import Size, seeded
 
 from agentops_memory.jobs.runner import HURRY
-from agentops_memory.operations.backup.archive import Archive
+from agentops_memory.operations.backup import Archive
 
 from ..support.files import assert_sound
 from ..support.forks import PROGRAM

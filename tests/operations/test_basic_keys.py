@@ -22,6 +22,7 @@ from ..support.callers import made_key, revoke
 from ..support.process import run
 from ..support.raw import request, wire
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import PLAIN, Service, serving
 
 NOT_A_KEY = "This service needs a key that it knows: Authorization: Bearer amk_..."
@@ -101,8 +102,8 @@ def test_an_agent_comes_in_by_a_url_with_a_key(service: Service, key: str) -> No
         assert anybody.post(url, json=PING).status_code == 200
 
 
-@pytest.mark.parametrize("user", ["", "x", "amk_", "ä", "x y", "\0", "u" * 9_000])
-@pytest.mark.parametrize("scheme", ["Basic", "basic", "BASIC  "])
+@for_each("user", ["", "x", "amk_", "ä", "x y", "\0", "u" * 9_000])
+@for_each("scheme", ["Basic", "basic", "BASIC  "])
 @requirement("agentops:keys:basic")
 def test_the_user_name_may_be_any(service: Service, key: str, user: str, scheme: str) -> None:
     sent = basic(key, user).replace("Basic", scheme)
@@ -131,7 +132,7 @@ def test_what_is_no_key_is_401_as_any_other_text(service: Service, sent: str) ->
     }
 
 
-@pytest.mark.parametrize("spoiled", ["!{}{}", "{}!{}", "{} {}", "{}\xe9{}", "{}{}!"])
+@for_each("spoiled", ["!{}{}", "{}!{}", "{} {}", "{}\xe9{}", "{}{}!"])
 @requirement("agentops:keys:basic")
 def test_a_key_is_not_read_out_of_broken_base64(service: Service, key: str, spoiled: str) -> None:
     whole = basic(key, "x").removeprefix("Basic ")
@@ -151,7 +152,7 @@ def test_a_revoked_key_opens_nothing_as_a_password_either(service: Service) -> N
     assert _asked(service, authorization=basic(token)).status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/stats", "/metrics", "/nowhere", "/mcp/shop", ANTHROPIC])
+@for_each("path", ["/stats", "/metrics", "/nowhere", "/mcp/shop", ANTHROPIC])
 @requirement("agentops:keys:two")
 def test_two_keys_are_refused(service: Service, key: str, other: str, path: str) -> None:
     for authorization in (basic(other), f"Bearer {other}"):
@@ -277,20 +278,20 @@ def test_the_program_takes_the_key_from_its_url(
         assert key not in done.stdout
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url",
     ["http://x:{key}@127.0.0.1:1", "http://x:{key}", "x:{key}@127.0.0.1:1", "http://x:{key}@[::1",
      "http://{key}@127.0.0.1:1", "http://x:{key}%0A@127.0.0.1:1", "ftp://x:{key}@127.0.0.1",
      "http://x:{key}@127.0.0.1:99999"],
 )  # fmt: skip
-@pytest.mark.parametrize("command", ["stats", "demo"])
+@for_each("command", ["stats", "demo"])
 def test_no_refusal_of_the_program_shows_the_key_of_its_url(
     key: str, url: str, command: str
 ) -> None:
     _assert_hidden(run(command, "--url", url.format(key=key)), key)
 
 
-@pytest.mark.parametrize("arguments", [("stats",), ("demo",), ("mcp", "--project", "p")])
+@for_each("arguments", [("stats",), ("demo",), ("mcp", "--project", "p")])
 def test_the_program_refuses_two_keys_and_shows_neither(
     key: str, arguments: tuple[str, ...]
 ) -> None:

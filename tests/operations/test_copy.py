@@ -16,9 +16,9 @@ import pytest
 
 from agentops_memory.errors import StartRefused
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.operations.copying import Table, tenants
-from agentops_memory.operations.copying.files import Files
-from agentops_memory.operations.copying.tenants import WORDS, DatabaseRows
+from agentops_memory.operations import copying as tenants
+from agentops_memory.operations.copied_files import Files, Table
+from agentops_memory.operations.copying import WORDS, DatabaseRows
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.postgresql.engine import transactions
 from agentops_memory.postgresql.engine.claims import number_of
@@ -136,6 +136,7 @@ async def assert_words_are_whole(url: str) -> None:
         await engine.read(OPERATOR, look)
 
 
+@pytest.mark.heavy
 def test_tables_and_columns_are_the_same_in_both_engines(path: Path, database: Database) -> None:
     tables = {table.name: table for table in described(database)}
     there = database.execute("SELECT tablename FROM pg_tables WHERE schemaname = 't_default'")
@@ -150,6 +151,7 @@ def test_tables_and_columns_are_the_same_in_both_engines(path: Path, database: D
             assert [it for _, _, it, *_ in columns] == [TYPES[it] for it in table.types], name
 
 
+@pytest.mark.slow
 def test_each_table_comes_after_those_that_it_refers_to(path: Path, database: Database) -> None:
     tables = [table.name for table in described(database)]
     with closing(connect(path)) as file:
@@ -158,6 +160,7 @@ def test_each_table_comes_after_those_that_it_refers_to(path: Path, database: Da
             assert {it for (it,) in found} <= set(tables[:place]), name
 
 
+@pytest.mark.heavy
 def test_all_goes_there_and_comes_back(
     full: Path, terminal: Terminal, blank_database: str, tmp_path: Path
 ) -> None:
@@ -176,6 +179,7 @@ def test_all_goes_there_and_comes_back(
     asyncio.run(assert_words_are_whole(blank_database))
 
 
+@pytest.mark.heavy
 def test_a_copy_answers_as_the_original_does(
     path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
 ) -> None:
@@ -192,6 +196,7 @@ def test_a_copy_answers_as_the_original_does(
         assert (answers(service), service.save("another")) == (expected, saved)
 
 
+@pytest.mark.heavy
 def test_what_is_there_already_is_left_alone(terminal: Terminal, tmp_path: Path) -> None:
     first = terminal.json("copy", "--to", "postgresql")
     again = terminal.json("copy", "--to", "postgresql")
@@ -203,6 +208,7 @@ def test_what_is_there_already_is_left_alone(terminal: Terminal, tmp_path: Path)
     assert (tmp_path / "back.db").read_bytes() == before
 
 
+@pytest.mark.heavy
 def test_a_target_that_holds_something_else_is_refused(
     path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
 ) -> None:
@@ -217,6 +223,7 @@ def test_a_target_that_holds_something_else_is_refused(
         assert "default is in the target already, with other rows. Nothing was" in done.stderr
 
 
+@pytest.mark.heavy
 def test_a_tenant_is_copied_by_name_with_its_keys(
     path: Path, terminal: Terminal, tmp_path: Path
 ) -> None:
@@ -239,6 +246,7 @@ def test_a_tenant_is_copied_by_name_with_its_keys(
     assert [it["name"] for it in terminal.json("keys", "list")] == ["acme", "default"]
 
 
+@pytest.mark.slow
 def test_the_audit_and_all_keys_are_copied(path: Path, terminal: Terminal, tmp_path: Path) -> None:
     files = Terminal({"MEMORY_DB_PATH": str(path)})
     files.say("keys", "create", "--name", "one", "--role", "admin")
@@ -302,6 +310,7 @@ def test_a_file_of_another_format_is_refused(
     assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
 
 
+@pytest.mark.slow
 def test_nothing_is_copied_from_or_to_what_a_service_has(
     path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +336,7 @@ def serving_second(path: Path, url: str, first: ExitStack) -> Iterator[Service]:
         yield second
 
 
+@pytest.mark.heavy
 def test_what_is_copied_is_neither_served_nor_written_to_meanwhile(
     path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +409,7 @@ def test_a_damaged_text_is_refused_and_not_quoted(
     assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == []
 
 
+@pytest.mark.heavy
 def test_without_the_driver_it_says_what_to_install(path: Path) -> None:
     without = (
         "import sys; sys.modules['psycopg'] = None; from agentops_memory.cli import main; main()"

@@ -104,6 +104,7 @@ def test_a_file_that_may_not_grow_refuses_saves_until_it_may(tmp_path: Path) -> 
     assert_sound(path, live=len(saved))
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     "fault",
     ["fdatasync:error=EIO", "pwrite64:error=EIO", "pwrite64:error=EROFS", "pwrite64:error=EDQUOT"],
@@ -129,6 +130,7 @@ def test_a_failing_disk_is_never_acknowledged_and_what_it_refused_stays_refused(
     assert_sound(path, live=len(saved))
 
 
+@pytest.mark.slow
 def test_none_of_those_who_share_a_commit_that_fails_is_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with served(path) as (program, http):
@@ -191,7 +193,9 @@ def test_a_disk_that_cannot_be_written_at_the_start_ends_it_with_a_sentence(
 
         shutil.copy(path, tmp_path)
     assert done.returncode == 1
-    assert re.fullmatch(rf"agentops-memory: [^\n]*{path}[^\n]*\.\n", done.stderr), done.stderr
+    assert re.fullmatch(rf"agentops-memory: [^\n]*{path}[^\n]*\.\nHint: [^\n]*\.\n", done.stderr), (
+        done.stderr
+    )
     assert stored(tmp_path / "memory.db") == saved
 
 

@@ -13,23 +13,27 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.engine.files import drafts
 from agentops_memory.memory.model.findings import CODES, Finding, Status
 from agentops_memory.memory.model.retention import USUAL
-from agentops_memory.operations.backup.backup import make_archive, path_in
-from agentops_memory.operations.doctor.doctor import DoctorContext, findings_of, fixed
-from agentops_memory.operations.doctor.settings import check_environment, settings_or_defaults
-from agentops_memory.operations.files.atomic import drafts
+from agentops_memory.operations.backup import make_archive, path_in
+from agentops_memory.operations.doctor import (
+    DoctorContext,
+    check_environment,
+    findings_of,
+    fixed,
+)
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.text.features import ALL
-from agentops_memory.sqlite.base.checks import Subject
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.settings.settings import settings_or_defaults
+from agentops_memory.sqlite.base.connection import Subject, connect
+from agentops_memory.sqlite.engine.tenant_files import storage_stats
 from agentops_memory.sqlite.maintenance import examination
-from agentops_memory.sqlite.maintenance.storage_stats import storage_stats
 from agentops_memory.sqlite.schema.migrate import planned
 
 from ..support.damages import CASES, Case, beside, running
 from ..support.engines import rows as stored
-from ..support.samples import sampled
+from ..support.samples import for_each, sampled
 from ..support.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
@@ -134,6 +138,7 @@ def test_a_damage_is_found_and_mended_where_that_is_promised(name: str, path: Pa
         assert rows(path) == kept
 
 
+@pytest.mark.slow
 def test_links_stay_within_a_project_and_its_scope(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     terminal = Terminal({"MEMORY_DB_PATH": str(path)})
@@ -257,8 +262,8 @@ def test_every_tenant_is_looked_at_or_one(path: Path) -> None:
     assert "default:" not in one.stdout
 
 
-@pytest.mark.parametrize(
-    ("variables", "status", "said"),
+@for_each(
+    "variables, status, said",
     [
         ({"MEMORY_TENANT_QOUTA": "1"}, Status.WARNING, "Was MEMORY_TENANT_QUOTA meant?"),
         ({"MEMORY_XYZZY": "1"}, Status.NOTE, "docs/configuration.md"),

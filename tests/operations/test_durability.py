@@ -53,6 +53,7 @@ def test_a_deletion_that_was_acknowledged_survives_kill_9(tmp_path: Path) -> Non
     assert_sound(path, live=1)
 
 
+@pytest.mark.heavy
 def test_an_import_that_is_killed_half_way_is_completed_by_its_repetition(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     log = tmp_path / "memory.db-wal"
@@ -77,6 +78,7 @@ def test_an_import_that_is_killed_half_way_is_completed_by_its_repetition(tmp_pa
     assert_sound(path, live=10_001)
 
 
+@pytest.mark.slow
 def test_a_service_and_another_program_on_one_file_see_each_other_at_once(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with served(path) as (_, http), another(path) as other:

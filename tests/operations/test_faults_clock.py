@@ -36,6 +36,7 @@ def turned_back(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
+@pytest.mark.slow
 def test_what_was_just_saved_is_still_known(turned_back: Service) -> None:
     again = turned_back.save("before 3")
 

@@ -45,10 +45,12 @@ def slow_port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         accepting = threading.Thread(target=accept, args=[listener])
         accepting.start()
-        yield listener.getsockname()[1]
-        is_over.set()
-        listener.shutdown(socket.SHUT_RDWR)
-        accepting.join()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            is_over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join()
 
 
 PORTS: dict[str, Callable[[], AbstractContextManager[int]]] = {
@@ -59,6 +61,7 @@ PORTS: dict[str, Callable[[], AbstractContextManager[int]]] = {
 }
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("fault", "protocol"),
     [

@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.engine import files as atomic
+from agentops_memory.engine.files import file_system, is_network, kind_at, placed, require_local
 from agentops_memory.errors import StartRefused
-from agentops_memory.operations.files import atomic
-from agentops_memory.operations.files.atomic import (
-    file_system,
-    is_network,
-    kind_at,
-    placed,
-    require_local,
-)
 
 from ..support.callers import calling, made_key
 from ..support.process import program
@@ -134,7 +128,7 @@ def test_every_command_that_opens_the_file_refuses_it_on_a_network_file_system(
     assert sorted(database.parent.rglob("*")) == before
 
     allowing = Terminal({"MEMORY_DB_PATH": str(database), "MEMORY_ALLOW_NETWORK_FS": "1"})
-    assert "from before" in allowing.say("search", "before")
+    assert "from before" in allowing.say("search", "before", "--project", "")
     assert allowing.run("index", "--allow-network-fs", "off").exit_code == 1
 
 

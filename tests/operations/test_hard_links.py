@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.sqlite.base.copies import kept_name
-from agentops_memory.sqlite.maintenance import replacing
+from agentops_memory.sqlite.maintenance import snapshots as replacing
 
 from ..support.archives import at, backed_up
 from ..support.files import beside
@@ -39,6 +39,8 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(7)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_database_under_two_names_is_opened_by_no_command(
     path: Path, tmp_path: Path, command: Sequence[str]
@@ -69,6 +71,7 @@ def test_a_service_under_another_name_is_not_joined_by_a_second_one(
         assert http.get("/health/ready").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_tenant_is_not_erased_under_one_of_two_names(path: Path, tmp_path: Path) -> None:
     at(path).say("tenants", "create", "acme")
     file = tmp_path / "memory.db.tenants" / "acme.db"
@@ -103,6 +106,7 @@ def test_a_restore_killed_at_any_line_leaves_no_second_name(
     assert 2 in {left for left, _ in names}
 
 
+@pytest.mark.slow
 def test_a_second_name_is_removed_only_if_it_is_that_of_the_same_file(
     path: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +121,7 @@ def test_a_second_name_is_removed_only_if_it_is_that_of_the_same_file(
     assert set(stored(path)) == {"about apple"}
 
 
+@pytest.mark.slow
 def test_a_second_name_is_removed_beside_the_file_that_a_symbolic_link_leads_to(
     path: Path, tmp_path: Path
 ) -> None:

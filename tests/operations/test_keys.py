@@ -43,6 +43,7 @@ from agentops_memory.memory.model.keys import (
 )
 from agentops_memory.operations.files.keys import KeyFile, WatchedKeys
 
+from ..support.samples import for_each
 from ..support.service import START, Clock
 
 ACME = TenantId("acme")
@@ -80,13 +81,12 @@ def test_no_two_keys_share_an_id_or_a_secret() -> None:
     assert len({part for token in tokens for part in token or ()}) == 200
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["", "amk_", "amk__", STRANGER[:-1], f"{STRANGER}B", f" {STRANGER}", f"{STRANGER}\n",
      STRANGER.replace("amk", "AMK"), STRANGER.replace("aaa", "aAa"), STRANGER.replace("_", "-"),
      STRANGER.replace("B", "\u0392"), STRANGER.replace("a", "\u0661"), f"{STRANGER[:-1]}=",
      f"{STRANGER[:-1]}\udc80", "\x00" * 60, "amk_" + "a" * 10_000_000],
-    ids=range(16),
 )  # fmt: skip
 def test_what_is_no_token_opens_nothing(text: str) -> None:
     assert parsed(text) is None
@@ -193,14 +193,12 @@ def test_a_ring_has_the_key_that_was_put_there_last() -> None:
         both.key(KeyId("unknown"))
 
 
-@pytest.mark.parametrize("name", ["a", "0", "acme", "a-1-", "a" * 63])
+@for_each("name", ["a", "0", "acme", "a-1-", "a" * 63])
 def test_a_tenant_has_a_name_that_is_safe_as_a_file(name: str) -> None:
     assert tenant_id(name) == name
 
 
-@pytest.mark.parametrize(
-    "name", ["", "-a", "A", "a.b", "a/b", "..", "a b", "a\n", "\u0661", "a" * 64, "\u00e4"]
-)
+@for_each("name", ["", "-a", "A", "a.b", "a/b", "..", "a b", "a\n", "\u0661", "a" * 64, "\u00e4"])
 def test_what_is_no_name_of_a_tenant_is_refused(name: str) -> None:
     with pytest.raises(Invalid, match="tenant's name"):
         tenant_id(name)
@@ -210,7 +208,7 @@ def test_the_name_of_a_key_is_trimmed() -> None:
     assert key_name(" J\u00fcrgen's laptop ") == "J\u00fcrgen's laptop"
 
 
-@pytest.mark.parametrize("name", ["", "  ", "x" * 101, "a\nb", "a\x1b[31m", "a\udc80", "\u202e"])
+@for_each("name", ["", "  ", "x" * 101, "a\nb", "a\x1b[31m", "a\udc80", "\u202e"])
 def test_what_cannot_be_printed_is_no_name_of_a_key(name: str) -> None:
     with pytest.raises(Invalid, match="key's name"):
         key_name(name)
@@ -299,7 +297,7 @@ def test_a_key_makes_the_caller_what_its_record_says(door: Door) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "headers",
     [
         {"authorization": "Bearer {key}"},
@@ -312,7 +310,6 @@ def test_a_key_makes_the_caller_what_its_record_says(door: Door) -> None:
         {"authorization": "", "x_api_key": "{key}"},
         {"authorization": "Bearer", "x_api_key": "{key}"},
     ],
-    ids=range(9),
 )
 def test_a_key_is_brought_in_either_header(headers: dict[str, str], door: Door) -> None:
     key, token = door.made()
@@ -320,7 +317,7 @@ def test_a_key_is_brought_in_either_header(headers: dict[str, str], door: Door) 
     assert door.caller(**filled(headers, token)).key == key.id
 
 
-@pytest.mark.parametrize(
+@for_each(
     "headers",
     [
         {},
@@ -340,7 +337,6 @@ def test_a_key_is_brought_in_either_header(headers: dict[str, str], door: Door) 
         {"x_api_key": "Bearer {key}"},
         {"cookie": "{key}"},
     ],
-    ids=range(16),
 )
 def test_whoever_brings_no_key_that_works_is_told_the_same(
     headers: dict[str, str], door: Door
@@ -465,8 +461,8 @@ def test_the_file_of_a_reset_may_go_away(door: Door) -> None:
     assert door.caller() == Caller()
 
 
-@pytest.mark.parametrize(
-    ("auth", "host", "expected"),
+@for_each(
+    "auth, host, expected",
     [
         ("", "127.0.0.1", True),
         ("", "127.200.3.4", True),
@@ -493,8 +489,8 @@ def test_a_service_may_be_open_on_a_loopback_address_or_when_told_so(
     assert is_open_allowed(auth, host) is expected
 
 
-@pytest.mark.parametrize(
-    ("auth", "host", "said"),
+@for_each(
+    "auth, host, said",
     [
         ("", EVERYWHERE, "MEMORY_LISTEN: 0.0.0.0 .*keys create.*127.0.0.1.*MEMORY_AUTH=none"),
         ("", "", "MEMORY_LISTEN: every interface .*keys create"),

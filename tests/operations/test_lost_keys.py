@@ -9,7 +9,7 @@ import pytest
 
 from agentops_memory.errors import Refusal
 from agentops_memory.memory.model.access import TenantId
-from agentops_memory.operations.files.audit import record, trim
+from agentops_memory.operations.files.audit import AuditFile, record
 from agentops_memory.operations.files.keys import KeysLost
 
 from ..support.archives import at, backed_up
@@ -43,6 +43,7 @@ def assert_closed(path: Path, auth: str = "") -> None:
         assert said in str(refused.value)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("auth", AUTH)
 def test_a_start_is_refused_however_open_it_may_be(path: Path, auth: str) -> None:
     keys(path).unlink()
@@ -81,7 +82,7 @@ def with_the_file_of_a_reset(path: Path) -> None:
 
 def with_a_trimmed_audit(path: Path) -> None:
     keys(path).unlink()
-    assert trim(Path(f"{path}.audit"), START + timedelta(days=1)) == 1
+    assert AuditFile(Path(f"{path}.audit"), lambda: START).trim(START + timedelta(days=1)) == 1
     assert audit(path) == []
 
 

@@ -23,7 +23,7 @@ from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base import connection as transactions
 from agentops_memory.sqlite.base.connection import connect, connection
 from agentops_memory.sqlite.base.open_files import GONE, LINKED, LOG_GONE
-from agentops_memory.sqlite.engine import opening
+from agentops_memory.sqlite.engine import engine as opening
 from agentops_memory.sqlite.engine.tenant_files import remove
 from agentops_memory.sqlite.engine.tenants import tenant_file
 
@@ -101,6 +101,7 @@ def killed(program: Program) -> None:
     program.wait()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("kind", "harm", "told"), HARMS)
 def test_saves_are_refused_reads_go_on_and_a_kill_loses_nothing(
     tmp_path: Path, kind: str, harm: Harm, told: str
@@ -121,6 +122,7 @@ def test_saves_are_refused_reads_go_on_and_a_kill_loses_nothing(
     assert_sound(path, live=len(contents) + 1)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("kind", "harm", "told"), REPLACED)
 def test_what_another_file_has_the_place_of_is_refused(
     service: Service, kind: str, harm: Harm, told: str
@@ -132,6 +134,7 @@ def test_what_another_file_has_the_place_of_is_refused(
     assert_refused(service.http, told)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", [WAL, SHM])
 def test_what_was_removed_unnoticed_is_no_loss_at_the_end(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "memory.db"
@@ -143,6 +146,7 @@ def test_what_was_removed_unnoticed_is_no_loss_at_the_end(tmp_path: Path, kind: 
     assert_sound(path, live=len(contents))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("kind", [WAL, SHM, FILE])
 def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
@@ -293,6 +297,7 @@ def saved_by_another(path: Path) -> set[str]:
     return {content}
 
 
+@pytest.mark.slow
 def test_whoever_opens_and_closes_the_file_meanwhile_is_no_alarm(
     service: Service, tmp_path: Path
 ) -> None:
@@ -315,6 +320,7 @@ def test_whoever_opens_and_closes_the_file_meanwhile_is_no_alarm(
     assert service.http.get("/health/ready").status_code == 200
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("harm", [removed, replaced])
 @pytest.mark.parametrize("kind", [WAL, SHM])
 def test_the_doctor_names_what_a_service_has_open_that_is_gone(
@@ -332,6 +338,7 @@ def test_the_doctor_names_what_a_service_has_open_that_is_gone(
     assert answer.status_code == 503 or answer.json()["total_observations"] == len(contents)
 
 
+@pytest.mark.slow
 def test_the_log_of_one_tenant_concerns_that_tenant_alone(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         token, other = made_key(service.path), made_key(service.path, tenant="acme")
@@ -365,6 +372,7 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
     asyncio.run(use())
 
 
+@pytest.mark.slow
 def test_a_file_that_has_taken_the_place_of_another_is_not_scrubbed(tmp_path: Path) -> None:
     path = tmp_path / "acme.db"
 
@@ -382,6 +390,7 @@ def test_a_file_that_has_taken_the_place_of_another_is_not_scrubbed(tmp_path: Pa
     asyncio.run(use())
 
 
+@pytest.mark.slow
 def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
 

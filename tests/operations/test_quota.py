@@ -26,6 +26,7 @@ def fill(service: Service) -> list[int]:
     pytest.fail("there was room without end")
 
 
+@pytest.mark.slow
 def test_what_would_add_to_a_full_tenant_is_refused_and_the_rest_goes_on(tmp_path: Path) -> None:
     with serving(
         tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
@@ -66,6 +67,7 @@ def test_an_import_that_does_not_fit_stores_nothing(tmp_path: Path) -> None:
         assert service.http.get("/stats").json()["total_observations"] == 0
 
 
+@pytest.mark.slow
 def test_one_tenant_that_is_full_takes_nothing_from_another(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from agentops_memory.memory.model.access import TenantId
-from agentops_memory.operations.backup import restore as restores
+from agentops_memory.operations import restore as restores
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.settings.settings import settings
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.base.copies import copies_of, kept_name
 from agentops_memory.sqlite.engine.tenants import tenant_file
-from agentops_memory.sqlite.maintenance import replacing
-from agentops_memory.sqlite.maintenance.replacing import RestoreRefused
+from agentops_memory.sqlite.maintenance import snapshots as replacing
+from agentops_memory.sqlite.maintenance.snapshots import RestoreRefused
 
 from ..support.archives import all_rows, at, backed_up, repacked, told_truly
 from ..support.callers import audit, key_file, made_key, revoke
@@ -88,6 +88,7 @@ def test_it_puts_everything_where_nothing_was(path: Path, tmp_path: Path) -> Non
         assert service.http.get("/stats").json()["total_observations"] == 2
 
 
+@pytest.mark.heavy
 def test_what_is_there_is_replaced_by_force_alone_and_kept(path: Path, tmp_path: Path) -> None:
     archive = backed_up(path, tmp_path)
     save(path, "late")
@@ -109,10 +110,11 @@ def test_what_is_there_is_replaced_by_force_alone_and_kept(path: Path, tmp_path:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nothing_happens_while_anybody_has_the_database_open(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replacing, "TIMEOUT", timedelta(milliseconds=10))
+    monkeypatch.setattr(replacing, "OPEN_TIMEOUT", timedelta(milliseconds=10))
     archive, before = backed_up(path, tmp_path), path.read_bytes()
 
     with service_lock(path):
@@ -127,6 +129,7 @@ def test_nothing_happens_while_anybody_has_the_database_open(
     assert path.read_bytes()[100:] == before[100:]
 
 
+@pytest.mark.slow
 def test_one_that_waited_for_the_old_database_writes_nothing_into_the_new(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +167,7 @@ def test_an_archive_of_some_tenants_touches_nothing_of_the_others(
     assert [line["action"] for line in audit(path)] == ["archive.restored"]
 
 
+@pytest.mark.heavy
 def test_a_link_stays_one_and_what_it_leads_to_is_replaced(path: Path, tmp_path: Path) -> None:
     archive, expected = backed_up(path, tmp_path), all_rows(path)
     save(path, "late")
@@ -178,6 +182,7 @@ def test_a_link_stays_one_and_what_it_leads_to_is_replaced(path: Path, tmp_path:
     assert words(tmp_path / "memory.db.before-restore") == {"apple", "pear", "late"}
 
 
+@pytest.mark.heavy
 def test_a_database_that_is_damaged_is_replaced_and_kept_as_it_is(
     path: Path, tmp_path: Path
 ) -> None:
@@ -225,6 +230,7 @@ def test_of_values_that_are_damaged_none_is_needed(tmp_path: Path) -> None:
     assert all_rows(path) == expected
 
 
+@pytest.mark.heavy
 def test_a_log_that_its_database_has_left_is_not_read_into_the_new_one(
     path: Path, tmp_path: Path
 ) -> None:
@@ -242,6 +248,7 @@ def test_a_log_that_its_database_has_left_is_not_read_into_the_new_one(
     assert (tmp_path / "memory.db.before-restore-lost-wal").exists()
 
 
+@pytest.mark.heavy
 def test_it_can_be_repeated_after_it_was_killed_at_any_step(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +292,7 @@ def _within_largest(archive: Path) -> int:
     return largest.header_offset + largest.compress_size // 2
 
 
+@pytest.mark.heavy
 def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_path: Path) -> None:
     archive, before = backed_up(path, tmp_path / "a.zip"), all_rows(path)
     data, within = archive.read_bytes(), _within_largest(archive)
@@ -423,6 +431,7 @@ CHANGES = {
 }  # fmt: skip
 
 
+@pytest.mark.heavy
 def test_keys_that_were_revoked_or_changed_never_come_back(path: Path, tmp_path: Path) -> None:
     kept, gone, rotated, acme = (made_key(path, tenant=it) for it in ("default",) * 3 + ("acme",))
     archive = backed_up(path, tmp_path, "--keys")
@@ -446,6 +455,7 @@ def test_keys_that_were_revoked_or_changed_never_come_back(path: Path, tmp_path:
     assert not key_file(path).ring().keys
 
 
+@pytest.mark.heavy
 def test_keys_stay_as_they_are_unless_they_are_asked_for(path: Path, tmp_path: Path) -> None:
     made_key(path)
     archive = backed_up(path, tmp_path / "a.zip", "--keys")
@@ -459,6 +469,7 @@ def test_keys_stay_as_they_are_unless_they_are_asked_for(path: Path, tmp_path: P
     assert (refused.exit_code, "has no keys" in refused.stderr) == (1, True)
 
 
+@pytest.mark.heavy
 def test_where_nobody_can_know_it_says_so_also_the_second_time(path: Path, tmp_path: Path) -> None:
     token = made_key(path)
     archive, new = backed_up(path, tmp_path, "--keys"), tmp_path / "new.db"
@@ -470,6 +481,7 @@ def test_where_nobody_can_know_it_says_so_also_the_second_time(path: Path, tmp_p
     assert f"({token.split('_')[1]}) opens the tenant default again" in printed
 
 
+@pytest.mark.slow
 def test_a_key_of_a_tenant_without_a_database_comes_back_too(path: Path, tmp_path: Path) -> None:
     token = made_key(path, tenant="later")
     archive = backed_up(path, tmp_path, "--keys")
@@ -480,6 +492,7 @@ def test_a_key_of_a_tenant_without_a_database_comes_back_too(path: Path, tmp_pat
     assert list(key_file(tmp_path / "new.db").ring().keys) == [token.split("_")[1]]
 
 
+@pytest.mark.heavy
 def test_what_had_ended_before_the_backup_has_not_ended_since(path: Path, tmp_path: Path) -> None:
     made_key(path)
     at(path).say("keys", "reset", "--open")
@@ -497,6 +510,7 @@ def test_what_had_ended_before_the_backup_has_not_ended_since(path: Path, tmp_pa
         assert printed["audit_reaches_back"]
 
 
+@pytest.mark.heavy
 def test_a_key_of_a_tenant_that_was_erased_while_it_was_lost_stays_away(
     path: Path, tmp_path: Path
 ) -> None:
@@ -510,6 +524,7 @@ def test_a_key_of_a_tenant_that_was_erased_while_it_was_lost_stays_away(
     assert (printed["keys"]["opening"], printed["left_out"]) == ([], ["acme"])
 
 
+@pytest.mark.slow
 def test_a_key_that_an_erasure_revoked_before_it_was_killed_stays_away(
     path: Path, tmp_path: Path
 ) -> None:
@@ -523,6 +538,7 @@ def test_a_key_that_an_erasure_revoked_before_it_was_killed_stays_away(
     assert (printed["keys"]["opening"], printed["left_out"]) == ([], [])
 
 
+@pytest.mark.slow
 def test_keys_that_are_reset_while_an_archive_is_verified_stay_away(
     path: Path, tmp_path: Path
 ) -> None:
@@ -543,6 +559,7 @@ def test_keys_that_are_reset_while_an_archive_is_verified_stay_away(
     assert not key_file(path).ring().keys
 
 
+@pytest.mark.heavy
 def test_where_there_are_no_second_names_what_is_missing_is_put_back_all_the_same(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -562,6 +579,7 @@ def test_where_there_are_no_second_names_what_is_missing_is_put_back_all_the_sam
     assert words(new) == {"apple", "pear", "late"}
 
 
+@pytest.mark.heavy
 def test_a_tenant_that_was_erased_stays_erased_and_its_file_can_be_taken_from_elsewhere(
     path: Path, tmp_path: Path
 ) -> None:
@@ -581,6 +599,7 @@ def test_a_tenant_that_was_erased_stays_erased_and_its_file_can_be_taken_from_el
         assert words(acme) == {"plum"}
 
 
+@pytest.mark.heavy
 def test_what_was_erased_since_is_told(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
@@ -599,6 +618,7 @@ def test_what_was_erased_since_is_told(tmp_path: Path) -> None:
     assert "agentops-memory projects erase p1 --tenant default" in str(told)
 
 
+@pytest.mark.heavy
 def test_where_nobody_can_know_what_was_erased_since_it_says_so(path: Path, tmp_path: Path) -> None:
     archive = backed_up(path, tmp_path)
     at(path).say("tenants", "erase", "acme", "--yes")
@@ -615,6 +635,8 @@ def test_where_nobody_can_know_what_was_erased_since_it_says_so(path: Path, tmp_
     assert "The database of default cannot be read, so nobody can know what was erased" in known
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("is_fixed", [False, True])
 @pytest.mark.parametrize(
     ("table", "column", "value"),

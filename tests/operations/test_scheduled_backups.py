@@ -17,7 +17,7 @@ from agentops_memory.errors import SettingRefused, Unavailable
 from agentops_memory.http.edge import health
 from agentops_memory.jobs import backups as backing_up
 from agentops_memory.jobs.backups import Backups
-from agentops_memory.operations.backup.archive import Archive
+from agentops_memory.operations.backup import Archive
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Metrics
 
@@ -25,6 +25,7 @@ from ..support.damaged_values import NO_TEXT, damage
 from ..support.files import disk
 from ..support.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD, ROOT
 from ..support.process import run, stored, until
+from ..support.samples import for_each
 from ..support.service import START, Clock, Service, serving
 
 MADE, FAILED = 'memory_backups_total{outcome="made"}', 'memory_backups_total{outcome="failed"}'
@@ -47,6 +48,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.heavy
 def test_a_backup_is_made_whenever_the_newest_is_older_than_the_interval(folder: Path) -> None:
     clock = Clock()
     with backed_up(folder, clock, MEMORY_BACKUP_KEEP="2") as service:
@@ -70,6 +72,7 @@ def test_a_backup_is_made_whenever_the_newest_is_older_than_the_interval(folder:
     assert list(folder.glob(".*")) == []
 
 
+@pytest.mark.slow
 def test_what_was_saved_is_in_the_next_backup(folder: Path) -> None:
     clock = Clock()
     with backed_up(folder, clock) as service:
@@ -82,6 +85,7 @@ def test_what_was_saved_is_in_the_next_backup(folder: Path) -> None:
     assert [observations(folder / name) for name in names(folder)] == [0, 3]
 
 
+@pytest.mark.heavy
 def test_a_folder_that_is_away_is_told_of_once_and_used_when_it_is_back(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -107,6 +111,7 @@ def test_a_folder_that_is_away_is_told_of_once_and_used_when_it_is_back(
     assert told[1].__dict__["reason"] == f"{folder}: No such file or directory."
 
 
+@pytest.mark.heavy
 def test_a_backup_that_is_too_old_or_not_there_is_a_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +129,7 @@ def test_a_backup_that_is_too_old_or_not_there_is_a_warning(
         assert check(service) == {"status": "warning", "detail": "There is no backup yet."}
 
 
+@pytest.mark.heavy
 def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -148,6 +154,7 @@ def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
     assert [it.__dict__["values"] for it in told] == 2 * [["default, memories 1: content"]]
 
 
+@pytest.mark.heavy
 def test_a_full_disk_leaves_what_was_there_and_nothing_half_made(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -167,6 +174,7 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_half_made(
         assert [it for it in caplog.messages if "on the disk of the database" in it] == []
 
 
+@pytest.mark.slow
 def test_backups_beside_the_database_are_warned_of(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -176,6 +184,7 @@ def test_backups_beside_the_database_are_warned_of(
     assert "backups lie on the disk of the database, and are lost with it" in caplog.messages
 
 
+@pytest.mark.slow
 def test_a_fault_that_nobody_foresaw_ends_neither_the_service_nor_the_backups(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -247,6 +256,7 @@ def test_the_same_reason_with_other_figures_is_told_once(
     assert told == [reasons[0], *reasons[2:]]
 
 
+@pytest.mark.slow
 def test_nothing_is_made_where_it_is_turned_off(folder: Path) -> None:
     with backed_up(folder, MEMORY_BACKUP_EVERY="0") as service:
         assert "backup" not in service.http.get("/health/ready").json()["checks"]
@@ -255,8 +265,8 @@ def test_nothing_is_made_where_it_is_turned_off(folder: Path) -> None:
     assert names(folder) == []
 
 
-@pytest.mark.parametrize(
-    ("variables", "refused"),
+@for_each(
+    "variables, refused",
     [
         (
             {"MEMORY_BACKUP_KEEP": "3"},
@@ -290,6 +300,7 @@ def test_no_interval_needs_no_folder() -> None:
     assert settings({}, {"backup_dir": "b"}).backup_dir == Path(os.getcwd()) / "b"  # noqa: PTH109
 
 
+@pytest.mark.heavy
 def test_the_job_of_the_documents_brings_a_backup_back(folder: Path) -> None:
     with serving(folder.parent / "data" / "memory.db") as service:
         service.save("apple")

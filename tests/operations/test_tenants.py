@@ -13,17 +13,17 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy, NotFound, Unavailable
-from agentops_memory.jobs.gauges import counted
+from agentops_memory.jobs.schedule import counted
 from agentops_memory.jobs.scrubbing import scrub_all
 from agentops_memory.memory.changes import erase
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.saves import save
-from agentops_memory.sqlite import SqliteEngine, TenantsEngine
+from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.engine import tenants
 from agentops_memory.sqlite.engine.tenant_files import remove
-from agentops_memory.sqlite.engine.tenants import Engines, tenant_file
+from agentops_memory.sqlite.engine.tenants import Engines, TenantsEngine, tenant_file
 
 from ..support.callers import calling, made_key
 from ..support.engine import draft
@@ -78,6 +78,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.heavy
 def test_tenants_share_no_file_and_see_nothing_of_each_other(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
@@ -101,6 +102,7 @@ def test_tenants_share_no_file_and_see_nothing_of_each_other(tmp_path: Path) -> 
     assert sorted(file.name for file in folder.iterdir()) == ["acme.db", "other.db"]
 
 
+@pytest.mark.slow
 def test_the_tenant_is_the_keys_whatever_a_request_says(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         with calling(service, made_key(service.path)) as default:
@@ -116,6 +118,7 @@ def test_the_tenant_is_the_keys_whatever_a_request_says(tmp_path: Path) -> None:
             assert client.get("/stats").json()["total_observations"] == 1
 
 
+@pytest.mark.heavy
 def test_a_database_that_nobody_uses_is_closed(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
@@ -127,6 +130,7 @@ def test_a_database_that_nobody_uses_is_closed(tmp_path: Path) -> None:
     assert held_open(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
     going_on, held = threading.Event(), threading.Event()
 
@@ -148,6 +152,7 @@ def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
     asyncio.run(use())
 
 
+@pytest.mark.heavy
 def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db", most=1) as engine:
@@ -163,6 +168,7 @@ def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> Non
     asyncio.run(use())
 
 
+@pytest.mark.heavy
 def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(
     tmp_path: Path,
 ) -> None:
@@ -195,6 +201,7 @@ def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(
     assert [task.result() for task in asked] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path) -> None:
     keys = {ACME.tenant}
     path = tmp_path / "memory.db"
@@ -211,6 +218,7 @@ def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path) -> N
     asyncio.run(use())
 
 
+@pytest.mark.heavy
 def test_a_database_whose_tenant_has_no_key_any_more_is_still_looked_after(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db") as engine:
@@ -245,6 +253,7 @@ def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(tmp_pat
     assert not tenant_file(tmp_path / "memory.db", ACME.tenant).exists()
 
 
+@pytest.mark.heavy
 def test_the_place_that_is_taken_is_that_of_the_one_not_used_for_longest(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db", most=2) as engine:
@@ -255,6 +264,7 @@ def test_the_place_that_is_taken_is_that_of_the_one_not_used_for_longest(tmp_pat
     asyncio.run(use())
 
 
+@pytest.mark.heavy
 def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db", most=2) as engine:
@@ -269,6 +279,7 @@ def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
     asyncio.run(use())
 
 
+@pytest.mark.heavy
 def test_one_that_finds_no_place_in_time_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +304,7 @@ def test_one_that_finds_no_place_in_time_is_refused(
     asyncio.run(use())
 
 
+@pytest.mark.heavy
 def test_a_tenant_whose_file_is_gone_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
 
@@ -308,6 +320,7 @@ def test_a_tenant_whose_file_is_gone_begins_anew(tmp_path: Path) -> None:
     asyncio.run(use())
 
 
+@pytest.mark.heavy
 def test_a_database_that_cannot_be_opened_keeps_nobody_else_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -342,6 +355,7 @@ def test_one_who_leaves_stops_nobody_elses_opening(tmp_path: Path) -> None:
     asyncio.run(use())
 
 
+@pytest.mark.heavy
 def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) -> None:
     async def use() -> None:
         async with opened(tmp_path / "memory.db") as engine:
@@ -364,6 +378,7 @@ def gone_but_open(folder: Path) -> list[str]:
     return [it for it in targets if it.startswith(str(folder)) and it.endswith("(deleted)")]
 
 
+@pytest.mark.slow
 def test_to_count_rows_does_not_keep_a_database_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +397,7 @@ def test_to_count_rows_does_not_keep_a_database_open(
     asyncio.run(test())
 
 
+@pytest.mark.heavy
 def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     counting, held, going_on = threading.Event(), threading.Event(), threading.Event()

@@ -7,7 +7,6 @@ import pytest
 from ..differential.names import Names
 from ..differential.pair import Pair, paired
 from ..differential.play import play
-from ..support.samples import sampled
 
 
 def test_requests_of_all_protocols_are_answered_alike(tmp_path: Path, postgresql: str) -> None:
@@ -16,15 +15,22 @@ def test_requests_of_all_protocols_are_answered_alike(tmp_path: Path, postgresql
     assert told(pair) == []
 
 
-@pytest.mark.parametrize("seed", sampled([1, 2, 3], 3, kept=[pytest.mark.slow]))
+@pytest.mark.parametrize(
+    ("seed", "requests"),
+    [
+        pytest.param(4, 500, marks=pytest.mark.slow),
+        *(pytest.param(seed, 1_500, marks=pytest.mark.heavy) for seed in (1, 2, 3)),
+    ],
+)
 def test_many_requests_of_all_protocols_are_answered_alike(
-    tmp_path: Path, postgresql: str, seed: int
+    tmp_path: Path, postgresql: str, seed: int, requests: int
 ) -> None:
     with paired(tmp_path, postgresql) as pair:
-        play(pair, seed, 1_500)
+        play(pair, seed, requests)
     assert told(pair) == []
 
 
+@pytest.mark.heavy
 def test_a_score_that_differs_a_little_is_seen(tmp_path: Path) -> None:
     with paired(tmp_path, MEMORY_RECALL_WITHOUT="following") as pair:
         play(pair, 1, 60)

@@ -56,6 +56,8 @@ BESIDE = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("key", [None, "the-key"])
 @pytest.mark.parametrize("work", BESIDE)
 def test_a_write_of_one_project_is_made_beside_others_and_alone_alike(

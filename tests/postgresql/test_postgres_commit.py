@@ -55,6 +55,8 @@ MAKING: dict[str, tuple[str, Any, str]] = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.representative(5)
 @pytest.mark.parametrize("when", Cut)
 @pytest.mark.parametrize("kind", MAKING)
 def test_what_is_sent_again_under_its_key_is_done_once(
@@ -75,6 +77,7 @@ def test_what_is_sent_again_under_its_key_is_done_once(
     assert cutting.count("done") == 1
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("when", Cut)
 @pytest.mark.parametrize("kind", MAKING)
 def test_what_has_no_key_is_never_run_again_by_the_service(

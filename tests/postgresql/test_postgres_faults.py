@@ -213,8 +213,9 @@ def test_another_process_leads_when_the_leader_is_killed_and_does_what_is_due_on
 def armed(http: httpx.Client) -> set[str]:
     """Commitments that are due at once."""
     host = Host(http)
-    due = datetime.now(UTC) + timedelta(seconds=1)
-    return {Intents(host).at(host.put(f"{number}")["id"], due)["id"] for number in range(5)}
+    entries = [host.put(f"{number}")["id"] for number in range(5)]
+    soon = timedelta(seconds=1)  # after each request, however long those before it took
+    return {Intents(host).at(it, datetime.now(UTC) + soon)["id"] for it in entries}
 
 
 def have_fired(url: str, commitments: set[str]) -> bool:

@@ -69,6 +69,7 @@ def one(tmp_path: Path, postgresql: str) -> Iterator[Pods]:
         yield running
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_writes_that_wait_for_each_other_share_a_commit(one: Pods, kind: str) -> None:
     its = KINDS[kind]
@@ -81,6 +82,7 @@ def test_writes_that_wait_for_each_other_share_a_commit(one: Pods, kind: str) ->
     one.assert_index_is_whole()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_groups_that_have_no_time_for_all_leave_them_to_others(
     one: Pods, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -95,6 +97,7 @@ def test_groups_that_have_no_time_for_all_leave_them_to_others(
     assert stored(one, its) == WRITERS
 
 
+@pytest.mark.heavy
 def test_what_is_refused_in_a_group_leaves_nothing(one: Pods) -> None:
     """Its session was stored when it was refused."""
     its = KINDS["of one project"]
@@ -111,6 +114,7 @@ def test_what_is_refused_in_a_group_leaves_nothing(one: Pods) -> None:
     one.assert_index_is_whole()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_two_requests_under_one_key_in_a_group_one_is_done(one: Pods, kind: str) -> None:
     its = KINDS[kind]
@@ -122,6 +126,7 @@ def test_of_two_requests_under_one_key_in_a_group_one_is_done(one: Pods, kind: s
     assert stored(one, its) == WRITERS - 1
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_that_the_database_does_not_take_harms_no_other(one: Pods, kind: str) -> None:
     its = KINDS[kind]
@@ -150,6 +155,7 @@ def test_who_waits_for_a_project_holds_nothing_that_others_wait_for(one: Pods) -
         assert not saving.done()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("when", Cut)
 def test_a_group_whose_commit_is_cut_is_done_once_under_its_keys(
     tmp_path: Path, postgresql: str, when: Cut

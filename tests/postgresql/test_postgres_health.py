@@ -47,6 +47,7 @@ def test_each_look_commits_something(one: Pods) -> None:
     assert newest() > before
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not is_found(), reason=NOT_FOUND)
 def test_a_database_that_is_away_is_told_of_as_a_check_that_failed(tmp_path: Path) -> None:
     with server() as database, pods(tmp_path / "postgresql", database.url, count=1) as one:
@@ -61,6 +62,7 @@ def test_a_database_that_is_away_is_told_of_as_a_check_that_failed(tmp_path: Pat
         assert ready(one.http)[0] == 200
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not is_found(), reason=NOT_FOUND)
 def test_a_standby_that_no_commit_waits_for_is_none(tmp_path: Path) -> None:
     settings = ("synchronous_standby_names=absent", "synchronous_commit=local")

@@ -12,6 +12,7 @@ HAN = range(0x4E00, 0x9FA6)
 CUT = "अ" * 20_000  # one word, of which the index has 32,768 bytes: it ends within a letter
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("word", [CUT, f"a{'я' * 20_000}"])
 def test_a_word_that_the_index_cuts_within_a_letter_is_stored_and_found(
     service: Service, word: str
@@ -27,6 +28,7 @@ def test_a_word_that_the_index_cuts_within_a_letter_is_stored_and_found(
     assert found.json()[0]["content"] == "plain words"
 
 
+@pytest.mark.heavy
 def test_words_that_occur_a_hundred_thousand_times_are_counted_alike(
     tmp_path: Path, postgresql: str
 ) -> None:
@@ -41,7 +43,7 @@ def test_words_that_occur_a_hundred_thousand_times_are_counted_alike(
     assert _told(pair) == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_long_texts_of_distinct_words_are_imported_and_erased(service: Service) -> None:
     chance = random.Random(1)  # noqa: S311 - the same each time
     contents = ["".join(map(chr, chance.choices(HAN, k=50_000))) for _ in range(21)]

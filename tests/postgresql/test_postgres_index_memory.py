@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.compose import opened_here
+from agentops_memory.local import opened_here
 from agentops_memory.postgresql.keys import PostgresKeys
 from agentops_memory.recall.inverted_index import cache
 from agentops_memory.recall.inverted_index.group import Lookup, Weights
@@ -50,6 +50,7 @@ def three(
         ]
 
 
+@pytest.mark.heavy
 def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> None:
     play, (one, other, plain) = random.Random(7), three  # noqa: S311 - a seed, to be played again
     projects, ids = ["red", "green", "blue"], list[int]()
@@ -68,6 +69,7 @@ def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> No
         assert answers[0] == answers[1] == answers[2], number
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("steps", [8, pytest.param(150, marks=pytest.mark.heavy)])
 def test_whole_answers_of_a_history_are_the_same_from_each_service(
     three: list[Service], held: list[int], postgresql: str, steps: int
@@ -106,6 +108,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return areas
 
 
+@pytest.mark.slow
 def test_what_is_held_is_asked(three: list[Service], held: list[int]) -> None:
     """Else the test above would be of the database alone."""
     one = three[0]
@@ -127,6 +130,7 @@ def test_what_a_service_has_saved_itself_is_held_by_the_next_request(
         assert (len(hits), any(held)) == (number + 2, True)
 
 
+@pytest.mark.slow
 def test_what_is_held_is_dropped_with_a_connection(
     three: list[Service], held: list[int], postgresql: str
 ) -> None:

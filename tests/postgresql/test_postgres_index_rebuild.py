@@ -17,7 +17,7 @@ from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.postgresql.base.connecting import OTHER_RULES
 from agentops_memory.postgresql.engine import engine as engines
 from agentops_memory.postgresql.engine.engine import PostgresEngine, PostgresMaintenance
-from agentops_memory.postgresql.words import upkeep
+from agentops_memory.postgresql.words import index as upkeep
 from agentops_memory.recall.text.features import ALL, Feature, Features
 
 from ..support.database import assert_areas_are_whole
@@ -50,6 +50,7 @@ def said(number: int) -> str:
     return " ".join(f"w{number}x{word}" for word in range(20))
 
 
+@pytest.mark.slow
 def test_an_area_is_rebuilt_whose_words_no_statement_could_delete(
     postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +76,7 @@ def test_an_area_is_rebuilt_whose_words_no_statement_could_delete(
     assert_is_whole(postgresql)
 
 
+@pytest.mark.heavy
 def test_what_is_written_while_words_are_made_again_by_other_rules_stays(
     postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +155,7 @@ class Interrupted:
 # Whose rules stand
 
 
+@pytest.mark.slow
 def test_the_rules_of_who_leads_stand(
     postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from ..support.service import PLAIN
 
 SIZES = [
     pytest.param(4, 6, id="few"),
-    pytest.param(16, 25, id="many", marks=pytest.mark.slow),
+    pytest.param(16, 25, id="many", marks=pytest.mark.heavy),
 ]  # writers, and the writes of each
 
 Page = Callable[[httpx.Client, int], list[Json]]
@@ -72,6 +72,7 @@ def followed(two: Pods, page: Page) -> Iterator[Sequence[Cursor]]:
             cursor.join(TIMEOUT)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("writers", "writes"), SIZES)
 def test_no_event_of_an_agent_is_skipped_or_late_for_who_reads_on(
     two: Pods, writers: int, writes: int
@@ -101,6 +102,7 @@ def test_no_event_of_an_agent_is_skipped_or_late_for_who_reads_on(
         assert cursor.seen == every
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("writers", "writes"), SIZES)
 def test_no_event_of_an_intent_is_skipped_or_late_for_who_reads_on(
     two: Pods, writers: int, writes: int
@@ -128,6 +130,7 @@ def test_no_event_of_an_intent_is_skipped_or_late_for_who_reads_on(
     assert cursors[0].seen == cursors[1].seen
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("writers", "writes"), SIZES)
 def test_hosts_events_have_an_order_that_stays_and_sequences_without_a_gap(
     two: Pods, writers: int, writes: int

@@ -23,6 +23,8 @@ def stored(pods: Pods) -> list[dict[str, object]]:
     return rows
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(4)
 @pytest.mark.parametrize(
     ("method", "path", "body", "table"),
     [
@@ -75,6 +77,7 @@ def test_racing_requests_under_one_key_in_several_sessions_are_done_once(two: Po
     assert two.rows("SELECT count(*) FROM sessions") == [(1,)]
 
 
+@pytest.mark.slow
 def test_racing_saves_at_one_topic_key_are_one_memory_of_many_revisions(two: Pods) -> None:
     answers = two.racing(
         lambda http, it: save(http, f"said by {it}", topic_key="k", session_id=f"s{it}")
@@ -89,6 +92,7 @@ def test_racing_saves_at_one_topic_key_are_one_memory_of_many_revisions(two: Pod
     two.assert_index_is_whole()
 
 
+@pytest.mark.heavy
 def test_racing_saves_of_the_same_words_are_one_memory_and_counted(two: Pods) -> None:
     answers = two.racing(lambda http, it: save(http, "the same words", session_id=f"s{it}"))
 
@@ -100,6 +104,7 @@ def test_racing_saves_of_the_same_words_are_one_memory_and_counted(two: Pods) ->
     two.assert_index_is_whole()
 
 
+@pytest.mark.slow
 def test_a_session_that_many_open_is_of_one_project(two: Pods) -> None:
     answers = two.racing(
         lambda http, it: http.post("/sessions", json={"id": "s1", "project": f"p{it}"})
@@ -109,6 +114,7 @@ def test_a_session_that_many_open_is_of_one_project(two: Pods) -> None:
     assert two.rows("SELECT count(*) FROM sessions") == [(1,)]
 
 
+@pytest.mark.slow
 def test_racing_messages_of_a_session_are_all_counted(two: Pods) -> None:
     two.http.post("/sessions", json={"id": "s1", "project": "demo"})
 
@@ -123,6 +129,7 @@ def test_racing_messages_of_a_session_are_all_counted(two: Pods) -> None:
     assert ended["message_count"] == RACERS
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("scopes", [1, RACERS])
 def test_racing_first_saves_give_a_project_one_area(two: Pods, scopes: int) -> None:
     answers = two.racing(
@@ -136,6 +143,7 @@ def test_racing_first_saves_give_a_project_one_area(two: Pods, scopes: int) -> N
     two.assert_index_is_whole()
 
 
+@pytest.mark.heavy
 def test_racing_first_saves_of_many_projects_give_each_an_area_of_its_own(two: Pods) -> None:
     answers = two.racing(
         lambda http, it: [
@@ -150,6 +158,7 @@ def test_racing_first_saves_of_many_projects_give_each_an_area_of_its_own(two: P
     two.assert_index_is_whole()
 
 
+@pytest.mark.slow
 def test_racing_changes_and_deletions_of_a_memory_are_each_a_revision(two: Pods) -> None:
     memory = save(two.http, "what was said").json()["id"]
     at = f"/observations/{memory}"
@@ -171,6 +180,7 @@ def test_racing_changes_and_deletions_of_a_memory_are_each_a_revision(two: Pods)
     two.assert_index_is_whole()
 
 
+@pytest.mark.heavy
 def test_of_racing_changes_of_a_life_none_is_lost(two: Pods) -> None:
     changes = ({"pinned": True}, {"ttl": 9}, {"tags": ["a"]}, {"content": "said again"})
     for number in range(4):
@@ -190,6 +200,7 @@ def test_of_racing_changes_of_a_life_none_is_lost(two: Pods) -> None:
         assert shown["content"] == "said again"
 
 
+@pytest.mark.heavy
 def test_racing_pins_do_not_pass_their_bound(two: Pods) -> None:
     for number in range(PINS - 4):
         assert save(two.http, f"pinned {number}", pinned=True).status_code == 201
@@ -200,6 +211,7 @@ def test_racing_pins_do_not_pass_their_bound(two: Pods) -> None:
     assert two.rows("SELECT count(*) FROM lifecycles WHERE pinned_at IS NOT NULL") == [(PINS,)]
 
 
+@pytest.mark.heavy
 def test_racing_imports_of_a_document_store_it_once(two: Pods) -> None:
     rows = [
         observation(
@@ -219,6 +231,7 @@ def test_racing_imports_of_a_document_store_it_once(two: Pods) -> None:
     two.assert_index_is_whole()
 
 
+@pytest.mark.heavy
 def test_saves_that_race_with_an_erasure_of_their_project_leave_all_or_nothing(two: Pods) -> None:
     for number in range(20):
         save(two.http, f"before {number}")

@@ -39,6 +39,7 @@ def home(two: Pods) -> Json:
     return store(two.http)
 
 
+@pytest.mark.slow
 def test_of_racing_creates_at_one_path_one_is_done(two: Pods, home: Json) -> None:
     answers = two.racing(
         lambda http, it: http.post(
@@ -51,6 +52,7 @@ def test_of_racing_creates_at_one_path_one_is_done(two: Pods, home: Json) -> Non
     two.assert_index_is_whole()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("by", ["version", "content_sha256"])
 def test_of_racing_updates_of_one_state_one_is_done(two: Pods, home: Json, by: str) -> None:
     made = entry(two.http, home, "a", "first")
@@ -66,6 +68,7 @@ def test_of_racing_updates_of_one_state_one_is_done(two: Pods, home: Json, by: s
     two.assert_index_is_whole()
 
 
+@pytest.mark.heavy
 def test_racing_updates_that_expect_nothing_are_each_a_version_in_order(
     two: Pods, home: Json
 ) -> None:
@@ -83,6 +86,7 @@ def test_racing_updates_that_expect_nothing_are_each_a_version_in_order(
     assert told == sorted(told, reverse=True)
 
 
+@pytest.mark.slow
 def test_stores_of_one_name_and_what_is_stored_in_each_are_all_made(two: Pods) -> None:
     answers = two.racing(lambda http, _: http.post(STORES, json={"name": "Notes"}))
 
@@ -108,6 +112,7 @@ def test_of_racing_changes_of_one_version_one_is_done(two: Pods) -> None:
     assert [it[0] for it in Agent(two.http).told()] == ["created", "updated"]
 
 
+@pytest.mark.slow
 def test_racing_puts_at_one_place_of_an_agent_are_each_a_version(two: Pods) -> None:
     path = "/api/v1/agents/ada/memory/notes/a"
 
@@ -124,6 +129,7 @@ def few(tmp_path: Path, postgresql: str) -> Iterator[Pods]:
         yield both
 
 
+@pytest.mark.heavy
 def test_racing_entries_do_not_pass_an_agents_capacity(few: Pods) -> None:
     answers = few.racing(
         lambda http, it: [
@@ -139,6 +145,7 @@ def test_racing_entries_do_not_pass_an_agents_capacity(few: Pods) -> None:
     assert told["created"] - told["evicted"] == CAPACITY
 
 
+@pytest.mark.heavy
 def test_racing_permissions_of_a_namespace_are_each_a_change_of_one(two: Pods) -> None:
     def permit(http: httpx.Client, it: int) -> httpx.Response:
         body = {
@@ -159,6 +166,7 @@ def intent(pods: Pods) -> Json:
     return made
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("path", [INTENTS, TASKS])
 def test_of_racing_intents_and_tasks_of_one_id_one_is_made(two: Pods, path: str) -> None:
     of = intent(two)["id"]
@@ -171,6 +179,7 @@ def test_of_racing_intents_and_tasks_of_one_id_one_is_made(two: Pods, path: str)
     assert statuses(answers) == ONE_DONE
 
 
+@pytest.mark.heavy
 def test_of_racing_changes_of_a_task_one_is_done_and_told(two: Pods) -> None:
     of = intent(two)["id"]
     lead = Agent(two.http, "lead")
@@ -190,6 +199,7 @@ def test_of_racing_changes_of_a_task_one_is_done_and_told(two: Pods) -> None:
     assert len(ended) == 1, [it["type"] for it in told]
 
 
+@pytest.mark.heavy
 def test_racing_coordinators_and_grants_of_an_intent_are_each_told_once(two: Pods) -> None:
     of = intent(two)["id"]
     grants = f"{INTENTS}/{of}/acl/entries"
@@ -213,6 +223,7 @@ def test_racing_coordinators_and_grants_of_an_intent_are_each_told_once(two: Pod
     assert len(told) == len({it["id"] for it in told})
 
 
+@pytest.mark.heavy
 def test_racing_grants_end_once(two: Pods) -> None:
     of = intent(two)["id"]
     at_ = f"{INTENTS}/{of}/acl/entries"
@@ -227,6 +238,7 @@ def test_racing_grants_end_once(two: Pods) -> None:
     assert len(removed) <= 1, [it["type"] for it in told]
 
 
+@pytest.mark.heavy
 def test_racing_first_requests_of_a_tenant_make_it_once(two: Pods) -> None:
     tokens = [made_key(two, "ci", tenant="new")]
     bearer = {"Authorization": f"Bearer {tokens[0]}"}
@@ -243,6 +255,7 @@ def test_racing_first_requests_of_a_tenant_make_it_once(two: Pods) -> None:
     assert two.http.get("/stats", headers=bearer).json()["total_observations"] == RACERS
 
 
+@pytest.mark.slow
 def test_of_racing_keys_none_is_lost_and_one_revocation_is_audited(two: Pods) -> None:
     with ThreadPoolExecutor(RACERS) as threads:
         tokens = [*threads.map(lambda it: made_key(two, f"key {it}"), range(RACERS))]

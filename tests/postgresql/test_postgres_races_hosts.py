@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import timedelta
 
 import httpx
+import pytest
 
 from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import Host, ok
@@ -19,6 +20,7 @@ def statuses(answers: list[httpx.Response]) -> Counter[int]:
     return Counter(it.status_code for it in answers)
 
 
+@pytest.mark.slow
 def test_racing_puts_under_one_host_id_are_one_entry(two: Pods) -> None:
     answers = two.racing(lambda http, _: Host(http).post("said once", id="entry-1"))
 
@@ -33,6 +35,7 @@ def test_racing_runs_of_one_id_are_one(two: Pods) -> None:
     assert two.rows("SELECT count(*) FROM runs") == [(1,)]
 
 
+@pytest.mark.heavy
 def test_racing_puts_in_a_run_have_sequences_without_a_gap(two: Pods) -> None:
     Host(two.http).in_run("r1")
 
@@ -58,6 +61,7 @@ def test_of_racing_ends_of_a_run_one_is_told(two: Pods) -> None:
     assert len(told) == 2, told
 
 
+@pytest.mark.heavy
 def test_racing_distillations_of_the_same_make_one_archive(two: Pods) -> None:
     host = Host(two.http)
     sources = [host.put(it) for it in ("herons wade", "egrets fly")]
@@ -70,6 +74,7 @@ def test_racing_distillations_of_the_same_make_one_archive(two: Pods) -> None:
     two.assert_index_is_whole()
 
 
+@pytest.mark.heavy
 def test_racing_compactions_take_each_source_once(two: Pods) -> None:
     host = Host(two.http)
     made = [host.put(f"herons {it}") for it in range(6)]
@@ -81,6 +86,7 @@ def test_racing_compactions_take_each_source_once(two: Pods) -> None:
     assert {*ids(made)} <= {*sources}
 
 
+@pytest.mark.slow
 def test_of_racing_undos_of_a_pass_one_is_done(two: Pods) -> None:
     host = Host(two.http)
     made = [host.put(f"herons {it}") for it in range(3)]
@@ -94,6 +100,7 @@ def test_of_racing_undos_of_a_pass_one_is_done(two: Pods) -> None:
     two.assert_index_is_whole()
 
 
+@pytest.mark.heavy
 def test_a_commitment_fires_once_whoever_looks_and_however_many_there_are(two: Pods) -> None:
     host, tags = Host(two.http), [f"rain-{it}" for it in range(49)]
     due = two.clock.now + timedelta(minutes=1)
@@ -115,6 +122,7 @@ def test_a_commitment_fires_once_whoever_looks_and_however_many_there_are(two: P
     assert len(told) == 5 * (len(tags) + 1)
 
 
+@pytest.mark.slow
 def test_of_racing_moves_of_a_proposal_one_is_done(two: Pods) -> None:
     host = Host(two.http)
     made = proposed(host)

@@ -8,6 +8,7 @@ from psycopg import errors
 
 from agentops_memory.postgresql.base.connection import PostgresConnection
 
+from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 
 PREPARED_AFTER = 5  # times, by psycopg
@@ -45,7 +46,7 @@ def service(postgresql: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield running
 
 
-@pytest.mark.parametrize("text", ["\\u0000", "\\\\u0000", "a\\", '\\"u0000'])
+@for_each("text", ["\\u0000", "\\\\u0000", "a\\", '\\"u0000'])
 def test_a_text_that_only_looks_like_a_nul_is_a_text_as_any_other(
     service: Service, text: str
 ) -> None:

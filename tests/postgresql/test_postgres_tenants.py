@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from agentops_memory.errors import NotFound, StartRefused
-from agentops_memory.jobs import gauges
+from agentops_memory.jobs import schedule as gauges
 from agentops_memory.memory.model.access import DEFAULT_TENANT, Caller, Role, TenantId, patterns
 from agentops_memory.memory.model.keys import issued
 from agentops_memory.postgresql.engine.engine import PostgresEngine
@@ -105,6 +105,7 @@ def is_let_in(service: Service, token: str) -> bool:
         return http.post("/sessions").status_code != 401
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_tenant_that_was_erased_is_made_again_by_each_service(two: Pods, number: int) -> None:
     """One of them leads, and the other is told nothing."""
@@ -122,6 +123,7 @@ def test_a_tenant_that_was_erased_is_made_again_by_each_service(two: Pods, numbe
         assert http.post("/observations", json=observation("said after")).status_code == 201
 
 
+@pytest.mark.slow
 def test_rows_are_counted_after_a_tenant_was_erased(
     two: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,13 +13,15 @@ import pytest
 
 from agentops_memory.engine.maintenance import Scrubbed
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.postgresql import examination, tenants
+from agentops_memory.postgresql import tenants
+from agentops_memory.postgresql import tenants as examination
 from agentops_memory.postgresql.engine.claims import number_of
 from agentops_memory.postgresql.engine.engine import PostgresEngine
 
 from ..support import postgres
 from ..support.engine import impatient
 from ..support.process import until
+from ..support.samples import for_each
 from ..support.service import Clock, Service, serving
 from ..support.terminal import Terminal
 
@@ -42,6 +44,7 @@ def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
         return connection.execute(statement.encode()).fetchall()
 
 
+@pytest.mark.heavy
 def test_memories_are_saved_and_found_beside_a_service(
     terminal: Terminal, service: Service
 ) -> None:
@@ -59,6 +62,7 @@ def test_memories_are_saved_and_found_beside_a_service(
     assert "partition 1: exact" in terminal.say("index", "--check")
 
 
+@pytest.mark.slow
 def test_an_export_goes_into_a_file_and_back_into_another_tenant(
     terminal: Terminal, tmp_path: Path
 ) -> None:
@@ -77,6 +81,7 @@ def test_an_export_goes_into_a_file_and_back_into_another_tenant(
     assert ours["content"] == theirs["content"] == "They hunt."
 
 
+@pytest.mark.slow
 def test_projects_are_listed_renamed_merged_and_erased(terminal: Terminal) -> None:
     for project in ("owls", "herons"):
         terminal.say("save", project, f"About {project}.", "--project", project)
@@ -93,6 +98,7 @@ def test_projects_are_listed_renamed_merged_and_erased(terminal: Terminal) -> No
     assert terminal.json("projects", "list") == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("kept", "until"), [("", "as long as those are kept"), ("14d", "for 14 days")]
 )
@@ -125,6 +131,7 @@ def test_tables_are_written_anew(terminal: Terminal, postgresql: str) -> None:
     assert rows(postgresql, "SELECT pg_relation_size('t_default.memories')") == [(0,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("held", "told"),
     [
@@ -152,6 +159,7 @@ def test_tables_are_not_written_anew_while_somebody_sees_or_erases(
     assert rows(postgresql, at) == [(False,)]
 
 
+@pytest.mark.heavy
 def test_a_receipt_says_that_bytes_are_gone_when_tables_and_copies_have_them_no_more(
     terminal: Terminal, postgresql: str, tmp_path: Path
 ) -> None:
@@ -235,6 +243,7 @@ def test_agents_are_listed_limited_and_erased(terminal: Terminal) -> None:
     assert terminal.json("agents", "list") == []
 
 
+@pytest.mark.slow
 def test_a_tenant_is_a_schema_and_its_erasure_drops_it(
     terminal: Terminal, service: Service, postgresql: str
 ) -> None:
@@ -288,6 +297,7 @@ def test_the_default_tenant_is_not_erased(terminal: Terminal, postgresql: str) -
     assert rows(postgresql, "SELECT tenant FROM agentops.tenants") == [("default",)]
 
 
+@pytest.mark.heavy
 def test_what_is_kept_is_measured_as_in_a_file(postgresql: str, tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     told = []
@@ -392,8 +402,8 @@ def test_the_doctor_tells_what_is_wrong_with_a_database(
     assert found(terminal)["index"][0] == "ok"
 
 
-@pytest.mark.parametrize(
-    ("waits", "expected"),
+@for_each(
+    "waits, expected",
     [
         ("off", ("warning", "so that a crash loses what was acknowledged: synchronous_commit.")),
         ("local", ("warning", "on the disk of a standby: synchronous_commit is local.")),

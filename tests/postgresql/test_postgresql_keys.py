@@ -54,6 +54,7 @@ def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
         return connection.execute(statement.encode()).fetchall()
 
 
+@pytest.mark.heavy
 def test_a_change_of_keys_holds_on_every_service(start: Start, terminal: Terminal) -> None:
     services = start(), start()
     assert [status(it) for it in services] == [200, 200]
@@ -70,6 +71,7 @@ def test_a_change_of_keys_holds_on_every_service(start: Start, terminal: Termina
     until(lambda: [status(it, token) for it in services] == [401, 401])
 
 
+@pytest.mark.slow
 def test_a_change_that_nobody_is_told_of_is_seen(
     start: Start, terminal: Terminal, postgresql: str
 ) -> None:
@@ -88,6 +90,7 @@ def test_a_change_that_nobody_is_told_of_is_seen(
     until(lambda: status(service, key["key"]) == 401)
 
 
+@pytest.mark.heavy
 def test_whoever_does_not_hear_the_database_lets_nobody_in_until_it_does(
     start: Start, terminal: Terminal, postgresql: str
 ) -> None:
@@ -165,6 +168,7 @@ def test_a_change_that_cannot_be_audited_does_not_happen(
     assert rows(postgresql, "SELECT has_keys, key_changes FROM agentops.control") == [(True, 1)]
 
 
+@pytest.mark.slow
 def test_rows_of_the_audit_are_lines_of_the_file(
     terminal: Terminal, postgresql: str, tmp_path: Path
 ) -> None:
@@ -187,6 +191,7 @@ def shape(line: str) -> list[object]:
     return [(name, None if name in ("at", "key", "bytes") else it) for name, it in entry.items()]
 
 
+@pytest.mark.slow
 def test_the_audit_is_measured_and_trimmed_by_age(
     start: Start, terminal: Terminal, postgresql: str
 ) -> None:
@@ -207,6 +212,7 @@ def test_the_audit_is_measured_and_trimmed_by_age(
     until(lambda: rows(postgresql, "SELECT count(*) FROM agentops.audit") == [(1,)])
 
 
+@pytest.mark.heavy
 def test_what_a_caller_changes_is_audited_with_the_key(
     start: Start, terminal: Terminal, postgresql: str
 ) -> None:
@@ -222,6 +228,7 @@ def test_what_a_caller_changes_is_audited_with_the_key(
     assert (entry["action"], entry["by"]) == ("project.erased", {"key": key["id"]})
 
 
+@pytest.mark.slow
 def test_a_change_is_refused_for_now_while_the_audit_cannot_be_written(
     start: Start, postgresql: str
 ) -> None:

@@ -18,6 +18,7 @@ from agentops_memory.errors import Refusal
 
 from ..support import postgres
 from ..support.process import run
+from ..support.samples import for_each
 from ..support.service import serving
 from ..support.terminal import Terminal
 
@@ -210,6 +211,7 @@ def test_a_tenants_schema_that_is_gone(postgresql: str) -> None:
     assert refused(postgresql).startswith("The schema of the tenant acme is gone: put it back")
 
 
+@pytest.mark.heavy
 def test_a_password_that_is_wrong_or_missing_and_a_role_that_no_rule_lets_in() -> None:
     with own_cluster("local all bertha reject", "local all ada scram-sha-256") as url:
         postgres.ordered(
@@ -252,7 +254,7 @@ def test_no_log_and_no_list_of_processes_has_the_url(blank_database: str) -> Non
     assert "nowhere" not in told
 
 
-@pytest.mark.parametrize(
+@for_each(
     "argument",
     [
         f"postgresql://ada:{PASSWORD}@database/memory",

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from agentops_memory.memory.model.memory import Text
 from agentops_memory.memory.model.search import Budget
 from agentops_memory.recall.recall import Cost, cost_of, entry_line, fitting, summary_line
 
+from ..support.samples import for_each
 from ..support.service import Service
 
 BOUND = st.none() | st.integers(0, 60)
@@ -38,8 +38,8 @@ def test_without_a_budget_everything_is_in(costs: list[Cost]) -> None:
     assert all(fitting(costs, Budget()))
 
 
-@pytest.mark.parametrize(
-    ("line", "tokens", "chars"),
+@for_each(
+    "line, tokens, chars",
     [("- a\n", 1, 4), ("- ab\n", 2, 5), ("- é\n", 2, 4), ("- 😀😀\n", 3, 5)],
 )
 def test_a_line_costs_a_token_for_four_bytes_and_a_character_a_code_point(
@@ -120,10 +120,8 @@ def test_a_content_is_cut_where_the_agent_wants_it(service: Service) -> None:
     assert _cut(service, content_chars=400) is False
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "max_chars", "content_chars"])
-@pytest.mark.parametrize(
-    "value", ["x", "-1", "1.5", "+1", " 1", "1e3", "٣", "0x10", "-" + "9" * 30]
-)
+@for_each("name", ["max_tokens", "max_chars", "content_chars"])
+@for_each("value", ["x", "-1", "1.5", "+1", " 1", "1e3", "٣", "0x10", "-" + "9" * 30])
 def test_what_is_no_amount_is_refused(service: Service, name: str, value: str) -> None:
     answer = service.http.get("/context", params={name: value})
 

@@ -30,6 +30,7 @@ def asked(service: Service, history: History, question: Question, **more: str) -
     return without_date(service.http.get(path, headers={**history.headers(key), **more}))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("seed", "phases", "steps"),
     [(1, 2, 12), pytest.param(2, 10, 60, marks=HEAVY), pytest.param(3, 10, 60, marks=HEAVY)],
@@ -62,6 +63,8 @@ def test_whole_answers_of_a_history_are_those_of_the_long_way_and_of_the_stored_
     assert counted.answered > compared // 6
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("without", WITHOUT)
 def test_whole_answers_are_those_of_the_stored_index_whatever_recall_does_without(

@@ -10,6 +10,7 @@ from ..support.asking import KINDS, asking
 from ..support.engines import storage_at
 from ..support.process import run
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 ROUTES = ("/context", "/context?query=orders", "/search?q=orders", "/observations/recent")
@@ -47,7 +48,8 @@ def types(answer: Any) -> list[str]:
     return [row["type"] for row in rows]
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.slow
+@for_each("route", ROUTES)
 @requirement("agentops:types:excluded")
 def test_what_is_of_an_excluded_type_takes_no_place(service: Service, route: str) -> None:
     crowded, cleared = (asked(service, route, it, limit=5) for it in ("", "audit"))
@@ -59,7 +61,7 @@ def test_what_is_of_an_excluded_type_takes_no_place(service: Service, route: str
     assert set(types(asked(service, route, "audit"))) == DECIDED | everyones
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@for_each("route", ROUTES)
 @requirement("agentops:types:excluded")
 def test_several_types_are_excluded_and_each_exactly(service: Service, route: str) -> None:
     excluded = ["audit", *STRANGE, "audit", "", "no such type"]
@@ -77,7 +79,7 @@ def test_of_the_included_type_the_excluded_ones_are_left_out(service: Service, r
     assert types(asked(service, route, "audit", type="audit")) == []
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@for_each("route", ROUTES)
 @requirement("agentops:types:excluded", "agentops:parameters:empty-is-unset")
 def test_an_empty_or_unknown_type_excludes_nothing(service: Service, route: str) -> None:
     answers = [asked(service, route, it) for it in ("", ["", ""], "no such type", "x" * 1000)]

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory.engine.shared.stems import TOKENIZER
@@ -13,6 +13,7 @@ from agentops_memory.memory.model.ranking import WEIGHTS
 from agentops_memory.sqlite.base.connection import connect
 
 from ..support.explaining import assert_true, explained, plain_of
+from ..support.samples import examples
 from ..support.service import Service, serving
 
 FIELDS = ("title", "content", "context", "tags")
@@ -38,7 +39,8 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.heavy
+@examples(60)
 @given(
     text=st.lists(st.sampled_from((*WORDS, ".", ".", "!?", "東京大阪")), max_size=12).map(" ".join),
     asked=st.fixed_dictionaries(

@@ -19,6 +19,7 @@ from ..support.explaining import explained
 from ..support.service import Service, serving
 
 
+@pytest.mark.slow
 def test_at_most_fifty_are_explained(service: Service) -> None:
     with serving(service.path.with_name("many.db")) as many:
         letters = [f"{a}{b}" for a in "bcdfghjk" for b in "lmnpqrtv"]

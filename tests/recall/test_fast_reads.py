@@ -94,12 +94,13 @@ def test_a_word_counts_once_among_the_most_that_are_looked_for(
         assert len({*both(service, path)}) == 1
 
 
-@pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.heavy)])
 def test_memory_answers_as_the_long_way_byte_for_byte(
     tmp_path: Path, counted: Counted, seed: int
 ) -> None:
     chance, ids = random.Random(seed), list[int]()  # noqa: S311 - the same each time
-    with serving(tmp_path / "memory.db") as service:
+    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="1m") as service:
         for _ in range(60):
             for _ in range(chance.choice([0, 1, 4])):
                 change(service, chance, ids)
@@ -110,6 +111,7 @@ def test_memory_answers_as_the_long_way_byte_for_byte(
     assert counted.answered > 100
 
 
+@pytest.mark.heavy
 def test_a_held_project_takes_few_calls(
     tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_held_project_takes_few_calls(
             assert counted.statements == [STATEMENTS] * len(asked)
 
 
+@pytest.mark.heavy
 def test_new_prompts_of_a_project_with_pins_and_globals_take_few_calls_too(
     tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -241,6 +244,7 @@ def _texts() -> Iterator[str]:
             yield from it.said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [RuntimeError("a bug"), Unavailable("no database")])
 def test_what_fails_in_front_is_answered_the_long_way(
     tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, fault: Exception
@@ -257,6 +261,7 @@ def test_what_fails_in_front_is_answered_the_long_way(
         assert service.http.get(path).content == before
 
 
+@pytest.mark.slow
 def test_a_summary_is_in_the_next_context(tmp_path: Path, counted: Counted) -> None:
     path = "/context?project=heron&query=rollback"
     with serving(tmp_path / "memory.db") as service:
@@ -301,6 +306,7 @@ def test_a_name_that_is_not_the_services_own_is_refused_in_front_too(
             assert one.startswith(b"403")
 
 
+@pytest.mark.slow
 def test_a_key_has_as_many_held_reads_as_its_rate(tmp_path: Path, counted: Counted) -> None:
     path = "/context?project=heron&query=rollback"
     with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="60/h") as service:
@@ -311,6 +317,7 @@ def test_a_key_has_as_many_held_reads_as_its_rate(tmp_path: Path, counted: Count
         assert set(statuses[59:]) == {429}
 
 
+@pytest.mark.heavy
 def test_who_takes_no_answer_is_given_no_more(tmp_path: Path, counted: Counted) -> None:
     path, many = "/context?project=heron&query=rollback&limit=20", 4_000
     with serving(tmp_path / "memory.db") as service:

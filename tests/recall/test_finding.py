@@ -8,24 +8,20 @@ from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.memory import memories, sessions
+from agentops_memory.memory import saves as memories
+from agentops_memory.memory import sessions
 from agentops_memory.memory.model import table
 from agentops_memory.recall.text.query import STOPWORDS
 
 from ..support.recall import context, search, titles
 from ..support.requirements import requirement
+from ..support.samples import examples, for_each
 from ..support.service import Service, serving
 
-EXAMPLES = settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+EXAMPLES = examples(60)
 
 
 @pytest.fixture(scope="module")
@@ -139,15 +135,16 @@ def test_a_question_finds_what_it_is_about(shared: Service, prompt: str, content
     assert finds(shared, content, prompt)
 
 
+@pytest.mark.heavy
 @requirement("agentops:context:query")
-@pytest.mark.parametrize("content", [*IDENTIFIERS, *LANGUAGES])
+@for_each("content", [*IDENTIFIERS, *LANGUAGES])
 def test_a_text_is_found_by_its_parts_and_as_a_whole(shared: Service, content: str) -> None:
     queries = [content, *(IDENTIFIERS | LANGUAGES)[content]]
 
     assert [query for query in queries if not finds(shared, content, query)] == []
 
 
-@pytest.mark.parametrize("content", NOT_FOUND)
+@for_each("content", NOT_FOUND)
 def test_a_text_is_not_found_by_what_is_not_in_it(shared: Service, content: str) -> None:
     assert [query for query in NOT_FOUND[content] if finds(shared, content, query)] == []
 
@@ -174,7 +171,7 @@ def test_no_text_at_all_is_refused_as_a_query(shared: Service, text: str) -> Non
     assert all(hit["rank"] < 0 for hit in hits)
 
 
-@pytest.mark.parametrize("text", ["word ", '"', "* ", "(", "a/b.c-d_", "aB", "NEAR(a,", "1.2."])
+@for_each("text", ["word ", '"', "* ", "(", "a/b.c-d_", "aB", "NEAR(a,", "1.2."])
 def test_ten_kilobytes_are_no_error(shared: Service, text: str) -> None:
     long = (text * 10_000)[:10_000]
 
@@ -195,6 +192,7 @@ separator = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(words=st.lists(word, min_size=1, max_size=5), data=st.data())
 def test_a_text_finds_itself_by_each_of_its_words(

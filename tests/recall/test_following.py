@@ -88,6 +88,7 @@ def test_those_of_another_scope_do_not_follow(service: Service) -> None:
     assert followers(service)["first"] == [(3, 0.1)]
 
 
+@pytest.mark.slow
 def test_only_the_twenty_best_gain_and_give(service: Service) -> None:
     for number in range(24):
         service.save(f"apple {'pears ' * (81 + number)}", title=f"{number:02}")
@@ -97,6 +98,7 @@ def test_only_the_twenty_best_gain_and_give(service: Service) -> None:
     assert gained == [f"{number:02}" for number in range(19)]  # none of the best follows the last
 
 
+@pytest.mark.heavy
 def test_the_order_is_the_same_under_every_limit(service: Service) -> None:
     for number in range(30):
         service.save(

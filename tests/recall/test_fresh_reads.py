@@ -111,6 +111,7 @@ class Writers:
         return f"w{next(self._numbers):03}x"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [15, pytest.param(300, marks=pytest.mark.heavy)])
 def test_the_next_answer_holds_what_another_process_has_written(
     tmp_path: Path, counted: Counted, rounds: int
@@ -166,6 +167,7 @@ def test_the_next_answer_is_of_what_a_command_has_made_of_the_projects(
         assert titles(CONTEXT) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [40, pytest.param(600, marks=pytest.mark.heavy)])
 def test_no_request_that_began_after_a_save_misses_it_while_many_ask(
     tmp_path: Path, counted: Counted, saves: int

@@ -56,6 +56,7 @@ def service(tmp_path: Path, counted: Counted) -> Iterator[Service]:
         yield service
 
 
+@pytest.mark.heavy
 def test_a_prompt_of_any_script_is_answered_as_the_long_way_does(
     service: Service, counted: Counted
 ) -> None:
@@ -68,7 +69,8 @@ def test_a_prompt_of_any_script_is_answered_as_the_long_way_does(
     assert counted.answered > before + 10
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("count", [40, pytest.param(2_000, marks=pytest.mark.heavy)])
 def test_any_bytes_are_answered_as_the_long_way_does(service: Service, count: int) -> None:
     chance = random.Random(count)  # noqa: S311 - the same each time
     for _ in range(count):
@@ -88,6 +90,7 @@ def test_a_prompt_of_a_mebibyte_is_refused_and_the_service_goes_on(service: Serv
     assert both(service, f"{SEARCH}rollback")[0].startswith(b"200")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("project", ["none", "%00", "%ED%A0%80", "x" * 5_000, "HERON%20"])
 def test_a_project_that_does_not_exist_is_answered_as_the_long_way_does(
     service: Service, project: str
@@ -140,6 +143,7 @@ def test_a_damaged_page_is_no_error_and_nothing_wrong_is_told(service: Service, 
         assert_nothing_wrong(answers(service, "rollback", "retry", "rolback", "東京都"), *OWN)
 
 
+@pytest.mark.slow
 def test_a_database_in_the_place_of_another_is_never_mixed_with_it(
     service: Service, tmp_path: Path
 ) -> None:
@@ -153,6 +157,7 @@ def test_a_database_in_the_place_of_another_is_never_mixed_with_it(
     assert_nothing_wrong(answers(service, "rollback", "queue"), *OWN)
 
 
+@pytest.mark.slow
 def test_what_another_log_holds_is_never_mixed_with_what_is_in_memory(service: Service) -> None:
     path = service.path
     for kind in ("-wal", "-shm"):
@@ -163,6 +168,7 @@ def test_what_another_log_holds_is_never_mixed_with_what_is_in_memory(service: S
     assert_nothing_wrong(asked)
 
 
+@pytest.mark.slow
 def test_a_transaction_of_another_process_holds_up_no_read(
     service: Service, counted: Counted
 ) -> None:
@@ -185,6 +191,7 @@ def test_a_database_that_another_process_locks_is_refused_and_read_again_afterwa
     assert_nothing_wrong(asked, *OWN)
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_what_is_in_memory_as_it_was(tmp_path: Path) -> None:
     large = "rollback " + "what fills a disk " * 2_000
     with served(tmp_path / "memory.db") as (program, http):
@@ -201,6 +208,7 @@ def test_a_full_disk_leaves_what_is_in_memory_as_it_was(tmp_path: Path) -> None:
             for it in range(20)
         }
         assert 503 in statuses <= {201, 503}
+        before = [without_date(http.get(it)) for it in paths]  # others were saved, perhaps
         body = observation(f"rollback {large}", project="heron")
         assert http.post("/observations", json=body).status_code == 503
         for headers in ({}, LONG_WAY):

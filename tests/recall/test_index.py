@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.memories import MemoryTable
@@ -28,6 +28,7 @@ from agentops_memory.sqlite.fts.partitions import Partitions, table
 
 from ..support.database import assert_index_is_whole, imported
 from ..support.requirements import requirement
+from ..support.samples import examples
 from ..support.service import START, Service, observation, serving
 
 TEXTS = (
@@ -118,15 +119,10 @@ def body(*saved: str | None) -> dict[str, object]:
     }
 
 
+@pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
-@settings(
-    max_examples=6,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@examples(6)
 @given(events=st.lists(EVENTS, min_size=12, max_size=30))
 def test_the_index_equals_one_built_afresh(events: list[tuple[Any, ...]]) -> None:
     with (
@@ -193,8 +189,7 @@ def test_what_is_deleted_or_replaced_is_not_found_and_what_is_restored_is(
 def small_partitions() -> Iterator[None]:
     """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(documents, "BULK", 3)
-        patched.setattr(writer, "BULK", 3)
+        patched.setattr(writer, "MOST_WAITING", 3)
         patched.setattr(index, "MOVED", 3)
         patched.setattr(documents, "MAX_STEP", 40)
         for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():
@@ -275,6 +270,7 @@ READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]]
 }
 
 
+@pytest.mark.representative(4)
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("name", READS)
 def test_a_read_goes_by_an_index(service: Service, name: str) -> None:
@@ -282,6 +278,7 @@ def test_a_read_goes_by_an_index(service: Service, name: str) -> None:
     read, indexes = READS[name]
     statements: list[str] = []
     with closing(connect(service.path)) as database:
+        index.Index(database).flush()
         tx = SqliteTransaction(database, START, OPERATOR)
         memory = tx[MemoryTable].get(MemoryId(1))
         assert memory is not None

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.compose import opened_here
-from agentops_memory.local import LocalService
+from agentops_memory.local import LocalService, opened_here
 from agentops_memory.memory.changes import erase
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import MemoryId
@@ -160,6 +159,7 @@ class Play:
         return told
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
 def test_memory_answers_as_the_stored_index(tmp_path: Path, seed: int) -> None:
     # Without the prior a few memories make words common: BM25 gives them a least worth.

@@ -23,6 +23,7 @@ MADE_BY = [
 SLACK = 0.25  # of the estimate: the allocator's own share is in it, and tracemalloc sees none
 
 
+@pytest.mark.heavy
 def test_what_is_held_takes_as_many_bytes_as_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

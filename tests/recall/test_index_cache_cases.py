@@ -99,6 +99,7 @@ def side_by_side(
         asyncio.run(whole())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("later", ["aa", "dd"])
 def test_a_global_memory_has_another_session_when_its_project_was_merged(
     tmp_path: Path, later: str
@@ -142,6 +143,7 @@ def test_words_with_many_marks_take_no_place_of_a_misspelt_one(tmp_path: Path) -
     side_by_side(tmp_path / "memory.db", play)
 
 
+@pytest.mark.heavy
 def test_prompts_alone_let_memory_grow_to_its_bound_and_no_further(tmp_path: Path) -> None:
     most, slack = 260_000, 5_000
 
@@ -157,6 +159,7 @@ def test_prompts_alone_let_memory_grow_to_its_bound_and_no_further(tmp_path: Pat
     side_by_side(tmp_path / "memory.db", play, most=most)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(2))
 def test_memory_fts5_and_a_look_at_each_text_correct_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

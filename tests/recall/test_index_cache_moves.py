@@ -110,7 +110,8 @@ class Play:
 
         def mended(tx: Transaction) -> None:
             statement(tx, f"UPDATE memories SET content = '{content}' WHERE id = {memory}")
-            tx.index.refill([memory])  # type: ignore[attr-defined]
+            for partition in tx.partitions.all():  # type: ignore[attr-defined]
+                tx.index.rebuild(partition)  # type: ignore[attr-defined]
 
         await self.engine.write(OPERATOR, mended)
 
@@ -171,10 +172,10 @@ def large_areas(*, dense: int = group.DENSE, have_numpy: bool = False) -> Iterat
 @pytest.mark.parametrize(
     ("seed", "areas"),
     [
-        (0, nullcontext),
+        pytest.param(0, nullcontext, marks=pytest.mark.heavy),
         pytest.param(1, partial(large_areas, dense=1), marks=pytest.mark.heavy),
-        (2, large_areas),
-        (3, partial(large_areas, have_numpy=True)),
+        pytest.param(2, large_areas, marks=pytest.mark.slow),
+        pytest.param(3, partial(large_areas, have_numpy=True), marks=pytest.mark.slow),
     ],
 )
 def test_memory_follows_whatever_the_service_does(
@@ -236,6 +237,7 @@ def test_a_word_that_is_there_is_known_with_memory_and_without(tmp_path: Path, m
         asyncio.run(whole())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("areas", [nullcontext, large_areas])
 def test_memory_looks_as_deep_as_the_stored_index(
     tmp_path: Path, areas: Callable[[], AbstractContextManager[None]]

@@ -33,6 +33,8 @@ def path(tmp_path: Path) -> Path:
 # Other techniques
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("without", sorted(INDEXED - {Feature.PRIOR}))
 def test_a_file_made_without_a_technique_is_indexed_anew_with_it(path: Path, without: str) -> None:
     with serving(path, MEMORY_RECALL_WITHOUT=without) as service:
@@ -47,6 +49,7 @@ def test_a_file_made_without_a_technique_is_indexed_anew_with_it(path: Path, wit
         assert found_by_all(service) == plain
 
 
+@pytest.mark.slow
 def test_a_technique_of_reading_leaves_the_index_as_it_is(path: Path) -> None:
     with serving(path) as service:
         told(service)
@@ -59,6 +62,7 @@ def test_a_technique_of_reading_leaves_the_index_as_it_is(path: Path) -> None:
     assert rows(path, "SELECT * FROM memories_fts_0_data") == before
 
 
+@pytest.mark.heavy
 def test_a_file_that_was_indexed_anew_is_written_to_as_ever(path: Path) -> None:
     with serving(path, MEMORY_RECALL_WITHOUT="context,tags") as service:
         told(service)
@@ -109,6 +113,7 @@ def test_the_rules_of_neighbours_can_be_left_out() -> None:
 # Other rules
 
 
+@pytest.mark.slow
 def test_an_index_of_another_unicode_version_is_made_anew(path: Path) -> None:
     with serving(path) as service:
         told(service)
@@ -122,6 +127,7 @@ def test_an_index_of_another_unicode_version_is_made_anew(path: Path) -> None:
     assert_index_is_whole(path)
 
 
+@pytest.mark.slow
 def test_an_index_without_a_mark_is_made_anew(path: Path) -> None:
     with serving(path) as service:
         told(service)
@@ -161,6 +167,7 @@ def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_an
 # The first format
 
 
+@pytest.mark.heavy
 def test_a_file_of_the_first_format_is_brought_to_the_second(path: Path) -> None:
     first_format(path)
 
@@ -181,6 +188,7 @@ def test_a_file_of_the_first_format_is_brought_to_the_second(path: Path) -> None
     assert_index_is_whole(path)
 
 
+@pytest.mark.slow
 def test_a_file_of_the_first_format_may_be_empty(path: Path) -> None:
     with at_first_format(path):
         pass
@@ -193,6 +201,8 @@ def test_a_file_of_the_first_format_may_be_empty(path: Path) -> None:
     assert_sound(path, live=1)
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(3)
 @pytest.mark.parametrize("point", ["make_all", "drop_all", "rebuild", "COMMIT"])
 def test_a_change_of_format_that_is_killed_leaves_the_first_one(path: Path, point: str) -> None:
     first_format(path)
@@ -206,6 +216,8 @@ def test_a_change_of_format_that_is_killed_leaves_the_first_one(path: Path, poin
     assert_sound(path, live=39)
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("point", ["make_all", "drop_all", "rebuild", "COMMIT"])
 def test_an_index_whose_making_is_killed_is_used_as_it_was(path: Path, point: str) -> None:
     with serving(path, MEMORY_RECALL_WITHOUT="context") as service:
@@ -311,6 +323,7 @@ def killed_at(path: Path, point: str) -> None:
     assert run(str(path), point, code=KILLED).returncode == -signal.SIGKILL
 
 
+@pytest.mark.heavy
 def test_a_process_by_other_rules_is_refused_its_writes(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as old:

@@ -8,9 +8,11 @@ from agentops_memory.recall.text.normalization import BASE_FORMS, indexed
 from agentops_memory.recall.text.query import STOPWORDS, understood
 
 from ..support.recall import search
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 
+@pytest.mark.representative(4)
 @pytest.mark.parametrize(
     ("saved", "asked"),
     [
@@ -62,7 +64,7 @@ def test_parts_of_other_words_are_left_alone(service: Service) -> None:
     assert len(search(service, "went2")) == 1
 
 
-@pytest.mark.parametrize("form", sorted(BASE_FORMS))
+@for_each("form", sorted(BASE_FORMS))
 def test_a_form_is_indexed_as_it_is_sought(form: str) -> None:
     (sentence,) = understood(form).sentences
 

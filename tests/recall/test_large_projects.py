@@ -11,6 +11,7 @@ import pytest
 from agentops_memory.recall.inverted_index import group, lanes
 
 from ..support.fast_reads import Counted, both, counted, held
+from ..support.samples import for_each
 from ..support.service import observation, serving
 
 __all__ = ["counted"]
@@ -19,7 +20,8 @@ RARE = [f"word{chr(97 + at // 26)}{chr(97 + at % 26)}" for at in range(300)]
 MEMORIES = group.LARGE + 200
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.slow
+@for_each("seed", range(40))
 def test_the_likely_places_hold_the_best_and_are_few(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - not secret
     size, depth = chance.choice([500, 2_000]), chance.choice([1, 10, 20])
@@ -58,6 +60,8 @@ def some_scores(chance: random.Random, size: int) -> list[tuple[int, float]]:
     return [(place, worth * chance.uniform(0.9, 1.0)) for place in places]
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("has_numpy", "unit"), [(False, lanes.UNIT), (True, lanes.UNIT), (False, 64 * lanes.UNIT)]
 )

@@ -146,6 +146,7 @@ def talk(service: Service) -> Service:
     return service
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_words_that_are_gone_are_found_nowhere(talk: Service, change: str) -> None:
     assert finds(talk, "zebra") == [2, 3, 4]
@@ -202,6 +203,7 @@ def test_a_memory_that_grows_no_longer_borrows_and_one_that_shrinks_does(talk: S
     assert_index_is_whole(talk.path)
 
 
+@pytest.mark.slow
 def test_a_save_at_a_known_key_changes_what_is_lent(service: Service) -> None:
     service.save("zebra", topic_key="k")
     service.save("Yes, on Friday")

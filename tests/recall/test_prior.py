@@ -38,6 +38,7 @@ def test_a_word_that_each_memory_of_a_lone_project_has_still_counts(service: Ser
     assert best < -1
 
 
+@pytest.mark.heavy
 def test_the_order_is_the_same_alone_and_in_company(tmp_path: Path) -> None:
     asked = ("Ada and apples", "Where did Ben walk?", "the boat at the lake", "Ada Ben sea")
     orders = []

@@ -3,7 +3,7 @@
 # ruff: noqa: RUF001 - signs that look like ASCII ones are what is tested
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.recall.text.query import (
@@ -17,7 +17,9 @@ from agentops_memory.recall.text.query import (
     understood,
 )
 
-EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+from ..support.samples import examples, for_each
+
+EXAMPLES = examples(300)
 
 
 def terms(prompt: str) -> list[str]:
@@ -49,7 +51,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize(("prompt", "asked"), SENTENCES.items())
+@for_each("prompt, asked", SENTENCES.items())
 def test_a_prompt_asks_for_these_words(prompt: str, asked: list[str]) -> None:
     assert terms(prompt) == asked
 
@@ -136,6 +138,7 @@ def test_any_text_is_understood_and_no_term_is_syntax(prompt: str) -> None:
     assert all(text and not set(text) & set('"*^:(){}+-\0 ') for text in asked)
 
 
+@pytest.mark.slow
 def test_more_words_than_are_remembered_change_nothing() -> None:
     prompt = "What did HTTPServer do? The pool ran, 数据库, a/b.c"
     first = understood(prompt)

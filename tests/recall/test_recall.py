@@ -100,6 +100,7 @@ def test_the_title_weighs_twice_the_content(service: Service) -> None:
     assert titles(search(service, "pool")) == ["pool and something", "another thing"]
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     texts = [
         "saves failed under load", "pool size is 40", "one worker", "max_connections is 40",
@@ -132,6 +133,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     assert fed(tmp_path / "second.db") == first
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("rows", [5, 700])
 def test_words_are_narrowed_alike_among_few_memories_and_many(service: Service, rows: int) -> None:
     kinds = [("decision", ["t", "u"]), ("bugfix", ["u"]), ("config", [])]

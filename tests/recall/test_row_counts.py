@@ -1,5 +1,7 @@
 """`limit`, `before` and `after`: whatever is sent, a list answers."""
 
+import pytest
+
 from ..support.database import imported
 from ..support.requirements import requirement
 from ..support.service import Service, observation
@@ -31,6 +33,7 @@ DEFAULTS = {
 }
 
 
+@pytest.mark.slow
 @requirement("agentops:parameters:row-counts")
 def test_a_number_of_rows_that_is_none_is_the_default(service: Service) -> None:
     _fill(service)
@@ -54,6 +57,7 @@ def test_a_missing_number_of_rows_is_the_default(service: Service) -> None:
     assert _count(service, f"/timeline?observation_id={MIDDLE}") == 7
 
 
+@pytest.mark.heavy
 @requirement("agentops:parameters:row-counts")
 def test_a_list_has_at_most_a_thousand_rows(service: Service) -> None:
     _fill(service)

@@ -45,7 +45,11 @@ def changed(path: Path, statement: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(it, marks=() if it == QUICK else pytest.mark.slow) for it in TAMPERED]
+    "name",
+    [
+        pytest.param(QUICK, marks=pytest.mark.slow),
+        *(pytest.param(it, marks=pytest.mark.heavy) for it in TAMPERED if it != QUICK),
+    ],
 )
 def test_stems_that_were_tampered_with_cause_no_error_and_are_mended(
     path: Path, counted: Counted, name: str, caplog: pytest.LogCaptureFixture

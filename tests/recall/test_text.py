@@ -7,7 +7,7 @@ import unicodedata
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.model.space import project_name
@@ -20,7 +20,9 @@ from agentops_memory.recall.text.normalization import (
     parts,
 )
 
-EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+from ..support.samples import examples, for_each
+
+EXAMPLES = examples(200)
 anything = st.text(st.characters(codec="utf-8"))
 
 PARTS = {
@@ -72,12 +74,12 @@ READ = {
 }
 
 
-@pytest.mark.parametrize(("identifier", "words"), PARTS.items())
+@for_each("identifier, words", PARTS.items())
 def test_an_identifier_has_these_parts(identifier: str, words: list[str]) -> None:
     assert parts(identifier) == words
 
 
-@pytest.mark.parametrize(("text", "words"), READ.items())
+@for_each("text, words", READ.items())
 def test_the_index_reads_these_words(text: str, words: str) -> None:
     assert indexed(text).split() == words.split()
 
@@ -117,7 +119,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("part", HOSTILE.values(), ids=HOSTILE)
+@for_each("part", HOSTILE.values())
 def test_twice_the_text_is_at_most_twice_the_index(part: str) -> None:
     half, whole = (len(indexed((part * 5000)[:length])) for length in (2500, 5000))
 
@@ -131,7 +133,7 @@ def test_piled_up_marks_are_dropped_before_they_are_sorted() -> None:
     assert len(indexed(zalgo)) < 50
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_every_letter_is_a_word_to_the_index_as_it_is_to_us() -> None:
     letters = [chr(point) for point in range(0x10000) if chr(point).isalnum()]
     with closing(sqlite3.connect(":memory:")) as database:

@@ -99,6 +99,7 @@ def _tree(spans: list[ReceivedSpan], root: ReceivedSpan) -> Any:
     return (*told, [_tree(spans, it) for it in below])
 
 
+@pytest.mark.heavy
 def test_memory_leaves_the_spans_of_the_long_way(tmp_path: Path, counted: Counted) -> None:
     with traced(tmp_path) as (service, received):
         fill(service)
@@ -129,6 +130,7 @@ def test_memory_leaves_the_spans_of_the_long_way(tmp_path: Path, counted: Counte
     assert KEY not in str(collector.spans)
 
 
+@pytest.mark.slow
 def test_what_the_operator_allows_is_told_of_held_reads_too(
     tmp_path: Path, counted: Counted
 ) -> None:
@@ -165,6 +167,7 @@ def test_what_is_remembered_of_events_is_forgotten_with_the_rules(
     assert KEY not in str(one)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "variables",
     [{"OTEL_SPAN_EVENT_COUNT_LIMIT": "1"}, {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "3"}],
@@ -188,6 +191,7 @@ def test_limits_of_the_sdk_hold_for_every_read(
     assert len(spans) == 3
 
 
+@pytest.mark.slow
 def test_the_sampler_of_the_environment_decides(
     tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +209,7 @@ def test_the_sampler_of_the_environment_decides(
     assert {it.trace for it in collector.spans} == {"9" * 32}
 
 
+@pytest.mark.heavy
 def test_spans_of_memory_reach_every_collector(
     tmp_path: Path, counted: Counted, each_collector: Collector
 ) -> None:
@@ -236,6 +241,7 @@ def test_an_empty_context_from_memory_is_a_span(tmp_path: Path, counted: Counted
     assert one[3]["memory.context.result_count"] == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("header", [None, "00-zz-zz-01", f"00-{'0' * 32}-{'0' * 16}-01"])
 def test_a_held_read_without_a_caller_is_a_trace_of_its_own(
     tmp_path: Path, counted: Counted, header: str | None
@@ -258,6 +264,7 @@ def test_a_held_read_without_a_caller_is_a_trace_of_its_own(
     assert one == other
 
 
+@pytest.mark.slow
 def test_a_caller_that_samples_nothing_gets_no_spans(
     tmp_path: Path, counted: Counted, lines: Lines
 ) -> None:
@@ -272,6 +279,7 @@ def test_a_caller_that_samples_nothing_gets_no_spans(
     assert {it["trace_id"] for it in _requests(lines)} == {"4" * 32}
 
 
+@pytest.mark.slow
 def test_log_lines_and_measurements_name_the_trace(
     tmp_path: Path, counted: Counted, lines: Lines
 ) -> None:

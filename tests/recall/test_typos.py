@@ -10,7 +10,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.engine.shared import stems
@@ -19,13 +19,14 @@ from agentops_memory.recall.text.spelling import is_one_edit
 from agentops_memory.sqlite.base.connection import connect, in_snapshot, read_only
 from agentops_memory.sqlite.fts.partitions import Vocabularies
 
-from ..support.database import assert_index_is_whole, imported
+from ..support.database import assert_index_is_whole, imported, put_in_index
 from ..support.explaining import explained
 from ..support.recall import context, search, titles
+from ..support.samples import examples, for_each
 from ..support.service import Service, observation
 from ..support.spelling import SAID, by_hand, mistyped
 
-EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+EXAMPLES = examples(200)
 
 
 def corrections(service: Service, text: str, **asked: Any) -> dict[str, list[str]]:
@@ -38,7 +39,7 @@ def corrections(service: Service, text: str, **asked: Any) -> dict[str, list[str
 TYPOS = {"left out": "widow", "added": "winddow", "replaced": "windaw", "swapped": "wnidow"}
 
 
-@pytest.mark.parametrize("typo", TYPOS.values(), ids=TYPOS)
+@for_each("typo", TYPOS.values())
 def test_a_word_with_one_wrong_letter_finds(service: Service, typo: str) -> None:
     service.save("close the window", title="it")
     service.save("something else", title="other", session_id="s2")
@@ -48,7 +49,7 @@ def test_a_word_with_one_wrong_letter_finds(service: Service, typo: str) -> None
     assert context(service, typo, limit=1) == ["it"]
 
 
-@pytest.mark.parametrize("text", ["qindow", "iwndow", "indow", "widnwo", "windowish", "widaw"])
+@for_each("text", ["qindow", "iwndow", "indow", "widnwo", "windowish", "widaw"])
 def test_the_first_letter_must_be_right_and_only_one_may_be_wrong(
     service: Service, text: str
 ) -> None:
@@ -80,7 +81,7 @@ def test_words_of_four_letters_are_taken_at_their_word(service: Service) -> None
     assert search(service, "pooll", project="demo") != []
 
 
-@pytest.mark.parametrize("text", ["wind0w", "win-dow", "window2", "数据库的"])
+@for_each("text", ["wind0w", "win-dow", "window2", "数据库的"])
 def test_only_words_of_letters_are_put_right(service: Service, text: str) -> None:
     service.save("a windows2 数据库")
 
@@ -127,6 +128,7 @@ def test_words_of_global_memories_are_offered_to_all(service: Service) -> None:
     assert titles(search(service, "windaw", scope="global")) == ["it"]
 
 
+@pytest.mark.slow
 def test_nothing_is_put_right_where_no_single_project_is_asked(service: Service) -> None:
     service.save("the window", project="first")
     service.save("another thing", project="second")
@@ -161,6 +163,7 @@ def test_the_first_four_unknown_words_are_put_right(service: Service) -> None:
     assert list(found) == typos[:4]
 
 
+@pytest.mark.heavy
 def test_a_word_stands_for_what_a_look_at_each_word_finds(service: Service) -> None:
     chance = random.Random(3)  # noqa: S311 - the same each time
     words = [it for it in SAID if it.isalpha() and len(it) > 4]
@@ -222,11 +225,13 @@ def test_a_reader_makes_its_list_of_stems_once_and_can_write_no_more_than_before
     service: Service,
 ) -> None:
     service.save("the window")
+    put_in_index(service.path)
     with closing(connect(service.path)) as database:
         read_only(database)
         for _ in range(2):
             stems = partial(Vocabularies(database).stems, 0, ["w"])
-            assert in_snapshot(database, timedelta(seconds=1), stems) == ["window"]
+            with in_snapshot(database, timedelta(seconds=1)):
+                assert stems() == ["window"]
         assert database.execute("SELECT name FROM temp.sqlite_schema").fetchall() == [("stems_0",)]
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             database.execute("DELETE FROM memories")
@@ -299,6 +304,7 @@ def test_a_form_finds_the_word_in_the_index(words: list[str]) -> None:
     assert "" not in {form for word, form in forms.items() if word.isascii()}
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(words=st.lists(word, min_size=2, max_size=20, unique=True))
 def test_two_words_have_one_form_when_each_finds_the_other(words: list[str]) -> None:

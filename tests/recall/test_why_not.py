@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from agentops_memory.http import requests as http
-from agentops_memory.memory import memories
+from agentops_memory.memory import saves as memories
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.search import Filter, Found
@@ -17,6 +17,7 @@ from agentops_memory.recall.search import query as index_query
 from agentops_memory.recall.search import search
 
 from ..support.files import reading
+from ..support.samples import for_each
 from ..support.service import Service
 
 
@@ -47,7 +48,7 @@ def test_what_is_deleted_is_as_unknown_as_what_never_was(service: Service) -> No
             }
 
 
-@pytest.mark.parametrize("memory", ["x", "1.5", "1e3", str(1 << 63), "9" * 30, "٣"])
+@for_each("memory", ["x", "1.5", "1e3", str(1 << 63), "9" * 30, "٣"])
 def test_an_id_that_is_none_is_refused(service: Service, memory: str) -> None:
     for path in ("/search", "/context"):
         answer = service.http.get(path, params={"why_not": memory})
@@ -83,6 +84,7 @@ def test_it_names_each_filter_that_it_does_not_pass(service: Service) -> None:
     assert filters(everyones, "/context", project="", scope="team") == ["project"]
 
 
+@pytest.mark.slow
 def test_a_memory_in_the_answer_has_its_place(service: Service) -> None:
     saved(service, "apple apple")
     second = saved(service, "apple and several more words")
@@ -138,6 +140,7 @@ def test_a_memory_that_others_outrank_has_its_place_among_all(
         }
 
 
+@pytest.mark.slow
 def test_the_places_of_a_search_go_through_its_tiers(service: Service) -> None:
     keyed = [saved(service, f"plum {n}", topic_key=f"apple/pear/{n}") for n in range(2)]
     both = [saved(service, f"apple pear {n}", topic_key=f"apple/pear/+{n}") for n in range(1)]
@@ -258,6 +261,7 @@ def test_a_memory_behind_very_many_has_no_place(
         assert told["reason"] == "rank"
 
 
+@pytest.mark.slow
 def test_places_are_counted_over_every_project(service: Service) -> None:
     ids = [
         saved(service, "apple " + "and pears " * n, project=f"p{n}", scope=scope)

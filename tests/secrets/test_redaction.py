@@ -83,6 +83,7 @@ def test_a_summary_keeps_what_stands_beside_a_secret(service: Service) -> None:
     )
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_secret_in_any_field_of_a_save_reaches_no_file(
     service: Service, tmp_path: Path, field: str
@@ -96,6 +97,7 @@ def test_a_secret_in_any_field_of_a_save_reaches_no_file(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("secret", SECRETS)
 def test_a_secret_in_a_longer_text_is_taken_out_of_it_and_the_rest_is_found(
     service: Service, tmp_path: Path, secret: str
@@ -134,6 +136,7 @@ def written_everywhere(http: httpx.Client) -> None:
     assert [answer.text for answer in answers if not answer.is_success] == []
 
 
+@pytest.mark.slow
 def test_passwords_like_names_and_short_tokens_reach_no_file_by_any_protocol(
     service: Service, tmp_path: Path
 ) -> None:
@@ -278,6 +281,7 @@ def test_no_span_and_no_log_line_has_a_secret(
     assert [line for line in lines if AWS in line or RARE in line] == []
 
 
+@pytest.mark.slow
 def test_what_the_operator_allows_is_told_in_spans_from_the_next_request_on(
     telling: Service, collector: Collector
 ) -> None:

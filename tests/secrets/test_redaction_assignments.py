@@ -7,14 +7,15 @@ import re
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.secrets.redaction import Redacted, redacted
 
+from ..support.samples import examples, for_each
 from .test_redaction_rules import FALSE_FRIENDS, SAMPLES, UUID, hexed, mixed, plain
 
-EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+EXAMPLES = examples(300)
 
 STRONG = "S3cr3t" + "P@ss!"
 WEAK = "correct" + "horse"
@@ -115,7 +116,7 @@ def written(spelling: str, name: str, value: str) -> str:
     return SPELLINGS[spelling].format(n=name, v=value)
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@for_each("spelling", SPELLINGS)
 def test_what_a_password_is_assigned_is_taken_out_in_each_spelling(spelling: str) -> None:
     for name in NAMES:
         in_address = spelling == "a query" and name == "password"
@@ -126,7 +127,7 @@ def test_what_a_password_is_assigned_is_taken_out_in_each_spelling(spelling: str
         )
 
 
-@pytest.mark.parametrize("spelling", [*QUOTED, *BARE])
+@for_each("spelling", [*QUOTED, *BARE])
 def test_a_password_of_any_signs_is_taken_out_whole(spelling: str) -> None:
     # In XML a `<` would be an entity.
     for form in (it for it in FORMS.values() if spelling != "XML" or "<" not in it):
@@ -135,7 +136,7 @@ def test_a_password_of_any_signs_is_taken_out_whole(spelling: str) -> None:
         assert text == written(spelling, "DB_PASSWORD", "[REDACTED:password]")
 
 
-@pytest.mark.parametrize("spelling", ["env", "export", "docker -e", "YAML", "env in quotes"])
+@for_each("spelling", ["env", "export", "docker -e", "YAML", "env in quotes"])
 def test_beside_a_name_in_capitals_a_word_is_enough(spelling: str) -> None:
     for word in (WEAK, "correct" + ".horse"):
         assert word not in redacted(written(spelling, "POSTGRES_PASSWORD", word)).text
@@ -147,7 +148,7 @@ IN_LINES = [*QUOTED, "env", "export", "set", "a comment after it", "docker -e", 
             "a quoted line", "an added line", "XML", "a query", "prose"]  # fmt: skip
 
 
-@pytest.mark.parametrize("spelling", IN_LINES)
+@for_each("spelling", IN_LINES)
 def test_a_dot_or_a_hash_is_no_sign_of_code_in_quotes_or_in_a_line_of_its_own(
     spelling: str,
 ) -> None:
@@ -169,7 +170,7 @@ IN_CONNECTIONS = [
 ]
 
 
-@pytest.mark.parametrize("text", IN_CONNECTIONS)
+@for_each("text", IN_CONNECTIONS)
 def test_a_password_with_a_dot_is_taken_out_of_connections_and_sentences(text: str) -> None:
     left = redacted(text.format(v=LIKE_NAMES[0])).text
 
@@ -185,8 +186,9 @@ TOKENS = [
 ]
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("name", ["X", "API_KEY", "access_token"])
+@pytest.mark.heavy
+@for_each("spelling", SPELLINGS)
+@for_each("name", ["X", "API_KEY", "access_token"])
 def test_a_token_is_taken_out_in_each_spelling(name: str, spelling: str) -> None:
     for kind, secret in TOKENS:
         left = redacted(written(spelling, name, secret)).text
@@ -216,7 +218,7 @@ NO_INLINE = ["a default of JavaScript", "Dockerfile", "a table", "a setter", "a 
              "a default of the shell"]  # fmt: skip
 
 
-@pytest.mark.parametrize("spelling", [name for name in SPELLINGS if name not in NO_INLINE])
+@for_each("spelling", [name for name in SPELLINGS if name not in NO_INLINE])
 def test_random_characters_are_taken_out_in_each_spelling(spelling: str) -> None:
     for label, value in CHANCE.items():
         left = redacted(written(spelling, label, value)).text
@@ -244,8 +246,9 @@ def is_mixed(token: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("length", [16, 18, 20, 24, 32, 40])
-@pytest.mark.parametrize("alphabet", ALPHABETS)
+@pytest.mark.slow
+@for_each("length", [16, 18, 20, 24, 32, 40])
+@for_each("alphabet", ALPHABETS)
 def test_a_token_of_sixteen_characters_is_taken_out_beside_its_label(
     alphabet: str, length: int
 ) -> None:
@@ -501,7 +504,7 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@for_each("text", HARMLESS)
 def test_what_only_looks_like_an_assigned_secret_stays(text: str) -> None:
     assert redacted(text) == Redacted(text=text)
 
@@ -516,7 +519,7 @@ STAND_INS = [
 ]
 
 
-@pytest.mark.parametrize("value", STAND_INS)
+@for_each("value", STAND_INS)
 def test_what_stands_for_a_password_stays(value: str) -> None:
     for spelling in ("env", "env in quotes", "YAML", "JSON", "an option"):
         text = written(spelling, "DB_PASSWORD", value)

@@ -10,7 +10,7 @@ from functools import partial
 from hashlib import sha256
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.errors import Invalid, OverQuota
@@ -25,9 +25,9 @@ from agentops_memory.secrets.redaction import (
     redacted,
 )
 
-from ..support.samples import sampled
+from ..support.samples import examples, for_each, sampled
 
-EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+EXAMPLES = examples(150)
 
 PLACEHOLDER = re.compile(r"\[REDACTED:[A-Za-z0-9._-]{1,64}\]")
 
@@ -350,8 +350,8 @@ CONTEXTS = {
 }
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("kind", SAMPLES)
+@for_each("context", CONTEXTS)
+@for_each("kind", SAMPLES)
 def test_a_secret_is_taken_out_and_nothing_else(kind: str, context: str) -> None:
     around = CONTEXTS[context].format
 
@@ -487,7 +487,7 @@ FALSE_FRIENDS = {
 }
 
 
-@pytest.mark.parametrize("name", FALSE_FRIENDS)
+@for_each("name", FALSE_FRIENDS)
 def test_what_only_looks_like_a_secret_stays(name: str) -> None:
     assert redacted(FALSE_FRIENDS[name]) == Redacted(text=FALSE_FRIENDS[name])
 
@@ -523,7 +523,7 @@ PRIVATE = {
 }
 
 
-@pytest.mark.parametrize("text", PRIVATE)
+@for_each("text", PRIVATE)
 def test_a_private_part_ends_at_the_tag_that_matches_or_with_the_text(text: str) -> None:
     assert redacted(text).text == PRIVATE[text]
 
@@ -539,7 +539,7 @@ CUT_KEYS = {
 }
 
 
-@pytest.mark.parametrize("name", CUT_KEYS)
+@for_each("name", CUT_KEYS)
 def test_a_private_key_without_an_end_is_taken_out_as_far_as_it_goes(name: str) -> None:
     key, after = CUT_KEYS[name]
     newline = r"\n" if r"\n" in key else "\n> " if "\n> " in key else "\n"
@@ -622,7 +622,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("name", VALUES)
+@for_each("name", VALUES)
 def test_a_registered_value_is_taken_out_wherever_it_stands(name: str) -> None:
     values, text, expected = VALUES[name]
     rules = Rules(values=tuple(values))
@@ -665,7 +665,8 @@ REPEATED = [
 ]
 
 
-@pytest.mark.parametrize("value", REPEATED)
+@pytest.mark.heavy
+@for_each("value", REPEATED)
 def test_a_value_that_overlaps_itself_is_found_in_time(value: str) -> None:
     values = tuple(("x", value[: len(value) - n]) for n in range(8))
     text = value[:2] * 100_000 + value + value
@@ -700,7 +701,7 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize("value_id", IDS)
+@for_each("value_id", IDS)
 def test_a_placeholder_has_only_what_is_safe_of_an_id(value_id: str) -> None:
     rules = Rules(values=((value_id, "hunter22"), ("other", "swordfish")))
 
@@ -733,7 +734,7 @@ OVERLAPS = {
 }
 
 
-@pytest.mark.parametrize("text", OVERLAPS)
+@for_each("text", OVERLAPS)
 def test_what_overlaps_goes_as_one_and_nothing_of_it_is_left(text: str) -> None:
     assert redacted(text).text == OVERLAPS[text]
 
@@ -747,7 +748,7 @@ def test_an_allowed_text_stays_although_it_looks_like_a_secret() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", sorted(SAMPLES.keys() - {"private"}))
+@for_each("kind", sorted(SAMPLES.keys() - {"private"}))
 def test_a_secret_of_an_allowed_kind_stays(kind: str) -> None:
     rules = Rules(allowed_kinds=frozenset(KINDS) - {"private", "value"})
     others = Rules(allowed_kinds=frozenset(KINDS) - {"private", "value", kind})
@@ -765,7 +766,7 @@ def test_registered_values_and_private_parts_are_never_allowed() -> None:
     assert rules.redacted("hunter22 <private>y</private>").count == 2
 
 
-@pytest.mark.parametrize("kind", ["private", "value", "no-such-kind"])
+@for_each("kind", ["private", "value", "no-such-kind"])
 def test_only_kinds_of_shapes_can_be_allowed(kind: str) -> None:
     with pytest.raises(Invalid, match=kind):
         Rules(allowed_kinds=frozenset({kind}))
@@ -774,7 +775,7 @@ def test_only_kinds_of_shapes_can_be_allowed(kind: str) -> None:
 REFUSED = ["", "hunter2", " hunter2 ", " " * 20, "x" * (LONGEST_VALUE + 1), "my [REDACTED:x]"]
 
 
-@pytest.mark.parametrize("value", REFUSED)
+@for_each("value", REFUSED)
 def test_a_value_that_cannot_be_taken_out_safely_is_refused(value: str) -> None:
     with pytest.raises(Invalid):
         Registry().register(RunKey(tenant="default", run="1"), "x", value)
@@ -803,6 +804,7 @@ rules = st.builds(
 )
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(texts, rules)
 def test_redacting_twice_is_redacting_once(text: str, rules: Rules) -> None:
@@ -862,7 +864,8 @@ def test_hostile_repetition_is_answered_and_settled(part: str) -> None:
     assert redacted(once.text) == Redacted(text=once.text)
 
 
-@pytest.mark.parametrize("part", HOSTILE)
+@pytest.mark.heavy
+@for_each("part", HOSTILE)
 def test_a_token_after_hostile_repetition_is_found(part: str) -> None:
     text = f"{part * 1000} {TOKEN}"
 

@@ -124,6 +124,7 @@ def test_a_scan_is_of_one_tenant(stored: Path) -> None:
     assert scan(stored, "--tenant", "../memory")[0] == 1
 
 
+@pytest.mark.slow
 def test_memory_stores_are_scanned_too(tmp_path: Path) -> None:
     path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
     exceptions.write_text(json.dumps({"default": {"allow_kinds": KINDS}}))

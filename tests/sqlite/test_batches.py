@@ -68,6 +68,7 @@ def test_a_write_that_waits_for_no_other_has_a_transaction_of_its_own(tmp_path: 
     assert one.alone == other.alone == [True]
 
 
+@pytest.mark.slow
 def test_an_answered_write_is_on_disk_although_the_process_ends_there(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     (copies := tmp_path / "copies").mkdir()

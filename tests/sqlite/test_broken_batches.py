@@ -87,6 +87,8 @@ RAISING: list[tuple[Work, type[BaseException]]] = [
 ]
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(5)
 @pytest.mark.parametrize(
     ("failure", "raised"), RAISING, ids=lambda value: getattr(value, "__name__", "")
 )
@@ -111,6 +113,8 @@ def test_a_write_that_raises_before_it_wrote_fails_alone_and_the_others_share_a_
     assert_sound(path, live=4)
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(5)
 @pytest.mark.parametrize(
     ("failure", "raised"), RAISING, ids=lambda value: getattr(value, "__name__", "")
 )
@@ -135,6 +139,7 @@ def test_a_write_that_raises_after_it_wrote_is_undone_and_the_others_are_run_aga
     assert_sound(path, live=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "raised"), [(rolling_back, sqlite3.OperationalError), (interrupted, Unavailable)]
 )
@@ -156,6 +161,7 @@ def test_a_write_that_ends_the_transaction_is_refused_and_the_others_are_run_aga
     assert_sound(path, live=3)
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_committed_has_not_happened_and_each_is_run_alone(
     tmp_path: Path,
 ) -> None:
@@ -211,6 +217,8 @@ def test_nobody_waits_for_ever_when_the_loop_of_the_writer_ends(tmp_path: Path) 
         run(tmp_path / "memory.db", test)
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_each_answer_tells_what_is_in_the_file_whatever_the_others_do(
     seed: int, tmp_path: Path

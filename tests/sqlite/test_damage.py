@@ -11,17 +11,17 @@ from typing import Any, cast
 
 import pytest
 
-from agentops_memory.engine.maintenance import Condition, Maintenance, Repaired
+from agentops_memory.engine.maintenance import Condition, Maintenance
 from agentops_memory.errors import Damaged, StartRefused
 from agentops_memory.http.edge import health
 from agentops_memory.jobs import schedule as jobs
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.base.checks import drop_statements
+from agentops_memory.sqlite.base.connection import drop_statements
 
 from ..support.callers import calling, made_key
-from ..support.database import assert_index_is_whole
+from ..support.database import assert_index_is_whole, put_in_index
 from ..support.engine import opened, save
 from ..support.engines import rows
 from ..support.files import assert_sound
@@ -57,10 +57,12 @@ def serving_with_a_damaged_index(path: Path) -> Iterator[Service]:
         for number in range(3):
             service.save(f"apple {number}", title=f"n{number}")
             service.clock.advance(minutes=1)
+        put_in_index(service.path)
         harmed(service.path, page_of(service.path, "memories_fts_0_idx"))
         yield service
 
 
+@pytest.mark.slow
 def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,8 +97,8 @@ def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
     looks, third = list[Caller](), asyncio.Event()
 
     class Untouched:
-        async def repair(self, _: Caller) -> Repaired:
-            return Repaired(rebuilt=())
+        async def repair(self, _: Caller) -> tuple[int, ...]:
+            return ()
 
         async def check(self, caller: Caller, *, thorough: bool) -> Condition:
             assert thorough
@@ -122,7 +124,7 @@ def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
     looks, third = list[Caller](), asyncio.Event()
 
     class Broken:
-        async def repair(self, caller: Caller) -> Repaired:
+        async def repair(self, caller: Caller) -> tuple[int, ...]:
             looks.append(caller)
             if len(looks) == 3:
                 third.set()
@@ -148,6 +150,7 @@ def saved(service: Service, content: str) -> Any:
     return None
 
 
+@pytest.mark.heavy
 def test_whatever_page_of_the_index_is_damaged_it_is_mended_and_no_other_is_touched(
     tmp_path: Path,
 ) -> None:
@@ -179,7 +182,7 @@ async def is_intact(engine: SqliteEngine) -> bool:
 
 async def mended(path: Path) -> None:
     async with opened(path) as engine:
-        assert await engine.maintenance.repair(OPERATOR) == Repaired(rebuilt=(0,))
+        assert await engine.maintenance.repair(OPERATOR) == [0]
         assert await is_intact(engine)
         await save(engine, "pear")
 
@@ -276,7 +279,7 @@ def test_a_damaged_start_ends_with_one_sentence_and_a_tenants_with_503_and_a_log
     noise(path)
     own = {"MEMORY_DB_PATH": str(path), "MEMORY_LISTEN": "127.0.0.1:0"}
     done = run("serve", variables=own)
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 2)  # with a hint
     assert f"The database {path} cannot be used: file is not a database. It is" in done.stderr
     assert REMEDY in done.stderr
 

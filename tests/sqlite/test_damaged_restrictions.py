@@ -25,18 +25,19 @@ from agentops_memory.openwop.commitments import CommitmentState
 from agentops_memory.openwop.entries import Method
 from agentops_memory.openwop.proposals import ProposalState
 from agentops_memory.openwop.runs import RunEventType, RunKind, RunStatus
-from agentops_memory.operations.doctor.doctor import findings_of, fixed
-from agentops_memory.postgresql.examination import check_schema
+from agentops_memory.operations.doctor import findings_of, fixed
+from agentops_memory.postgresql.tenants import check_schema
 from agentops_memory.sqlite.base.connection import connect
 
 from ..support import engines
 from ..support.damaged_values import NO_TEXT, is_of_a_restriction
-from ..support.database import assert_index_is_whole
+from ..support.database import assert_index_is_whole, put_in_index
 from ..support.openintent_agents import Agent
 from ..support.openintent_team import INTENTS, Team, working
 from ..support.openwop_hosts import Host, ok
 from ..support.openwop_proposals import COMPLETE, moved, proposed
 from ..support.process import until
+from ..support.samples import for_each
 from ..support.service import START, Service, observation, serving
 from .test_damaged_rows import patient_of
 
@@ -410,11 +411,12 @@ CASES = [
 
 
 def _cases() -> Iterator[object]:
-    """One value of each case each time, and all of them where there is time."""
+    """One value of each case, of some cases each time; all of them where there is time."""
     for number, case in enumerate(CASES):
         for at, value in enumerate(case.values):
             is_first = at == number % len(case.values)
-            marks = () if is_first else (pytest.mark.slow,)
+            marks = () if number % 6 == 0 else (pytest.mark.slow,)
+            marks = marks if is_first else (pytest.mark.heavy,)
             name = f"{number}-{case.table}.{case.column}={value}"
             yield pytest.param(case, value, id=name, marks=marks)
 
@@ -450,6 +452,8 @@ def test_what_a_damaged_value_guards_is_closed_and_the_row_is_named(
         assert "first " in _detail(place.service)
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(4)
 @pytest.mark.parametrize("table", sorted({it.table for it in CASES}))
 def test_readiness_names_a_damaged_row_after_a_restart_without_a_request(
     table: str, tmp_path: Path
@@ -467,6 +471,7 @@ def test_readiness_names_a_damaged_row_after_a_restart_without_a_request(
     assert told.endswith("`agentops-memory doctor` names them.")
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("value", ["'x'", "1.5", "x'ff'"])
 def test_a_partition_of_another_type_is_refused_as_one_that_is_none(
@@ -474,6 +479,7 @@ def test_a_partition_of_another_type_is_refused_as_one_that_is_none(
 ) -> None:
     service.save(PEAR)
     service.save("a plum", project="other", session_id="s2")
+    put_in_index(service.path)
     with closing(connect(service.path)) as database:
         database.execute("PRAGMA writable_schema = ON")
         database.execute("UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')')"
@@ -495,6 +501,8 @@ def test_a_partition_of_another_type_is_refused_as_one_that_is_none(
     assert "first spaces 1" in until(lambda: _detail(service))
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     "damage",
@@ -529,6 +537,7 @@ def test_the_doctor_puts_a_project_in_its_place_in_the_index_again(
         assert _detail(service) == ""
 
 
+@pytest.mark.slow
 def test_a_damaged_row_is_left_out_of_lists_and_the_others_are_not(service: Service) -> None:
     service.save(PEAR, ttl=86_400)
     service.save(f"another {PEAR}")
@@ -544,6 +553,8 @@ def test_a_damaged_row_is_left_out_of_lists_and_the_others_are_not(service: Serv
     assert "first lifecycles 1" in until(lambda: _detail(service))
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("content", ["[1]", '{"fruit": ', "", "[confidential]"])
 def test_a_damaged_value_of_an_entry_is_found_as_one_of_its_row(
     content: str, tmp_path: Path
@@ -565,6 +576,7 @@ def test_a_damaged_value_of_an_entry_is_found_as_one_of_its_row(
         assert [it.status for it in _of_values(path)] == [Status.OK]
 
 
+@pytest.mark.slow
 def test_no_sweep_removes_what_has_a_damaged_end(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
@@ -583,6 +595,7 @@ def test_no_sweep_removes_what_has_a_damaged_end(tmp_path: Path) -> None:
     assert engines.rows(path, "SELECT count(*) FROM memories") == [(2,)]
 
 
+@pytest.mark.heavy
 def test_a_sweep_goes_on_beside_a_run_that_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
@@ -632,8 +645,8 @@ def _detail(service: Service) -> str:
     return str(checks["database"].get("detail", ""))
 
 
-@pytest.mark.parametrize(
-    ("column", "of"),
+@for_each(
+    "column, of",
     [
         ("runs.kind", RunKind),
         ("runs.status", RunStatus),

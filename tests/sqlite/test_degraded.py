@@ -41,6 +41,7 @@ def hasty(
         yield service
 
 
+@pytest.mark.slow
 def test_the_newest_stand_in_for_the_best(hasty: Service) -> None:
     hits = search(hasty, PROMPT, project="demo", limit=3)
 
@@ -65,6 +66,8 @@ FILTERS: list[dict[str, str]] = [{}, {"project": "demo"}, {"scope": "global"}, {
 WANTED: list[dict[str, str]] = [{}, {"explain": "true"}, {"why_not": "1"}]
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(3)
 @pytest.mark.parametrize("text", [PROMPT, "applez", "a/b", "数据库", "the", "?"])
 def test_no_read_fails(hasty: Service, text: str) -> None:
     asked = product((("/search", "q"), ("/context", "query")), FILTERS, WANTED)
@@ -77,12 +80,14 @@ def test_no_read_fails(hasty: Service, text: str) -> None:
     assert failed == []
 
 
+@pytest.mark.slow
 def test_an_explained_answer_says_that_it_is_degraded(hasty: Service) -> None:
     for path, name in (("/search", "q"), ("/context", "query")):
         answer = explained(hasty, path, **{name: PROMPT, "project": "demo"})
         assert answer["explain"]["degraded"] is True
 
 
+@pytest.mark.heavy
 def test_reads_that_follow_have_their_time(hasty: Service) -> None:
     for _ in range(4):
         search(hasty, PROMPT, project="demo")
@@ -91,12 +96,14 @@ def test_reads_that_follow_have_their_time(hasty: Service) -> None:
             assert hasty.http.get(path).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_text_without_words_is_answered_as_ever(hasty: Service) -> None:
     assert context(hasty, "?!", limit=2) == ["n4", "n3"]
     assert search(hasty, "?!") == []
     assert explained(hasty, "/context", query="?!", project="demo")["explain"]["degraded"] is False
 
 
+@pytest.mark.heavy
 def test_filters_hold_for_what_stands_in(hasty: Service) -> None:
     hasty.save("secret", title="theirs", project="other")
     hasty.save("apples", title="all", project="other", scope="global")
@@ -109,6 +116,7 @@ def test_filters_hold_for_what_stands_in(hasty: Service) -> None:
     assert titles(search(hasty, PROMPT, scope="global")) == ["all"]
 
 
+@pytest.mark.heavy
 def test_the_limit_ends_with_the_words_however_much_is_read_then(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="0") as service:
         imported(service, [observation(f"apple {number}") for number in range(2000)])

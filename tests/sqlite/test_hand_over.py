@@ -33,7 +33,8 @@ def test_a_second_service_waits_and_then_refuses_with_the_name_of_the_first(tmp_
             with second(path, MEMORY_LOCK_WAIT=wait) as (process, _):
                 assert process.wait() == 1
             assert ("waiting for its end" in process.output) == (wait != "0")
-            (line,) = process.errors.splitlines()
+            line, hint = process.errors.splitlines()
+            assert hint.startswith("Hint: ")
             assert line.startswith(
                 f"agentops-memory: The database {path} is served by {socket.gethostname()} "
                 f"(process {os.getpid()}), since 20"
@@ -53,6 +54,7 @@ def test_a_signal_ends_a_service_that_waits_at_once(tmp_path: Path) -> None:
         assert (process.wait(), process.errors) == (0, "")  # else it would refuse, with exit code 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_the_next_service_says_for_whom_it_waits_and_takes_over_all_that_was_saved(
     tmp_path: Path, end: signal.Signals

@@ -62,6 +62,7 @@ def test_a_write_waits_for_another_process_then_is_refused_and_reads_go_on(
     assert service.save("after")["id"] == 2
 
 
+@pytest.mark.slow
 def test_a_write_that_gets_the_lock_in_time_is_served(service: Service) -> None:
     with ThreadPoolExecutor() as threads:
         with locked(service.path):
@@ -86,6 +87,7 @@ def test_writes_behind_one_lock_are_refused_together_and_not_one_after_another(
     assert lasted < 7  # not 8
 
 
+@pytest.mark.slow
 def test_a_full_queue_refuses_what_found_no_place_and_serves_what_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_caller_that_leaves_keeps_no_place_in_the_queue(
     assert_sound(path, live=left + 1)
 
 
+@pytest.mark.slow
 def test_a_read_that_takes_too_long_is_refused_and_the_next_is_served(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_dry_run_tells_and_tries_and_changes_nothing(path: Path, terminal: Ter
     assert everything(path.parent) == before
 
 
+@pytest.mark.slow
 def test_every_tenant_is_brought_up_to_date(path: Path, terminal: Terminal) -> None:
     other = path.with_name("memory.db.tenants") / "acme.db"
     other.parent.mkdir()

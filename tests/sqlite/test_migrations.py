@@ -26,6 +26,7 @@ from ..support.openintent_agents import Agent
 from ..support.original import SCHEMA, filled, original, with_wal_left
 from ..support.process import program
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import serving
 
 PROCESSES = 4
@@ -120,6 +121,7 @@ def test_processes_that_start_at_once_on_a_new_file_make_it_once(path: Path) -> 
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
 def test_processes_that_start_at_once_on_the_originals_file_upgrade_it_once(
     path: Path, journal_mode: str
@@ -160,6 +162,7 @@ def test_a_migration_that_fails_leaves_an_older_file_as_it_was(path: Path, scrip
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_migration_that_fails_leaves_the_originals_file_as_it_was(
     path: Path, scripts: Path
 ) -> None:
@@ -177,6 +180,7 @@ def test_a_migration_that_fails_leaves_the_originals_file_as_it_was(
 # Further migrations
 
 
+@pytest.mark.heavy
 def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
     path: Path, tmp_path: Path, scripts: Path
 ) -> None:
@@ -203,6 +207,7 @@ def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
     assert rows(path, "PRAGMA user_version") == [(NEWEST + 1,)]
 
 
+@pytest.mark.heavy
 def test_what_three_migrations_held_survives_the_fourth(path: Path, scripts: Path) -> None:
     make_older(path, scripts, 3, THREE)
     before = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in KEPT]
@@ -225,6 +230,7 @@ def test_what_three_migrations_held_survives_the_fourth(path: Path, scripts: Pat
     assert_sound(path, live=1)
 
 
+@pytest.mark.slow
 def test_what_was_stored_before_there_were_fingerprints_is_known_again(
     path: Path, scripts: Path
 ) -> None:
@@ -241,6 +247,7 @@ def test_what_was_stored_before_there_were_fingerprints_is_known_again(
     assert saved["action"] == "created"  # it was long ago
 
 
+@pytest.mark.heavy
 def test_what_was_a_store_without_a_project_is_of_that_kind(path: Path, scripts: Path) -> None:
     make_older(path, scripts, 9, NINE)
 
@@ -379,7 +386,7 @@ def test_a_file_that_another_process_makes_newer_meanwhile_is_refused(
     assert beside(path) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content", [b"This is a letter and no database.\n" * 99, b"xy", b"SQLite format 3\x00" * 64]
 )
 def test_a_file_that_is_no_database_is_refused_and_stays(path: Path, content: bytes) -> None:
@@ -450,12 +457,14 @@ def test_a_new_file_is_for_its_owner_alone_and_one_that_is_there_keeps_its_mode(
     assert modes == [{"0o600"}, {"0o640"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ours.db", "original.db", "log.db"])
 def test_a_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path, name: str) -> None:
     with pytest.raises(StartRefused, match=r"cannot be used: .*(readonly|unable to open|[Rr]ead)"):
         migrated(read_only / name, NOW)
 
 
+@pytest.mark.slow
 def test_the_originals_file_without_its_full_text_index_is_still_the_originals(
     path: Path,
 ) -> None:

@@ -25,6 +25,7 @@ from ..support.service import Service, observation, serving
 # Where projects lie
 
 
+@pytest.mark.heavy
 def test_eight_projects_share_a_partition_and_the_ninth_begins_the_next(service: Service) -> None:
     for number in range(17):
         service.save("apple", project=f"p{number}")
@@ -33,6 +34,7 @@ def test_eight_projects_share_a_partition_and_the_ninth_begins_the_next(service:
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_project_after_enough_memories_begins_the_next_partition(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +57,7 @@ def test_only_live_memories_fill_a_partition(
     assert places(service.path) == {"a": {0}, "b": {0}}
 
 
+@pytest.mark.slow
 def test_all_scopes_of_a_project_lie_in_its_partition(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +72,7 @@ def test_all_scopes_of_a_project_lie_in_its_partition(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_no_more_partitions_are_made_than_there_may_be(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +88,7 @@ def test_no_more_partitions_are_made_than_there_may_be(
 # What a read sees
 
 
+@pytest.mark.slow
 def test_a_memory_of_another_project_in_the_partition_is_never_shown(service: Service) -> None:
     service.save("apple of theirs", title="theirs", project="other")
     service.save("apple of their team", title="team", project="other", scope="team")
@@ -114,6 +119,7 @@ def crowd(service: Service, monkeypatch: pytest.MonkeyPatch) -> Service:
 EVERYWHERE = {"all a", "all b", "all c", "all d"}
 
 
+@pytest.mark.heavy
 def test_global_memories_are_found_from_every_project_and_once(crowd: Service) -> None:
     for project in ("a", "b", "c", "d"):
         hits = titles(search(crowd, "apple", project=project, limit=50))
@@ -122,6 +128,7 @@ def test_global_memories_are_found_from_every_project_and_once(crowd: Service) -
     assert_index_is_whole(crowd.path)
 
 
+@pytest.mark.heavy
 def test_a_project_that_never_had_memories_finds_the_global_ones(crowd: Service) -> None:
     crowd.save("apple for all", title="of none", project="none", scope="global")
     for project in ("never", "none"):
@@ -129,6 +136,7 @@ def test_a_project_that_never_had_memories_finds_the_global_ones(crowd: Service)
         assert set(context(crowd, "apple", project=project)) == EVERYWHERE | {"of none"}
 
 
+@pytest.mark.heavy
 def test_a_search_in_all_projects_finds_each_memory_once_and_the_best_first(
     crowd: Service,
 ) -> None:
@@ -141,6 +149,7 @@ def test_a_search_in_all_projects_finds_each_memory_once_and_the_best_first(
         assert search(crowd, "apple", limit=limit) == hits[:limit]
 
 
+@pytest.mark.heavy
 def test_equal_scores_of_several_partitions_are_in_the_order_of_their_ids(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +172,7 @@ def test_equal_scores_of_several_partitions_are_in_the_order_of_their_ids(
     assert [hit["id"] for hit in search(service, "same. words", limit=5)] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.heavy
 def test_what_becomes_of_a_global_memory_becomes_of_it_everywhere(crowd: Service) -> None:
     def finders(word: str) -> set[str]:
         return {
@@ -193,6 +203,7 @@ def test_what_becomes_of_a_global_memory_becomes_of_it_everywhere(crowd: Service
     assert_index_is_whole(crowd.path)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("with_globals", [False, True])
 def test_kinds_tags_and_scopes_narrow_what_is_found(service: Service, with_globals: bool) -> None:
     def save(title: str, **fields: object) -> None:
@@ -233,6 +244,8 @@ def test_kinds_tags_and_scopes_narrow_what_is_found(service: Service, with_globa
 # Many at once
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("areas_each", [1, 2, 8])
 def test_saves_into_new_projects_that_wait_together_all_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, areas_each: int
@@ -255,6 +268,7 @@ def test_saves_into_new_projects_that_wait_together_all_succeed(
     assert_index_is_whole(path)
 
 
+@pytest.mark.heavy
 def test_two_programs_on_one_file_put_a_project_into_one_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +292,7 @@ def test_two_programs_on_one_file_put_a_project_into_one_partition(
     assert_index_is_whole(path)
 
 
+@pytest.mark.heavy
 def test_an_import_of_many_new_projects_makes_their_partitions(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +306,8 @@ def test_an_import_of_many_new_projects_makes_their_partitions(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("bulk", [1, 3, 200])
 def test_an_import_puts_global_memories_into_partitions_that_it_makes(
     service: Service, monkeypatch: pytest.MonkeyPatch, bulk: int
@@ -330,6 +347,7 @@ def test_an_import_puts_a_global_memory_once_into_a_partition_made_right_behind_
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("bulk", [1, 3, 200])
 def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
     service: Service, monkeypatch: pytest.MonkeyPatch, bulk: int
@@ -349,6 +367,7 @@ def test_an_import_that_replaces_what_it_brought_before_leaves_the_index_exact(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_refused_import_leaves_no_partition_behind(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine.engine import SqliteMaintenance
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
-from ..support.database import assert_index_is_whole
+from ..support.database import assert_index_is_whole, put_in_index
 from ..support.engine import draft
 from ..support.engines import rows
 from ..support.partitions import found, inside, keeping, places, plan_of, swept
@@ -44,6 +44,8 @@ DAMAGES = {
 }
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_seen_in_its_partition_and_mended_there_alone(
     service: Service, monkeypatch: pytest.MonkeyPatch, damage: str
@@ -53,6 +55,7 @@ def test_damage_is_seen_in_its_partition_and_mended_there_alone(
         for content in ("apple", "cherry"):
             service.save(content, project=project, session_id=content)
     statement, drift = DAMAGES[damage]
+    put_in_index(service.path)
     with closing(connect(service.path)) as database:
         database.execute(statement)
     others = [inside(service.path, number) for number in (0, 2)]
@@ -75,6 +78,7 @@ def test_damage_is_seen_in_its_partition_and_mended_there_alone(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +100,7 @@ def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
 # Moving
 
 
+@pytest.mark.heavy
 def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_before(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +128,7 @@ def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_bef
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_project_is_moved_to_a_partition_that_is_made_for_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +160,7 @@ def test_a_project_alone_and_one_too_large_to_move_stay(
     assert swept(service.path).moved == 0
 
 
+@pytest.mark.slow
 def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +179,7 @@ def test_projects_are_not_moved_to_and_fro_when_all_partitions_are_crowded(
 # Memory stores
 
 
+@pytest.mark.slow
 def test_a_partition_that_stores_have_left_is_used_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +195,7 @@ def test_a_partition_that_stores_have_left_is_used_again(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +228,7 @@ WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_reads_along_no_table(service: Service, name: str) -> None:
     for content in ("one", "two", "three", "four"):

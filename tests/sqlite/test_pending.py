@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.engine.engine import Transaction
@@ -28,6 +28,7 @@ from agentops_memory.recall.text.features import ALL, Feature
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine import writer
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 from agentops_memory.sqlite.fts.partitions import table
 
@@ -35,15 +36,10 @@ from ..support.database import assert_index_is_whole
 from ..support.engine import Seen, Work, raising, run, save, saving, together
 from ..support.engines import rows
 from ..support.files import NOW
+from ..support.samples import examples
 from ..support.service import Clock
 
-FEW = settings(
-    max_examples=8,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+FEW = examples(8)
 
 
 def draft(project: str, content: str, session: str = "s", scope: str = "project") -> Draft:
@@ -183,6 +179,7 @@ def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
 ) -> None:
     path = tmp_path / "memory.db"
     monkeypatch.setattr(document, "MOST_PROJECTS", 1)
+    monkeypatch.setattr(writer, "MOST_WAITING", 0)
     other = Seen("other")
 
     def guilty(tx: Transaction) -> None:
@@ -244,6 +241,7 @@ CHANGED = st.tuples(st.sampled_from(["amend", "forget", "erase", "search"]), st.
 DEEDS = st.tuples(st.one_of(SAID, SAID, SAID, CHANGED), st.integers(0, 4).map(lambda it: it == 0))
 
 
+@pytest.mark.slow
 @FEW
 @given(batches=st.lists(st.lists(DEEDS, min_size=1, max_size=8), min_size=1, max_size=4))
 def test_the_index_is_whole_after_any_batches(batches: list[list[Any]]) -> None:

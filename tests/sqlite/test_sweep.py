@@ -19,7 +19,7 @@ from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.fts import partitions
 from agentops_memory.telemetry import Metrics, Telemetry
 
-from ..support.database import assert_index_is_whole
+from ..support.database import assert_index_is_whole, put_in_index
 from ..support.engine import locked, opened
 from ..support.otlp import Collector
 from ..support.process import run
@@ -31,6 +31,7 @@ from ..support.traced import each_collector
 __all__ = ["each_collector"]
 
 
+@pytest.mark.heavy
 def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
     service: Service, each_collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -54,6 +55,7 @@ def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
     assert each_collector.gauges["memory_index_drift_rows"] == 0
 
 
+@pytest.mark.heavy
 def test_the_service_sweeps_again_and_again(service: Service, each_collector: Collector) -> None:
     service.save("apple")
     damage(service.path)
@@ -72,6 +74,7 @@ def test_the_service_sweeps_again_and_again(service: Service, each_collector: Co
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_running_service_mends_its_index_by_itself(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
         service.save("apple")
@@ -89,6 +92,7 @@ def test_a_service_that_must_not_sweep_does_not(tmp_path: Path) -> None:
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_fails_does_not_end_the_others(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,6 +114,7 @@ def test_a_sweep_that_fails_does_not_end_the_others(
     assert "no sweep now; the next one tries again" in [it.message for it in caplog.records]
 
 
+@pytest.mark.heavy
 def test_projects_move_apart_when_they_have_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +181,7 @@ def test_the_index_command_refuses_the_database_of_another_program(tmp_path: Pat
     assert done.stderr == f"agentops-memory: {path} is a database of another program.\n"
 
 
+@pytest.mark.slow
 def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> None:
     missing = tmp_path / "nowhere" / "memory.db"
     with serving(tmp_path / "other.db", MEMORY_RECALL_WITHOUT="context") as other:
@@ -248,11 +254,13 @@ async def sweep_default(maintenance: Maintenance, metrics: Metrics) -> None:
     await tidy(maintenance, one_tenant(), metrics, WorkSignal())
 
 
+@pytest.mark.heavy
 def test_a_sweep_merges_the_segments_of_the_index(
     service: Service, each_collector: Collector
 ) -> None:
     for number in range(60):
         service.save(f"apple {number}", session_id=f"{number}")
+        put_in_index(service.path)
     before, hits = segments(service.path), search(service, "apple", limit=60)
     assert before > 2
 

@@ -23,6 +23,7 @@ class Torn(BaseException):
     """No Exception: like a KeyboardInterrupt."""
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("failure", "raised"),
     [

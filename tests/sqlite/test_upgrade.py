@@ -31,6 +31,7 @@ def path(tmp_path: Path) -> Path:
 # What a row becomes
 
 
+@pytest.mark.heavy
 def test_a_memory_keeps_its_id_counters_and_dates(path: Path) -> None:
     with original(path) as old:
         old.session("s1")
@@ -60,6 +61,7 @@ def test_a_memory_keeps_its_id_counters_and_dates(path: Path) -> None:
     assert memory.deleted_at is None
 
 
+@pytest.mark.heavy
 def test_a_session_keeps_its_dates_its_summary_and_its_count(path: Path) -> None:
     with original(path) as old:
         old.session("s1", project=" Demo ", message_count=9, summary="What was said.")
@@ -79,6 +81,7 @@ def test_a_session_keeps_its_dates_its_summary_and_its_count(path: Path) -> None
     )
 
 
+@pytest.mark.slow
 def test_sessions_keep_their_order(path: Path) -> None:
     with original(path) as old:
         for name in ("b", "c", "a"):
@@ -89,6 +92,7 @@ def test_sessions_keep_their_order(path: Path) -> None:
     assert [session.id for session in newest] == ["a", "c", "b"]
 
 
+@pytest.mark.heavy
 def test_a_deleted_memory_stays_deleted(path: Path) -> None:
     memory = upgraded_one(path, "aardvark", deleted_at=LATER, topic_key="k")
 
@@ -99,6 +103,7 @@ def test_a_deleted_memory_stays_deleted(path: Path) -> None:
     ]
 
 
+@pytest.mark.heavy
 def test_a_memory_brings_the_revision_that_its_counter_tells(path: Path) -> None:
     memory = upgraded_one(path, "text", revision_count=4, updated_at=LATER)
 
@@ -108,12 +113,14 @@ def test_a_memory_brings_the_revision_that_its_counter_tells(path: Path) -> None
     assert revision.text == memory.text
 
 
+@pytest.mark.heavy
 def test_hashes_are_computed_anew(path: Path) -> None:
     memory = upgraded_one(path, "Some\n  CONTENT", normalized_hash="stale")
 
     assert memory.content_hash == hashlib.sha256(b"some content").hexdigest()
 
 
+@pytest.mark.slow
 def test_every_memory_gets_a_uid_of_its_own_from_its_own_time(path: Path) -> None:
     filled(path, rows=50)
 
@@ -125,6 +132,8 @@ def test_every_memory_gets_a_uid_of_its_own_from_its_own_time(path: Path) -> Non
     assert {uid.replace("-", "")[:12] for uid in uids} == {milliseconds}
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(4)
 @pytest.mark.parametrize(
     ("name", "folded"),
     [
@@ -140,6 +149,7 @@ def test_projects_are_folded(path: Path, name: str | None, folded: str) -> None:
     assert upgraded_one(path, "text", project=name).space.project == folded
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("scope", "known"), [("", "project"), (None, "project"), ("global", "global"), ("mine", "mine")]
 )
@@ -147,6 +157,8 @@ def test_an_empty_scope_is_the_project(path: Path, scope: str | None, known: str
     assert upgraded_one(path, "text", scope=scope).space.scope == known
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(4)
 @pytest.mark.parametrize(
     ("tags", "known"),
     [
@@ -168,6 +180,8 @@ def test_tags_are_what_the_array_holds_or_none(
     assert upgraded_one(path, "text", tags=tags).text.tags == known
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(4)
 @pytest.mark.parametrize(
     ("text", "instant"),
     [
@@ -190,12 +204,15 @@ def test_times_of_every_form_are_read_and_others_give_way_to_the_next_best(
     assert upgraded_one(path, "text", created_at=text, updated_at=LATER).created_at == instant
 
 
+@pytest.mark.heavy
 def test_a_memory_without_any_time_is_from_now(path: Path) -> None:
     memory = upgraded_one(path, "text", created_at=None, updated_at="", last_seen_at=None)
 
     assert (memory.created_at, memory.updated_at, memory.last_seen_at) == (NOW, NOW, NOW)
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(4)
 @pytest.mark.parametrize(
     ("stored", "count"), [(None, 1), (0, 1), (-3, 1), (5, 5), (2.5, 2), ("many", 1)]
 )
@@ -205,6 +222,7 @@ def test_counters_are_whole_and_at_least_one(path: Path, stored: Value, count: i
     assert (memory.revision, memory.duplicates) == (count, count)
 
 
+@pytest.mark.heavy
 def test_bytes_that_are_no_text_become_replacement_characters(path: Path) -> None:
     memory = upgraded_one(
         path, b"a\xffb\x00c", title=b"\xc3", type=b"t\x00", topic_key=b"k\xfe", session_id=b"s\x80"
@@ -214,6 +232,7 @@ def test_bytes_that_are_no_text_become_replacement_characters(path: Path) -> Non
     assert (memory.text.type, memory.key, memory.session) == ("t\ufffd", "k\ufffd", "s\ufffd")
 
 
+@pytest.mark.slow
 def test_a_missing_session_is_created(path: Path) -> None:
     with original(path) as old:
         old.observation("text", session_id="gone", project="Demo", created_at=LATER)
@@ -226,6 +245,7 @@ def test_a_missing_session_is_created(path: Path) -> None:
     assert reading(path, lambda tx: tx[SessionTable].newest(None, 1))[0].started_at == AT_LATER
 
 
+@pytest.mark.slow
 def test_a_session_that_is_there_stays_as_it_is(path: Path) -> None:
     with original(path) as old:
         old.observation("text", session_id="s1", project="other", created_at=LATER)
@@ -239,6 +259,7 @@ def test_a_session_that_is_there_stays_as_it_is(path: Path) -> None:
 # Keys that collide once their projects are folded
 
 
+@pytest.mark.slow
 def test_of_two_at_one_key_the_one_updated_last_keeps_it(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -255,6 +276,7 @@ def test_of_two_at_one_key_the_one_updated_last_keeps_it(
     assert logged(caplog, "memories_that_lost_a_shared_topic_key") == 2
 
 
+@pytest.mark.heavy
 def test_later_means_the_instant_and_not_its_text(path: Path) -> None:
     with original(path) as old:
         old.observation("a", topic_key="k", project="A", updated_at="2026-04-12 10:00:00")
@@ -275,6 +297,7 @@ def test_of_two_updated_at_once_the_one_saved_last_keeps_the_key(path: Path) -> 
     assert rows(path, "SELECT id, key FROM memories") == [(1, None), (2, "k")]
 
 
+@pytest.mark.slow
 def test_a_deleted_memory_contests_no_key(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with original(path) as old:
         old.observation("a", topic_key="k", project="A")
@@ -300,6 +323,7 @@ def test_ids_that_were_given_out_are_not_given_out_again(path: Path) -> None:
     assert rows(path, "SELECT name, seq FROM sqlite_sequence") == [("memories", lost)]
 
 
+@pytest.mark.heavy
 def test_an_empty_file_of_the_original_upgrades(path: Path) -> None:
     with original(path) as old:
         old.observation("hard deleted")
@@ -311,6 +335,7 @@ def test_an_empty_file_of_the_original_upgrades(path: Path) -> None:
     assert rows(path, "SELECT name, seq FROM sqlite_sequence") == [("memories", 1)]
 
 
+@pytest.mark.heavy
 def test_nothing_of_the_original_is_left_in_the_schema(path: Path, tmp_path: Path) -> None:
     filled(path)
     fresh = tmp_path / "fresh.db"
@@ -321,6 +346,7 @@ def test_nothing_of_the_original_is_left_in_the_schema(path: Path, tmp_path: Pat
     assert schema(path) == schema(fresh)
 
 
+@pytest.mark.heavy
 def test_a_file_is_upgraded_once(path: Path) -> None:
     filled(path)
     migrated(path, NOW)
@@ -332,6 +358,8 @@ def test_a_file_is_upgraded_once(path: Path) -> None:
     assert beside(path) == ["memory.db.before-upgrade"]
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("journal_mode", ["DELETE", "WAL", "TRUNCATE", "PERSIST"])
 def test_old_memories_are_found_by_their_words(path: Path, journal_mode: str) -> None:
     filled(path, journal_mode=journal_mode)
@@ -363,6 +391,7 @@ def logged(caplog: pytest.LogCaptureFixture, field: str) -> object:
     return next(getattr(record, field) for record in caplog.records if hasattr(record, field))
 
 
+@pytest.mark.heavy
 def test_the_copy_is_on_disk_before_anything_changes(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ def path(tmp_path: Path) -> Path:
 # Damage
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("journal_mode", sampled(["WAL", "DELETE"], 2))
 def test_a_damaged_index_does_not_stop_the_upgrade(
@@ -56,6 +57,7 @@ def test_damage_among_the_rows_is_refused_and_the_file_stays(path: Path) -> None
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_rows_that_only_the_log_holds_are_upgraded_and_copied(path: Path) -> None:
     with_wal_left(path)
     assert "only the log" not in path.read_bytes().decode("latin-1")
@@ -67,6 +69,7 @@ def test_rows_that_only_the_log_holds_are_upgraded_and_copied(path: Path) -> Non
     assert len(old_texts(copy_of(path))) == 2
 
 
+@pytest.mark.heavy
 def test_a_transaction_that_was_cut_off_is_rolled_back_first(path: Path) -> None:
     with_hot_journal(path)
     assert b"never committed" in path.read_bytes()
@@ -80,6 +83,7 @@ def test_a_transaction_that_was_cut_off_is_rolled_back_first(path: Path) -> None
 # The copy
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
 def test_a_copy_stays_that_the_original_can_use(path: Path, journal_mode: str) -> None:
     filled(path, journal_mode=journal_mode)
@@ -97,6 +101,7 @@ def test_a_copy_stays_that_the_original_can_use(path: Path, journal_mode: str) -
     assert copy.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.heavy
 def test_a_file_of_that_name_is_never_overwritten(path: Path) -> None:
     filled(path)
     before = old_texts(path)
@@ -110,6 +115,7 @@ def test_a_file_of_that_name_is_never_overwritten(path: Path) -> None:
     assert_sound(path, live=200)
 
 
+@pytest.mark.heavy
 def test_a_copy_of_an_earlier_state_stays_beside_the_new_one(path: Path) -> None:
     filled(path)
     killed_at(path, "_displaced")
@@ -127,6 +133,7 @@ def test_a_copy_of_an_earlier_state_stays_beside_the_new_one(path: Path) -> None
 # What stops it
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "point", sampled(["kept_copy", "_register", "content_hash", "_displaced", "log"], 2)
 )
@@ -146,6 +153,7 @@ def test_a_process_killed_in_the_middle_leaves_a_file_that_the_next_start_upgrad
     assert_sound(path, live=ROWS)
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_copies_leaves_nothing_behind_in_the_end(path: Path) -> None:
     filled(path)
     killed_at(path, "_contents")
@@ -157,6 +165,7 @@ def test_a_process_killed_while_it_copies_leaves_nothing_behind_in_the_end(path:
     assert_sound(path, live=200)
 
 
+@pytest.mark.slow
 def test_half_a_copy_is_made_anew(path: Path) -> None:
     filled(path)
     path.with_name("memory.db.before-upgrade.part").write_text("half of it")
@@ -183,6 +192,8 @@ def test_too_little_space_is_refused_and_the_need_is_named(
     assert [file.name for file in path.parent.iterdir()] == ["memory.db"]
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
 @pytest.mark.parametrize("sizes", [0.5, 1.3, 1.7])
 def test_a_disk_that_fills_up_on_the_way_leaves_the_file_as_it_was(

@@ -25,6 +25,7 @@ SAVES = 100
 SLOW = 0.02  # seconds of a read
 
 
+@pytest.mark.heavy
 def test_the_log_begins_again_while_reads_go_on_and_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_log_that_cannot_begin_again_holds_nothing_up(
     run(tmp_path / "memory.db", write_beside_a_long_read)
 
 
+@pytest.mark.slow
 def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

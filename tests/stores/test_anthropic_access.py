@@ -42,6 +42,8 @@ def test_every_operation_is_asked_for() -> None:
     }
 
 
+@pytest.mark.slow
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("role", ROLES)
 @requirement("anthropic:keys:roles")
 def test_a_key_does_what_its_role_may_and_no_more(
@@ -72,6 +74,7 @@ def test_a_key_for_some_projects_has_no_stores(
         assert one.json()["error"] == other.json()["error"]
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize("token", [None, "amk_nobody", ""])
 @requirement("anthropic:sdk:keys")
 def test_without_a_key_that_works_nothing_is_done(
@@ -129,6 +132,7 @@ def test_projects_and_stores_see_nothing_of_each_other(
     assert len(versions(sdk, notes)) == 1
 
 
+@pytest.mark.slow
 def test_no_store_crosses_tenants(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         ada, bob = (

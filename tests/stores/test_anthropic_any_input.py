@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..http.test_any_input import EXAMPLES, mangled, text, value
+from ..http.test_any_input import EXAMPLES, described, mangled, text, value
 from ..support.anthropic_sdk import STORES
 from ..support.service import Service, serving
+
+__all__ = ["described"]
 
 pytestmark = pytest.mark.usefixtures("nothing_fails")
 
@@ -54,12 +56,6 @@ def ids(service: Service) -> dict[str, str]:
         "memory_id": held["id"],
         "memory_version_id": held["memory_version_id"],
     }
-
-
-@pytest.fixture(scope="module")
-def described(service: Service) -> dict[str, Any]:
-    paths: dict[str, Any] = service.http.get("/openapi.json").json()["paths"]
-    return paths
 
 
 def assert_documented(answer: httpx.Response, operation: dict[str, Any]) -> None:

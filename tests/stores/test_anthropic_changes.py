@@ -11,6 +11,7 @@ from anthropic.types.beta.memory_stores import BetaManagedAgentsMemory as Memory
 
 from ..support.anthropic_sdk import STORES, memory, paths, refusal, sdk, store, versions
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import START, Service
 
 __all__ = ["sdk"]
@@ -117,7 +118,7 @@ def test_a_change_that_expects_what_is_there_is_made(
     assert (changed.path, changed.content_size_bytes) == ("/b", 6)
 
 
-@pytest.mark.parametrize("sha256", [OTHER, "", "0" * 64, "no hash"])
+@for_each("sha256", [OTHER, "", "0" * 64, "no hash"])
 @requirement("anthropic:precondition:failed")
 def test_a_change_that_expects_another_content_is_not_made(
     sdk: anthropic.Anthropic, notes: Store, held: Memory, sha256: str
@@ -141,6 +142,7 @@ def test_a_change_that_expects_another_content_is_not_made(
     assert memories.retrieve(held.id, memory_store_id=notes.id).content == "first"
 
 
+@pytest.mark.slow
 def test_a_hash_is_in_lower_case(service: Service, held: Memory) -> None:
     upper = expecting(held.content_sha256.upper())
 
@@ -168,8 +170,8 @@ def test_what_is_as_wanted_already_is_done_whatever_was_expected(
     assert len(versions(sdk, notes)) == 1
 
 
-@pytest.mark.parametrize(
-    ("precondition", "sentence"),
+@for_each(
+    "precondition, sentence",
     [
         ({"type": "content_sha256"}, "precondition.content_sha256: Field required"),
         ({"content_sha256": OTHER}, "precondition.type: Field required"),

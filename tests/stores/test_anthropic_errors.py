@@ -11,8 +11,8 @@ import pytest
 from agentops_memory.errors import Busy, Full, Refusal, TimedOut, TooMany, Unavailable
 from agentops_memory.http import requests as http
 from agentops_memory.http.refusals import STATUS
+from agentops_memory.stores import store as stores
 from agentops_memory.stores.anthropic import REFUSALS, refused
-from agentops_memory.stores.store import Stores
 
 from ..support.anthropic_sdk import ANY, NOWHERE, STORES, client, memory, refusal, sdk, store
 from ..support.callers import calling, made_key
@@ -20,6 +20,7 @@ from ..support.engines import filler, quota
 from ..support.raw import request, wire
 from ..support.refusals import codes
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 __all__ = ["sdk"]
@@ -42,8 +43,8 @@ def envelope(type_: str, message: str, request_id: str) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "type_", "message"),
+@for_each(
+    "method, path, status, type_, message",
     [
         ("GET", "/anthropic", 404, "not_found_error", "There is nothing at this path."),
         ("GET", "/anthropic/", 404, "not_found_error", "There is nothing at this path."),
@@ -69,8 +70,8 @@ def test_every_refusal_has_the_envelope(
     assert REQUEST_ID.fullmatch(answer.headers["request-id"])
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
+@for_each(
+    "method, path, allowed",
     [
         ("PUT", STORES, "GET, HEAD, POST"),
         ("PATCH", f"{STORES}/{NOWHERE}", "DELETE, GET, HEAD, POST"),
@@ -248,10 +249,10 @@ def test_a_tenant_that_stores_as_much_as_it_may_is_refused_once(tmp_path: Path) 
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """A service with a fault in it."""
 
-    async def get(*_: object) -> None:
+    def get(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Stores, "get", get)
+    monkeypatch.setattr(stores, "known_store", get)
     with serving(tmp_path / "memory.db") as service:
         yield service
 
@@ -265,8 +266,8 @@ def test_a_fault_of_the_service_is_500_in_the_envelope(broken: Service) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("refusal_", "status", "type_", "headers"),
+@for_each(
+    "refusal_, status, type_, headers",
     [
         (Busy("It is locked."), 503, "overloaded_error", {"retry-after": "1"}),
         (TimedOut("It took too long."), 503, "overloaded_error", {"retry-after": "1"}),

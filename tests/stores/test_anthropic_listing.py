@@ -12,6 +12,7 @@ from anthropic.types.beta import BetaManagedAgentsMemoryStore as Store
 
 from ..support.anthropic_sdk import STORES, async_client, client, memory, paths, refusal, sdk, store
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 __all__ = ["sdk"]
@@ -67,7 +68,7 @@ def test_a_prefix_is_a_folder(sdk: anthropic.Anthropic, notes: Store, prefix: st
     assert paths(sdk, notes, path_prefix=prefix) == [p for p in TREE if p.startswith(prefix)]
 
 
-@pytest.mark.parametrize("prefix", ["", "a", "a/", "/a", "/a/b"])
+@for_each("prefix", ["", "a", "a/", "/a", "/a/b"])
 @requirement("anthropic:listing:prefix")
 def test_any_other_prefix_is_refused(service: Service, notes: Store, prefix: str) -> None:
     answer = service.http.get(f"{STORES}/{notes.id}/memories", params={"path_prefix": prefix})
@@ -101,7 +102,7 @@ def test_at_depth_one_what_lies_deeper_is_its_folder(
     ]
 
 
-@pytest.mark.parametrize("depth", ["", "2", "-1", "x", "01", "1.0"])
+@for_each("depth", ["", "2", "-1", "x", "01", "1.0"])
 @requirement("anthropic:listing:depth")
 def test_any_other_depth_is_refused(service: Service, notes: Store, depth: str) -> None:
     answer = service.http.get(f"{STORES}/{notes.id}/memories", params={"depth": depth})
@@ -112,9 +113,8 @@ def test_any_other_depth_is_refused(service: Service, notes: Store, depth: str) 
     )
 
 
-@pytest.mark.parametrize(
-    ("limit", "depth", "view"), list(product([1, 2, 3, 10], [0, 1], ["basic", "full"]))
-)
+@pytest.mark.slow
+@for_each("limit, depth, view", list(product([1, 2, 3, 10], [0, 1], ["basic", "full"])))
 @requirement("anthropic:paging")
 def test_pages_have_every_item_once(
     sdk: anthropic.Anthropic, notes: Store, limit: int, depth: int, view: Any
@@ -176,6 +176,7 @@ def pages_of(service: Service, path: str, **asked: str) -> str:
     return cursor
 
 
+@pytest.mark.heavy
 @requirement("anthropic:paging")
 def test_a_cursor_of_another_list_is_refused(
     service: Service, sdk: anthropic.Anthropic, notes: Store
@@ -209,7 +210,7 @@ def test_a_cursor_of_another_list_is_refused(
         assert answer.status_code == (200 if at == of else 400), (path, asked, lists[of])
 
 
-@pytest.mark.parametrize("list_", ["", "/{}/memories", "/{}/memory_versions"])
+@for_each("list_", ["", "/{}/memories", "/{}/memory_versions"])
 @requirement("anthropic:paging")
 def test_a_cursor_that_is_none_is_refused(
     service: Service, sdk: anthropic.Anthropic, notes: Store, list_: str
@@ -245,6 +246,7 @@ def test_a_page_has_1_to_100_items(service: Service, notes: Store, list_: str, l
     )
 
 
+@pytest.mark.heavy
 @requirement("anthropic:paging", "anthropic:view")
 def test_a_page_has_twenty_items_unless_more_are_asked_for_without_contents(
     sdk: anthropic.Anthropic,

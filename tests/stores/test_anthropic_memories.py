@@ -20,6 +20,7 @@ from ..support.anthropic_sdk import (
     versions,
 )
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 __all__ = ["sdk"]
@@ -86,7 +87,7 @@ def test_a_memory_is_read_with_its_content_unless_the_view_is_basic(
     assert memories.create(held.id, path="/b", content="x").content is None
 
 
-@pytest.mark.parametrize("view", ["", "FULL", "all", "full,basic"])
+@for_each("view", ["", "FULL", "all", "full,basic"])
 @requirement("anthropic:view")
 def test_another_view_is_refused_and_nothing_is_written(
     service: Service, sdk: anthropic.Anthropic, view: str
@@ -104,7 +105,7 @@ def test_another_view_is_refused_and_nothing_is_written(
     assert paths(sdk, held) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     ["/a", "/a b", "/a/b/c.md", "/.a", "/..a", "/a..b/c", "/a.", "/日本語/メモ", "/é",
      "/" + "/".join("abcdefghijklmnopqrst"), "/" + "x" * 1023, "/" + "é" * 511, "/%2e%2e/%00",
@@ -124,8 +125,9 @@ FORMAT = "path: it has no format characters, U+2028 or U+2029."
 BYTES = "path: it has at most 1,024 bytes, the leading '/' included."
 
 
-@pytest.mark.parametrize(
-    ("path", "sentence"),
+@pytest.mark.slow
+@for_each(
+    "path, sentence",
     [
         ("a", "path: String should match pattern '^/'"),
         ("", "path: String should match pattern '^/'"),
@@ -169,9 +171,7 @@ def test_any_other_path_is_refused_of_a_new_memory_and_of_a_renamed_one(
     assert paths(sdk, held) == ["/kept"]
 
 
-@pytest.mark.parametrize(
-    "content", ["", " ", "a" * LONGEST, "é" * (LONGEST // 2), "\ufeffa\r\n\x01"]
-)
+@for_each("content", ["", " ", "a" * LONGEST, "é" * (LONGEST // 2), "\ufeffa\r\n\x01"])
 @requirement("anthropic:content:limits")
 def test_a_content_is_kept_to_the_letter(sdk: anthropic.Anthropic, content: str) -> None:
     held = store(sdk)
@@ -184,8 +184,8 @@ def test_a_content_is_kept_to_the_letter(sdk: anthropic.Anthropic, content: str)
     assert read.content_size_bytes == len(content.encode())
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
+@for_each(
+    "content, sentence",
     [
         ("a" * (LONGEST + 1), "content: String should have at most 102400 characters"),
         ("é" * (LONGEST // 2) + "a", "content has at most 102,400 bytes."),
@@ -208,7 +208,7 @@ def test_any_other_content_is_refused(
     assert paths(sdk, held) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         b'{"path": "/a", "content": "\\ud800"}',
@@ -231,7 +231,7 @@ def test_what_could_not_be_stored_as_it_is_is_refused(
     assert paths(sdk, held) == []
 
 
-@pytest.mark.parametrize("kind", ["application/json", "text/plain", "image/png; x", ""])
+@for_each("kind", ["application/json", "text/plain", "image/png; x", ""])
 @requirement("anthropic:body:lenient")
 def test_any_content_type_will_do_and_unknown_fields_are_ignored(
     service: Service, sdk: anthropic.Anthropic, kind: str
@@ -251,7 +251,7 @@ TAKEN: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wanted", "held_path"), TAKEN)
+@for_each("wanted, held_path", TAKEN)
 @requirement("anthropic:paths:taken", "anthropic:paths:nested")
 def test_a_path_that_is_taken_or_leads_through_a_memory_is_refused(
     sdk: anthropic.Anthropic, wanted: str, held_path: str
@@ -280,7 +280,7 @@ def test_a_path_that_is_taken_or_leads_through_a_memory_is_refused(
     assert paths(sdk, held) == [held_path, "/other"]
 
 
-@pytest.mark.parametrize("path", ["/a/bc", "/a/b.md", "/A/b", "/a/b c", "/b", "/a-b"])
+@for_each("path", ["/a/bc", "/a/b.md", "/A/b", "/a/b c", "/b", "/a-b"])
 @requirement("anthropic:paths:nested")
 def test_a_path_beside_another_one_is_free(sdk: anthropic.Anthropic, path: str) -> None:
     held = store(sdk)

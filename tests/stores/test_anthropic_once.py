@@ -1,7 +1,6 @@
 """Writes of the Anthropic dialect under an idempotency key are done once."""
 
 import anthropic
-import pytest
 
 from ..support.anthropic_access import every_request
 from ..support.anthropic_sdk import (
@@ -16,6 +15,7 @@ from ..support.anthropic_sdk import (
     versions,
 )
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service
 
 __all__ = ["sdk"]
@@ -93,7 +93,7 @@ def test_another_request_under_the_key_is_a_conflict(sdk: anthropic.Anthropic) -
     assert len(versions(sdk, notes)) == 1
 
 
-@pytest.mark.parametrize("key", [b"", "é".encode(), b"k" * 256])
+@for_each("key", [b"", "é".encode(), b"k" * 256])
 def test_what_is_no_key_is_refused_in_the_envelope(service: Service, key: bytes) -> None:
     answer = service.http.post(STORES, json={"name": "n"}, headers={b"Idempotency-Key": key})
 

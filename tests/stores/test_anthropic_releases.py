@@ -67,7 +67,7 @@ def test_the_newest_release_is_the_one_that_is_named() -> None:
     assert f"anthropic=={anthropic.__version__}" in project["optional-dependencies"]["test"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("anthropic:sdk:older-release", "anthropic:sdk:ignored")
 def test_an_older_release_does_every_call(service: Service, key: str, older: Path) -> None:
     done = subprocess.run(

@@ -18,6 +18,7 @@ from ..support.anthropic_sdk import (
     versions,
 )
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import START, Service
 
 __all__ = ["sdk"]
@@ -97,6 +98,7 @@ LIMITS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(("fields", "sentence"), LIMITS)
 @requirement("anthropic:stores:limits", "anthropic:metadata:limits")
 def test_what_is_over_a_limit_is_refused_of_a_new_store_and_of_a_change(
@@ -112,8 +114,8 @@ def test_what_is_over_a_limit_is_refused_of_a_new_store_and_of_a_change(
     assert list(sdk.beta.memory_stores.list()) == [held]
 
 
-@pytest.mark.parametrize(
-    ("body", "sentence"),
+@for_each(
+    "body, sentence",
     [
         ({}, "name: Field required"),
         ({"name": None}, "name: Field required"),
@@ -180,6 +182,7 @@ def test_a_change_sets_what_it_says_and_keeps_the_rest(
     assert changed == expected == sdk.beta.memory_stores.retrieve(made.id)
 
 
+@pytest.mark.slow
 def test_a_description_is_cleared_by_an_empty_one_and_kept_by_null(
     sdk: anthropic.Anthropic,
 ) -> None:
@@ -253,7 +256,7 @@ def test_stores_are_listed_by_the_instants_of_their_making(
     assert bad["message"] == "created_at[lte]: it must be an instant in RFC 3339."
 
 
-@pytest.mark.parametrize(
+@for_each(
     "time",
     ["2030-01-01", "2030-W01-2", "20300101T120000Z", "2030-01-01T12", "2030-01-01T12:00Z", "now",
      "2030-01-01\N{WATERMELON}12:00:00Z", "2030-01-01T12:00:00Z\n", " 2030-01-01T12:00:00Z", "",
@@ -391,7 +394,7 @@ def test_a_deleted_store_is_gone_with_all_that_was_in_it(
     assert list(sdk.beta.memory_stores.list(include_archived=True)) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "id_", [NOWHERE, "memstore_", "memstore_" + "0" * 31, "memstore_" + "G" * 32, "mem_" + "0" * 32,
             "1", "%00", "..%2f", "memstore_" + "0" * 33, "m" * 2000]
 )  # fmt: skip

@@ -99,6 +99,7 @@ def test_a_version_is_read_with_its_content_unless_the_view_is_basic(
     ] == listed
 
 
+@pytest.mark.slow
 @requirement("anthropic:sdk:list-versions", "anthropic:versions:filters")
 def test_versions_are_listed_by_what_they_are(
     service: Service, sdk: anthropic.Anthropic, notes: Store

@@ -16,6 +16,7 @@ from agentops_memory.sqlite.fts.search import SqliteSearch
 
 from ..support.callers import calling, made_key
 from ..support.engines import is_postgresql
+from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..support.stores import NEVER, entry, store
 
@@ -142,8 +143,8 @@ def test_a_budget_counts_entries_as_it_counts_observations(
     assert context(service.http, **query, max_chars=len(line) - 1, limit=1) == []
 
 
-@pytest.mark.parametrize(
-    ("ids", "status", "said"),
+@for_each(
+    "ids, status, said",
     [
         (f"memstore_{NEVER}", 404, "No such memory store."),
         ("memstore_1", 404, "No such memory store."),

@@ -20,8 +20,9 @@ from agentops_memory.recall.text.features import ALL
 from agentops_memory.recall.text.summary import Message
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry.step_spans import MOST_STEPS
+from agentops_memory.telemetry.spans import MOST_STEPS
 
+from ..support.database import put_in_index
 from ..support.otlp import Attributes, Collector, ReceivedSpan
 from ..support.traced import ADA, DEMO, collector, draft, saved, trace
 
@@ -59,6 +60,7 @@ def test_a_search_says_which_match_found_how_much(collector: Collector, tmp_path
     async def work(_: Telemetry, engine: Engine) -> None:
         await saved(engine, draft("blue whales", key="animals/whales"))
         await saved(engine, replace(draft("blue jays"), session=SessionId("s2")))
+        put_in_index(tmp_path / "memory.db")
         await Recall(engine=engine).search(ADA, "animals/whales", Filter(project=DEMO), 10)
 
     trace(collector, tmp_path, work)
@@ -92,6 +94,7 @@ def test_a_look_for_what_is_alike_says_how_many_candidates_there_were(
     async def work(_: Telemetry, engine: Engine) -> None:
         for content in ("blue whales sing at dawn", "blue whales sing at dusk", "ants are quiet"):
             one = await saved(engine, draft(content))
+            put_in_index(tmp_path / "memory.db")
             await engine.read(ADA, lookalikes, one.memory.id, 3, ALL, timedelta(seconds=9))
 
     trace(collector, tmp_path, work)

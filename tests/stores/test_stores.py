@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service
 from ..support.stores import (
     NEVER,
@@ -76,7 +77,7 @@ def test_two_stores_may_have_one_name(service: Service) -> None:
 
 
 @requirement("stores:create:name-missing", "stores:error:400", "stores:error:param")
-@pytest.mark.parametrize("body", [{}, {"name": None}, {"name": ""}, {"name": " \n\t\u00a0"}])
+@for_each("body", [{}, {"name": None}, {"name": ""}, {"name": " \n\t\u00a0"}])
 def test_a_store_needs_a_name(service: Service, body: Object) -> None:
     told = refusal(service.http.post(STORES, json=body))
 
@@ -84,8 +85,8 @@ def test_a_store_needs_a_name(service: Service, body: Object) -> None:
     assert ids(service.http.get(STORES)) == []
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
+@for_each(
+    "field, value",
     [
         ("name", 7), ("name", ["a"]), ("name", True), ("description", 7), ("description", {}),
         ("metadata", []), ("metadata", "a"), ("metadata", {"a": 1}), ("metadata", {"a": None}),
@@ -260,9 +261,7 @@ def test_a_deleted_store_is_gone_with_all_that_is_below_it(
     assert ok(http.get(entry_at(kept, other))) == other
 
 
-@pytest.mark.parametrize(
-    "unknown", [f"memstore_{NEVER}", "memstore_nonexistent", "x", "%00", "a%20b"]
-)
+@for_each("unknown", [f"memstore_{NEVER}", "memstore_nonexistent", "x", "%00", "a%20b"])
 @requirement("stores:unknown-ids", "stores:error:404")
 def test_an_unknown_store_is_named_in_the_refusal(service: Service, unknown: str) -> None:
     shown = {"%00": "\ufffd", "a%20b": "a b"}.get(unknown, unknown)

@@ -80,6 +80,7 @@ def test_readers_read_writers_write_and_admins_delete_and_redact(closed: Service
             assert admin.request(method, path, json=body).is_success
 
 
+@pytest.mark.slow
 @requirement("stores:error:403")
 def test_a_key_for_some_projects_has_no_stores_at_all(closed: Service) -> None:
     with client(closed, "admin") as whole, client(closed, "admin", "billing-*", "s*") as part:
@@ -104,6 +105,7 @@ def test_a_key_for_some_projects_has_no_stores_at_all(closed: Service) -> None:
         assert ok(whole.get(entry_at(home, made))) == made
 
 
+@pytest.mark.slow
 def test_a_store_of_another_tenant_is_as_one_that_never_was(closed: Service) -> None:
     with client(closed, "admin") as ours, client(closed, "admin", tenant="acme") as theirs:
         home, other = store(ours), store(theirs, "Theirs")

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..http.test_any_input import EXAMPLES, text, value
+from ..http.test_any_input import EXAMPLES, described, text, value
 from ..support.service import Service, serving
 from ..support.stores import NEVER, STORES, entry, entry_at, ok, refusal, store, update, versions
+
+__all__ = ["described"]
 
 FIELDS = ("name", "description", "metadata", "path", "content", "version", "content_sha256", "more")
 fitting = st.fixed_dictionaries(
@@ -55,12 +57,6 @@ READS = [
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def described(service: Service) -> dict[str, Any]:
-    paths: dict[str, Any] = service.http.get("/openapi.json").json()["paths"]
-    return paths
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,7 @@ def test_every_answer_is_as_described(service: Service) -> None:
     assert asked == every
 
 
+@pytest.mark.slow
 def test_what_is_not_as_described_would_be_noticed(service: Service) -> None:
     described = schemathesis.openapi.from_dict(service.http.get("/openapi.json").json())
     store(service.http)

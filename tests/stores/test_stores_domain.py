@@ -15,9 +15,11 @@ from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import NO_PROJECT, Project, StoreId
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.stores.entry import Entries
-from agentops_memory.stores.store import Body, EntryId, Page, Policy, Stores, VersionId, stores_of
-from agentops_memory.stores.version import Version, Versions
+from agentops_memory.stores import entry as entries
+from agentops_memory.stores import store as stores
+from agentops_memory.stores import version as versions
+from agentops_memory.stores.store import Body, EntryId, Page, Policy, Serving, VersionId, stores_of
+from agentops_memory.stores.version import Version
 
 from ..support import engine as engines
 from ..support.database import assert_index_is_whole
@@ -45,29 +47,25 @@ class Given(Body):
     metadata: dict[str, str] | None = None
 
 
-def entries_of(engine: SqliteEngine) -> Entries:
-    return Entries(engine=engine, policy=POLICY, audit=noted)
-
-
 def noted(caller: Caller, action: str, **fields: object) -> None:
     """An audit that nobody reads."""
     assert caller is OPERATOR, (action, fields)
 
 
-def stores(engine: SqliteEngine) -> Stores:
-    return Stores(engine=engine, policy=POLICY, audit=noted)
+def over(engine: SqliteEngine) -> Serving:
+    return Serving(engine=engine, policy=POLICY, audit=noted)
 
 
 async def new_store(engine: SqliteEngine) -> StoreId:
-    return (await stores(engine).create(OPERATOR, Given(name="Notes"))).value.id
+    return (await stores.create(over(engine), OPERATOR, Given(name="Notes"))).value.id
 
 
 def test_a_caller_of_some_projects_finds_its_own_beside_stores(tmp_path: Path) -> None:
     part = Caller(projects=Patterns(("demo*",)))
 
     async def look(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), entries_of(engine)
-        await entries.create(OPERATOR, store, Given(path="a", content="an apple"))
+        store, own = await new_store(engine), over(engine)
+        await entries.create(own, OPERATOR, store, Given(path="a", content="an apple"))
         await engines.save(engine, "an apple too")
         recall = Recall(engine=engine)
         for seen in (Filter(), Filter(scope="project"), Filter(global_too=True)):
@@ -91,11 +89,11 @@ def test_a_store_is_searched_before_anything_is_in_it(tmp_path: Path) -> None:
 
 def test_an_unknown_entry_of_an_archived_store_is_unknown(tmp_path: Path) -> None:
     async def look(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), entries_of(engine)
-        await stores(engine).archive(OPERATOR, store)
+        store, own = await new_store(engine), over(engine)
+        await stores.archive(own, OPERATOR, store)
         for change in (
-            entries.amend(OPERATOR, store, EntryId("none"), Given(content="x")),
-            entries.delete(OPERATOR, store, EntryId("none")),
+            entries.amend(own, OPERATOR, store, EntryId("none"), Given(content="x")),
+            entries.delete(own, OPERATOR, store, EntryId("none")),
         ):
             with pytest.raises(NotFound):
                 await change
@@ -109,23 +107,24 @@ def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
     name = "postgres://a:b1C2d3@c " * 2
 
     async def look(engine: SqliteEngine) -> None:
-        own = Stores(engine=engine, policy=replace(POLICY, longest_name=len(name)), audit=noted)
-        made = await own.create(OPERATOR, Given(name=name))
+        own = replace(over(engine), policy=replace(POLICY, longest_name=len(name)))
+        made = await stores.create(own, OPERATOR, Given(name=name))
         assert (made.redacted, len(made.value.name)) == (2, len(name))
-        amended = await own.amend(OPERATOR, made.value.id, Given(name=name))
+        amended = await stores.amend(own, OPERATOR, made.value.id, Given(name=name))
         assert (amended.redacted, len(amended.value.name)) == (2, len(name))
 
     engines.run(tmp_path / "memory.db", look)
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     "path", ["", "a//b", "a/../b", "./a", "a/", "/a", "a\0", "/".join("a" * 21), "x" * 1025]
 )
 def test_a_path_is_refused_in_the_domain_whatever_the_dialect(tmp_path: Path, path: str) -> None:
     async def look(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), entries_of(engine)
+        store, own = await new_store(engine), over(engine)
         with pytest.raises(Invalid):
-            await entries.create(OPERATOR, store, Given(path=path, content="x"))
+            await entries.create(own, OPERATOR, store, Given(path=path, content="x"))
 
     engines.run(tmp_path / "memory.db", look)
 
@@ -135,25 +134,23 @@ def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path
     draft = Given(path="a", content="b")
 
     async def look(engine: SqliteEngine) -> None:
-        store, own = await new_store(engine), stores(engine)
-        entries = entries_of(engine)
-        versions = Versions(engine=engine, policy=POLICY, audit=noted)
+        store, own = await new_store(engine), over(engine)
         for asked in (
-            own.create(part, Given(name="a")),
-            own.get(part, store),
-            own.list(part, limit=9),
-            own.amend(part, store, Given(name="a")),
-            own.archive(part, store),
-            own.delete(part, store),
-            entries.create(part, store, draft),
-            entries.get(part, store, never),
-            entries.list(part, store, limit=9),
-            entries.tree(part, store, limit=9),
-            entries.amend(part, store, never, Given(content="b")),
-            entries.delete(part, store, never),
-            versions.get(part, store, VersionId("none")),
-            versions.list(part, store, limit=9),
-            versions.redact(part, store, VersionId("none")),
+            stores.create(own, part, Given(name="a")),
+            engine.read(part, stores.known_store, store),
+            engine.read(part, stores.list_stores, limit=9),
+            stores.amend(own, part, store, Given(name="a")),
+            stores.archive(own, part, store),
+            stores.delete(own, part, store),
+            entries.create(own, part, store, draft),
+            engine.read(part, entries.known_entry, store, never),
+            engine.read(part, entries.list_entries, store, limit=9),
+            engine.read(part, entries.tree, store, limit=9),
+            entries.amend(own, part, store, never, Given(content="b")),
+            entries.delete(own, part, store, never),
+            engine.read(part, versions.known_version, store, VersionId("none")),
+            engine.read(part, versions.list_versions, store, limit=9),
+            versions.redact(own, part, store, VersionId("none")),
             Recall(engine=engine).search_store(part, store, "apple", 9),
         ):
             with pytest.raises(Denied):
@@ -173,23 +170,25 @@ def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
             opened(path, clock=clock) as other,
         ):
             store = await new_store(one)
-            both = [entries_of(engine) for engine in (one, other)]
-            made = (await both[0].create(OPERATOR, store, Given(path="a", content="0"))).value
+            both = over(one), over(other)
+            made = (
+                await entries.create(both[0], OPERATOR, store, Given(path="a", content="0"))
+            ).value
             for number in range(1, 30):
                 clock.advance(milliseconds=-1 if number % 3 else 2)
                 content = Given(content=str(number))
-                await both[number % 2].amend(OPERATOR, store, made.id, content)
-            versions = Versions(engine=one, policy=POLICY, audit=noted)
+                await entries.amend(both[number % 2], OPERATOR, store, made.id, content)
 
             async def page(after: str | None = None) -> list[Version]:
-                shown = await versions.list(
-                    OPERATOR, store, entry=made.id, limit=15, with_content=True, after=after
-                )
+                shown = await one.read(
+                    OPERATOR, versions.list_versions, store, entry=made.id, limit=15,
+                    with_content=True, after=after,
+                )  # fmt: skip
                 return shown.items
 
             told = [*(newest := await page()), *await page(after=newest[-1].id)]
             assert [version.content for version in told] == [str(n) for n in range(29, -1, -1)]
-            whole = await versions.list(OPERATOR, store, limit=100)
+            whole = await one.read(OPERATOR, versions.list_versions, store, limit=100)
             assert [version.id for version in whole.items] == [version.id for version in told]
 
     asyncio.run(change())
@@ -199,18 +198,18 @@ def test_a_tree_is_that_of_its_paths(tmp_path: Path) -> None:
     paths = ["a", "a.md", "a/b", "a/b/c", "a0", "b/é/x", "b/é/y", "b/z", "é", "𝄞/a", "𝄞/b/c"]
 
     async def look(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), entries_of(engine)
+        store, own = await new_store(engine), over(engine)
         for path in reversed(paths):
-            await entries.create(OPERATOR, store, Given(path=path, content=path))
+            await entries.create(own, OPERATOR, store, Given(path=path, content=path))
         for prefix, is_shallow, limit in product(
             ("", "a/", "b/", "b/é/", "c/"), (0, 1), (1, 2, 20)
         ):
             found: list[str] = []
             after, is_more = None, True
             while is_more:
-                part = await entries.tree(
-                    OPERATOR, store, prefix=prefix, is_shallow=bool(is_shallow), after=after,
-                    limit=limit, with_content=True,
+                part = await engine.read(
+                    OPERATOR, entries.tree, store, prefix=prefix, is_shallow=bool(is_shallow),
+                    after=after, limit=limit, with_content=True,
                 )  # fmt: skip
                 items, is_more = part.items, part.has_more
                 assert len(items) <= limit
@@ -242,20 +241,21 @@ def test_what_is_in_a_deleted_store_is_in_no_list_any_more(tmp_path: Path) -> No
         ]
 
     async def look(engine: SqliteEngine) -> None:
-        store, entries = await new_store(engine), entries_of(engine)
-        versions = Versions(engine=engine, policy=POLICY, audit=noted)
-        made = (await entries.create(OPERATOR, store, Given(path="a", content="b"))).value
+        store, own = await new_store(engine), over(engine)
+        made = (await entries.create(own, OPERATOR, store, Given(path="a", content="b"))).value
         assert len(await engine.read(OPERATOR, told, store)) == 2
-        assert (await versions.get(OPERATOR, store, made.version)).content == "b"
-        await stores(engine).delete(OPERATOR, store)  # and nobody has emptied it yet
+        assert (
+            await engine.read(OPERATOR, versions.known_version, store, made.version)
+        ).content == "b"
+        await stores.delete(own, OPERATOR, store)  # and nobody has emptied it yet
         assert await engine.read(OPERATOR, told, store) == []
         for asked in (
-            stores(engine).get(OPERATOR, store),
-            entries.get(OPERATOR, store, made.id),
-            entries.list(OPERATOR, store, limit=9),
-            entries.tree(OPERATOR, store, limit=9),
-            versions.get(OPERATOR, store, made.version),
-            versions.list(OPERATOR, store, limit=9),
+            engine.read(OPERATOR, stores.known_store, store),
+            engine.read(OPERATOR, entries.known_entry, store, made.id),
+            engine.read(OPERATOR, entries.list_entries, store, limit=9),
+            engine.read(OPERATOR, entries.tree, store, limit=9),
+            engine.read(OPERATOR, versions.known_version, store, made.version),
+            engine.read(OPERATOR, versions.list_versions, store, limit=9),
         ):
             with pytest.raises(NotFound):
                 await asked

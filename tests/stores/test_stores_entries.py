@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..support.stores import (
     NEVER,
@@ -120,8 +121,8 @@ def test_an_entry_needs_a_content(service: Service, home: Object, content: str |
     assert ok(service.http.get(entry_at(home, made))) == made
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
+@for_each(
+    "field, value",
     [("path", 1), ("path", None), ("path", ["a"]), ("content", 1), ("content", {"a": "b"}),
      ("metadata", ["a"]), ("metadata", {"a": 1})],
 )  # fmt: skip
@@ -144,7 +145,7 @@ def test_a_path_is_relative(service: Service, home: Object, path: str) -> None:
     assert told == (400, "invalid_request_error", RELATIVE, "path")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     ["", "..", "../a", "a/..", "a/../b", "a..b", "a...", "a//b", "a/", "./a", "a/./b", ".", "a/.",
      "a\nb", "a\x7fb", "a\x85b", "a\tb"],
@@ -158,9 +159,7 @@ def test_a_path_that_could_lead_elsewhere_is_refused(
     assert fault(answer) == invalid("path")
 
 
-@pytest.mark.parametrize(
-    "path", ["a", ".hidden", "a.b/c-d", "a b/c", "%2e", "\u4f1a/\u8bae.md", "C:\\x"]
-)
+@for_each("path", ["a", ".hidden", "a.b/c-d", "a b/c", "%2e", "\u4f1a/\u8bae.md", "C:\\x"])
 def test_any_other_path_is_kept_as_it_is(service: Service, home: Object, path: str) -> None:
     made = entry(service.http, home, path)
 

@@ -58,6 +58,7 @@ def oldest(service: Service, home: Object, made: Object) -> Object:
     return versions(service.http, home, entry_id=made["id"])[-1]
 
 
+@pytest.mark.heavy
 @requirement("stores:redact:bytes")
 def test_a_redacted_version_leaves_no_byte(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a", HIDDEN)
@@ -72,6 +73,7 @@ def test_a_redacted_version_leaves_no_byte(service: Service, home: Object) -> No
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 @requirement("stores:redact:bytes", "stores:decided:redact-head")
 def test_what_the_entry_says_stays_until_it_says_something_else(
     service: Service, home: Object
@@ -88,6 +90,7 @@ def test_what_the_entry_says_stays_until_it_says_something_else(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 @requirement("stores:redact:bytes")
 def test_an_entry_whose_version_is_redacted_leaves_nothing_when_it_is_deleted(
     service: Service, home: Object
@@ -116,6 +119,7 @@ def test_a_deleted_entrys_version_is_redacted_to_the_last_byte(
     assert left(service) == set()
 
 
+@pytest.mark.slow
 @requirement("stores:redact:only-that")
 def test_another_version_with_the_same_text_keeps_it(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a", HIDDEN)
@@ -131,6 +135,7 @@ def test_another_version_with_the_same_text_keeps_it(service: Service, home: Obj
     assert left(service) == set()
 
 
+@pytest.mark.slow
 def test_a_long_redacted_version_leaves_nothing_on_the_pages_it_filled(
     service: Service, home: Object
 ) -> None:
@@ -162,6 +167,7 @@ def test_a_deleted_store_leaves_no_byte(service: Service, home: Object) -> None:
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.heavy
 @requirement("stores:delete:everything")
 def test_a_deletion_goes_on_after_a_crash_in_the_middle(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
@@ -185,6 +191,7 @@ def test_a_deletion_goes_on_after_a_crash_in_the_middle(tmp_path: Path) -> None:
     assert_index_is_whole(path)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_reader_of_an_older_state_holds_the_bytes_back_and_writes_go_on(
     service: Service, home: Object
@@ -199,6 +206,7 @@ def test_a_reader_of_an_older_state_holds_the_bytes_back_and_writes_go_on(
     assert left(service) == set()
 
 
+@pytest.mark.slow
 @requirement("stores:secrets")
 def test_secrets_are_kept_out_and_size_and_hash_are_of_what_is_stored(
     service: Service, home: Object

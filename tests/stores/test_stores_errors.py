@@ -21,6 +21,7 @@ from ..support.process import until
 from ..support.raw import Wire, request
 from ..support.refusals import codes
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..support.stores import (
     NEVER,
@@ -50,16 +51,16 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @requirement("stores:error:envelope", "stores:base")
-@pytest.mark.parametrize("path", ["", "/", "/nothing", "/memory_stores/", "/memory_stores/a/b/c/d"])
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+@for_each("path", ["", "/", "/nothing", "/memory_stores/", "/memory_stores/a/b/c/d"])
+@for_each("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 def test_an_unknown_route_is_refused_as_all_else_is(
     service: Service, method: str, path: str
 ) -> None:
     assert refusal(service.http.request(method, PREFIX + path)) == NOTHING_THERE
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
+@for_each(
+    "method, path, allowed",
     [
         ("PUT", "", "GET, HEAD, POST"),
         ("POST", f"/memstore_{NEVER}", "DELETE, GET, HEAD"),
@@ -85,7 +86,7 @@ def test_a_method_that_a_route_does_not_take_is_refused(
 
 
 @requirement("stores:error:request-id")
-@pytest.mark.parametrize("given", ["abc", "0123-x_Y.~!{}", "x" * 128])
+@for_each("given", ["abc", "0123-x_Y.~!{}", "x" * 128])
 def test_the_request_is_known_by_the_id_that_its_client_gave(service: Service, given: str) -> None:
     named = {"x-request-id": given}
 
@@ -114,7 +115,7 @@ def test_a_request_without_a_sane_id_gets_one(service: Service, given: str | Non
 
 
 @requirement("stores:error:400", "stores:any-content-type")
-@pytest.mark.parametrize("type_", [None, "text/plain", "application/json", "application/xml", "x"])
+@for_each("type_", [None, "text/plain", "application/json", "application/xml", "x"])
 def test_a_body_is_read_whatever_its_type(service: Service, type_: str | None) -> None:
     headers = {} if type_ is None else {"content-type": type_}
 
@@ -123,7 +124,7 @@ def test_a_body_is_read_whatever_its_type(service: Service, type_: str | None) -
     assert fault(broken) == (400, INVALID, None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body", [b"", b" ", b"[]", b'"a"', b"null", b"1", b"{", b'{"name": "a"}}', b'{"name": NaN}',
              b"name=a", b'{"x":' + b"[" * 200 + b"]" * 200 + b',"name":"a"}']
 )  # fmt: skip
@@ -139,8 +140,9 @@ def test_what_is_no_json_object_is_refused(service: Service, body: bytes) -> Non
         assert (told.status, told.type, told.param) == (400, INVALID, None)
 
 
+@pytest.mark.slow
 @requirement("stores:empty-bodies")
-@pytest.mark.parametrize("body", [b"", b"{}", b"not json", b"\xff", b"x" * 5_000_000])
+@for_each("body", [b"", b"{}", b"not json", b"\xff", b"x" * 5_000_000])
 def test_what_needs_no_body_reads_none(service: Service, body: bytes) -> None:
     http, home = service.http, store(service.http)
     made = entry(http, home, "a")
@@ -295,6 +297,7 @@ def test_a_database_that_another_holds_is_to_be_tried_again(service: Service) ->
     assert ok(service.http.get(at(home)))["status"] == "active"
 
 
+@pytest.mark.slow
 @requirement("stores:error:envelope")
 def test_a_full_tenant_is_told_so(tmp_path: Path) -> None:
     with serving(

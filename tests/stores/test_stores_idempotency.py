@@ -72,6 +72,7 @@ def ask(http: httpx.Client, write: Write, key: str, body: object = None) -> http
     )
 
 
+@pytest.mark.representative(2)
 @requirement("stores:idempotency:again")
 @pytest.mark.parametrize(
     "name",

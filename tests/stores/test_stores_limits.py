@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..support.stores import (
     STORES,
@@ -36,8 +37,8 @@ def home(service: Service) -> Object:
 
 
 @requirement("stores:store:limits")
-@pytest.mark.parametrize(("field", "most"), [("name", 64), ("description", 1024)])
-@pytest.mark.parametrize("sign", ["x", "\u4f1a", "\U0001f332"])
+@for_each("field, most", [("name", 64), ("description", 1024)])
+@for_each("sign", ["x", "\u4f1a", "\U0001f332"])
 def test_a_store_is_described_in_so_many_characters(
     service: Service, field: str, most: int, sign: str
 ) -> None:
@@ -102,7 +103,7 @@ def test_a_content_has_so_many_bytes(service: Service, home: Object, sign: str) 
 
 
 @requirement("stores:path:bytes")
-@pytest.mark.parametrize("sign", ["x", "\u00e9", "\u4f1a", "\U0001f332"])
+@for_each("sign", ["x", "\u00e9", "\u4f1a", "\U0001f332"])
 def test_a_path_has_so_many_bytes(service: Service, home: Object, sign: str) -> None:
     width = len(sign.encode())
     most = sign * (1024 // width) + "x" * (1024 % width)
@@ -137,6 +138,7 @@ def test_a_body_has_so_many_bytes(service: Service) -> None:
     assert "4,194,304 bytes" in refusal(answer).message
 
 
+@pytest.mark.representative(4)
 @pytest.mark.parametrize("sign", ["\0", "\ud800", "a\ud83dz"])
 @pytest.mark.parametrize(
     ("field", "value"),
@@ -163,8 +165,8 @@ def test_an_entry_is_stored_as_it_was_sent_or_not_at_all(
 
 
 @requirement("stores:content:exact")
-@pytest.mark.parametrize("sign", ["\0", "\ud800"])
-@pytest.mark.parametrize("field", ["name", "description"])
+@for_each("sign", ["\0", "\ud800"])
+@for_each("field", ["name", "description"])
 def test_a_store_is_described_as_it_was_sent_or_not_at_all(
     service: Service, field: str, sign: str
 ) -> None:
@@ -185,6 +187,7 @@ def test_bytes_that_are_no_text_are_refused(service: Service, home: Object, byte
     assert refusal(service.http.post(STORES, content=long)).message.endswith("at byte 70010.")
 
 
+@pytest.mark.slow
 def test_any_sign_of_unicode_is_stored_as_it_was_sent(service: Service, home: Object) -> None:
     chance = random.Random(7)  # noqa: S311 - the same each time
     signs = [chr(n) for n in range(1, 0x110000) if not 0xD800 <= n < 0xE000]

@@ -9,6 +9,7 @@ import pytest
 from agentops_memory.recall.text.ids import Uids
 
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import START, Service, serving
 from ..support.stores import (
     NEVER,
@@ -74,6 +75,7 @@ def page(http: httpx.Client, path: str, **asked: object) -> tuple[list[str], boo
     return found, told["has_more"]
 
 
+@pytest.mark.representative(2)
 @requirement("stores:list", "stores:paging:order", "stores:paging:envelope")
 def test_a_list_runs_from_the_newest_to_the_oldest(
     service: Service, listed: Callable[[int], Listed]
@@ -91,6 +93,7 @@ def test_an_empty_list_has_no_ends(service: Service, listed: Callable[[int], Lis
     assert ok(service.http.get(path)) == NONE
 
 
+@pytest.mark.representative(2)
 @requirement("stores:paging:limit", "stores:paging:limit-capped")
 def test_a_page_has_20_items_and_never_more_than_100(
     service: Service, listed: Callable[[int], Listed]
@@ -106,14 +109,13 @@ def test_a_page_has_20_items_and_never_more_than_100(
         assert page(service.http, path, limit=more) == (every[:100], True)
 
 
-@pytest.mark.parametrize(
-    "limit", ["0", "00", "-1", "abc", "1.5", "1e2", "+5", "\u0665", "0x10", "%00", " "]
-)
+@for_each("limit", ["0", "00", "-1", "abc", "1.5", "1e2", "+5", "\u0665", "0x10", "%00", " "])
 @requirement("stores:paging:limit-refused")
 def test_what_is_no_number_of_items_is_refused(shared: Service, path: str, limit: str) -> None:
     assert fault(shared.http.get(f"{path}?limit={limit}")) == invalid("limit")
 
 
+@pytest.mark.representative(2)
 @requirement("stores:paging:before", "stores:paging:has-more")
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_pages_lead_through_a_list_and_back(
@@ -138,6 +140,7 @@ def test_pages_lead_through_a_list_and_back(
     assert page(service.http, path, after_id=every[-1]) == ([], False)
 
 
+@pytest.mark.representative(2)
 @requirement("stores:paging:stable")
 def test_a_cursor_is_a_place_also_when_nothing_is_there(
     service: Service, listed: Callable[[int], Listed]
@@ -174,10 +177,8 @@ def test_two_cursors_exclude_each_other(service: Service, listed: Callable[[int]
     assert fault(answer) == invalid("before_id")
 
 
-@pytest.mark.parametrize("name", ["after_id", "before_id"])
-@pytest.mark.parametrize(
-    "cursor", ["x", "memstore_", f"other_{NEVER}", f"{NEVER}", "%00", "mem_" + "G" * 32, "1"]
-)
+@for_each("name", ["after_id", "before_id"])
+@for_each("cursor", ["x", "memstore_", f"other_{NEVER}", f"{NEVER}", "%00", "mem_" + "G" * 32, "1"])
 @requirement("stores:paging:malformed-cursor")
 def test_a_cursor_that_is_no_id_of_the_kind_is_refused(
     shared: Service, path: str, name: str, cursor: str
@@ -222,7 +223,7 @@ def test_the_first_of_repeated_parameters_counts(service: Service) -> None:
     assert found("include_archived=true&name=&name=O") == [new["id"], old["id"]]
 
 
-@pytest.mark.parametrize("text", ["%FF", "a%00", "%ED%A0%80", "a%C3", "%00"])
+@for_each("text", ["%FF", "a%00", "%ED%A0%80", "a%C3", "%00"])
 @requirement("stores:error:400")
 def test_what_no_stored_text_can_be_like_is_refused(service: Service, text: str) -> None:
     home = store(service.http)
@@ -234,7 +235,7 @@ def test_what_no_stored_text_can_be_like_is_refused(service: Service, text: str)
 
 
 @requirement("stores:list:archived-flag")
-@pytest.mark.parametrize("flag", ["garbage", "1", "yes", "%00"])
+@for_each("flag", ["garbage", "1", "yes", "%00"])
 def test_a_flag_that_is_neither_true_nor_false_is_refused(shared: Service, flag: str) -> None:
     answer = shared.http.get(f"{STORES}?include_archived={flag}")
 
@@ -313,8 +314,8 @@ def test_a_list_is_bounded_by_time_with_both_ends(service: Service, sort: str) -
     assert found(gte="0001-01-01T00:00:00Z", lte="9999-12-31T23:59:59Z") == [third, second, first]
 
 
-@pytest.mark.parametrize("name", ["created_at[gte]", "created_at[lte]"])
-@pytest.mark.parametrize(
+@for_each("name", ["created_at[gte]", "created_at[lte]"])
+@for_each(
     "time",
     ["garbage", "2030-01-01", "2030-01-01T12:00:00", "2030-13-01T12:00:00Z", "20300101T120000Z",
      "2030-01-01T24:00:00Z", "2030-01-01T12:00:00+01:60",

@@ -39,6 +39,7 @@ def home(service: Service) -> Object:
     return store(service.http)
 
 
+@pytest.mark.slow
 @requirement("stores:decided:occ")
 def test_an_update_that_expects_what_is_there_is_done(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a", "one")
@@ -55,6 +56,7 @@ def test_an_update_that_expects_what_is_there_is_done(service: Service, home: Ob
     assert five["content_sha256"] == sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "expected",
     [{"version": 1}, {"version": 3}, {"version": 0}, {"version": -1}, {"version": 10**19},
@@ -81,6 +83,7 @@ def test_both_expectations_must_be_met(service: Service, home: Object) -> None:
     assert refusal(service.http.put(entry_at(home, made), json=body)) == CONFLICT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value"),
     [("version", True), ("version", 1.0), ("version", "1"), ("version", [1]),
@@ -98,6 +101,7 @@ def test_an_expectation_that_is_none_is_refused_by_its_name(
     assert ok(service.http.get(entry_at(home, made))) == made
 
 
+@pytest.mark.heavy
 @requirement("stores:decided:occ-atomic")
 @pytest.mark.parametrize("by", ["version", "content_sha256"])
 def test_of_racing_updates_of_one_state_one_is_done(
@@ -140,6 +144,7 @@ def test_of_racing_creates_at_one_path_one_is_done(service: Service, home: Objec
     assert len(versions(service.http, home)) == 1
 
 
+@pytest.mark.heavy
 def test_racing_updates_that_expect_nothing_are_all_done(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a", "first")
 

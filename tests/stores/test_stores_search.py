@@ -5,6 +5,7 @@ import pytest
 from ..support.database import assert_index_is_whole
 from ..support.engine import slow_words
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..support.stores import (
     Object,
@@ -88,7 +89,7 @@ def test_a_search_answers_as_many_as_a_list_would(service: Service, home: Object
     assert fault(answer) == invalid("limit")
 
 
-@pytest.mark.parametrize("asked", ["", "?q=", "?query=walnut"])
+@for_each("asked", ["", "?q=", "?query=walnut"])
 def test_a_search_needs_words(service: Service, home: Object, asked: str) -> None:
     told = refusal(service.http.get(at(home, "search") + asked))
 
@@ -101,6 +102,7 @@ def test_nothing_is_found_in_an_empty_store(service: Service, home: Object) -> N
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_an_unknown_store_is_not_searched(service: Service) -> None:
     told = service.http.get(at({"id": "memstore_x"}, "search"), params={"q": "???"})
 

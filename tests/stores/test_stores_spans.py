@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from ..support.stores import (
     STORES,
     at,
@@ -17,6 +19,7 @@ from ..support.stores import (
 from ..telemetry.test_tracing import traced
 
 
+@pytest.mark.slow
 def test_each_operation_says_what_it_was_about(tmp_path: Path) -> None:
     with traced(tmp_path) as (service, received):
         http = service.http

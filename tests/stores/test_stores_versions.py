@@ -10,8 +10,8 @@ from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.space import StoreId
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores.cloud import POLICY
-from agentops_memory.stores.store import VersionId
-from agentops_memory.stores.version import Versions
+from agentops_memory.stores.store import Serving, VersionId
+from agentops_memory.stores.version import redact as redact_version
 
 from ..support import engine as engines
 from ..support.requirements import requirement
@@ -151,6 +151,7 @@ def test_the_entry_keeps_what_it_says_when_its_version_is_redacted(
     assert "content" not in ok(service.http.get(version_at(home, version)))
 
 
+@pytest.mark.slow
 def test_a_deletion_can_be_redacted_and_says_no_more_than_before(
     service: Service, home: Object
 ) -> None:
@@ -173,8 +174,8 @@ def test_a_version_that_lost_more_than_its_content_has_empty_fields(tmp_path: Pa
     thorough = replace(POLICY, redaction_takes_all=True)  # as another dialect has it
 
     async def redact_all(engine: SqliteEngine) -> None:
-        own = Versions(engine=engine, policy=thorough, audit=noted)
-        await own.redact(OPERATOR, StoreId(next(ids)), VersionId(next(ids)))
+        own = Serving(engine=engine, policy=thorough, audit=noted)
+        await redact_version(own, OPERATOR, StoreId(next(ids)), VersionId(next(ids)))
 
     engines.run(path, redact_all)
 

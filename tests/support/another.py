@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentops_memory.compose import opened_here
-from agentops_memory.local import LocalService
+from agentops_memory.local import LocalService, opened_here
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client.contract.models import Saved

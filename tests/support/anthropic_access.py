@@ -48,7 +48,7 @@ def every_request(store_id: str, memory_id: str, version_id: str) -> list[Asked]
             path=operation.path.format(**ids),
             body=BODIES.get(operation.name),
         )
-        for operation in operations(Nothing(), Nothing(), Nothing())  # type: ignore[arg-type]
+        for operation in operations(Nothing())  # type: ignore[arg-type]
     ]
     last = ("anthropic_redact_version", "anthropic_delete_memory", "anthropic_archive_store",
             "anthropic_delete_store")  # fmt: skip

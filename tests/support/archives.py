@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.operations.backup.archive import COMMENT
+from agentops_memory.operations.backup import COMMENT
 from agentops_memory.sqlite.base.connection import connect
 
 from .engines import storage_at

@@ -287,6 +287,13 @@ CASES: dict[str, Case] = {
         ),
         code="references", said="1 lifecycles of memories that are gone", is_mended=True,
     ),
+    "words of a memory that is gone": Case(
+        damage=running(
+            "PRAGMA foreign_keys = OFF",
+            "INSERT INTO memory_stems (memory_id, stems) VALUES (99, '')",
+        ),
+        code="references", said="1 words of memories that are gone", is_mended=True,
+    ),
     "a lifecycle elsewhere": Case(
         damage=running(
             "PRAGMA foreign_keys = OFF",

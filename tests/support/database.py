@@ -9,6 +9,7 @@ from typing import Any
 
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.fts.index import Index
 from agentops_memory.sqlite.fts.partitions import Partitions
 
 from .engine import opened
@@ -22,6 +23,7 @@ def assert_index_is_whole(path: Path) -> None:
         with ThreadPoolExecutor(1) as thread:  # this one may run a loop
             thread.submit(asyncio.run, _assert_areas_are_whole(path)).result()
         return
+    put_in_index(path)
     with closing(connect(path)) as database:
         partitions = Partitions(database, is_alone=True)
         for number in partitions.all():
@@ -31,6 +33,16 @@ def assert_index_is_whole(path: Path) -> None:
             "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL"
         ).fetchall()
         assert {number for (number,) in needed} <= set(partitions.all())
+
+
+def put_in_index(path: Path) -> None:
+    """Let no memory wait for the full-text index, which PostgreSQL never does."""
+    if is_postgresql():
+        return
+    with closing(connect(path)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        Index(database).flush()
+        database.execute("COMMIT")
 
 
 def assert_undamaged(path: Path) -> None:

@@ -27,7 +27,7 @@ from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base import connection
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine import engine as sqlite
-from agentops_memory.sqlite.maintenance.storage_stats import storage_stats as sqlite_stats
+from agentops_memory.sqlite.engine.tenant_files import storage_stats as sqlite_stats
 
 from .engines import DATABASE_URL, is_postgresql, rows, storage_at
 from .service import Clock

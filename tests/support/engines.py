@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agentops_memory.operations.files.atomic import private_file
+from agentops_memory.engine.files import private_file
 from agentops_memory.operations.files.seals import SealKeys, written
 from agentops_memory.postgresql.base.connection import translated
 from agentops_memory.sqlite.base.connection import connect

@@ -4,13 +4,14 @@ import atexit
 import functools
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -38,7 +39,9 @@ class Forked:
         order = {"code": code, "arguments": arguments, "variables": variables, "cwd": folder}
         (self.stdout, printed), (self.stderr, complained) = _pipe(), _pipe()
         with _making, printed, complained:
-            self._keeper = _nursery().ordered(json.dumps(order), printed, complained)
+            self._keeper = _nursery().ordered(
+                json.dumps(order), printed.fileno(), complained.fileno()
+            )
         self._code: int | None = None
         self.pid = int(self._keeper.recv(MOST))
 
@@ -59,6 +62,41 @@ class Forked:
         return self._code
 
 
+@contextmanager
+def forking_command(folder: Path) -> Iterator[str]:
+    """A command that does in a shell what the program does, in a fork; its socket lies there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(folder / "forks"))
+        listener.listen()
+        serving = threading.Thread(target=_fork_for_each, args=[listener])
+        serving.start()
+        try:
+            stub = str(Path(__file__).with_name("forked_command.py"))
+            yield shlex.join([sys.executable, "-IS", stub, str(folder / "forks")])
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join()
+
+
+def _fork_for_each(listener: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            caller, _ = listener.accept()
+            threading.Thread(target=_fork_for, args=[caller]).start()
+
+
+def _fork_for(caller: socket.socket) -> None:
+    with caller:
+        order, files, _, _ = socket.recv_fds(caller, MOST, 3)
+        with _making:
+            keeper = _nursery().ordered(json.dumps({"code": PROGRAM, **json.loads(order)}), *files)
+        for file in files:
+            os.close(file)
+        with keeper:
+            keeper.recv(MOST)
+            caller.send(keeper.recv(MOST))
+
+
 class _Nursery:
     """The process that others are forked from; it ends with this one."""
 
@@ -73,12 +111,11 @@ class _Nursery:
             )  # fmt: skip
         atexit.register(self.end)
 
-    def ordered(self, order: str, *files: IO[str]) -> socket.socket:
-        """Have a process made with these files as its output; where its keeper reports."""
+    def ordered(self, order: str, *files: int) -> socket.socket:
+        """Have a process made with these files as its own; where its keeper reports."""
         report, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
-            handed = [theirs.fileno(), *(file.fileno() for file in files)]
-            socket.send_fds(self._orders, [order.encode()], handed)
+            socket.send_fds(self._orders, [order.encode()], [theirs.fileno(), *files])
         return report
 
     def end(self) -> None:

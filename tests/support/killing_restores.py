@@ -8,11 +8,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from agentops_memory.operations.backup import restore as restores
-from agentops_memory.operations.files import atomic
+from agentops_memory.engine import files as atomic
+from agentops_memory.operations import restore as restores
 from agentops_memory.settings.settings import settings
 from agentops_memory.sqlite.base import copies
-from agentops_memory.sqlite.maintenance import replacing
+from agentops_memory.sqlite.maintenance import snapshots as replacing
 
 from .archives import at
 

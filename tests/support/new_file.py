@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from agentops_memory.operations.files.atomic import private_file
+from agentops_memory.engine.files import private_file
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.schema.migrate import migrated
 

@@ -21,7 +21,7 @@ def main() -> None:
     gc.freeze()
     keepers = []
     with socket.socket(fileno=int(sys.argv[1])) as orders:
-        while (received := socket.recv_fds(orders, MOST, 3))[0]:
+        while (received := socket.recv_fds(orders, MOST, 4))[0]:
             order, files, _, _ = received
             if (keeper := os.fork()) == 0:
                 orders.close()
@@ -36,11 +36,11 @@ def main() -> None:
 
 
 def _keep(report: int, *files: int) -> None:
-    """Return in a child with these files as its output; its parent reports and ends."""
+    """Return in a child with these files as the last of its three; its parent reports and ends."""
     pid = os.fork()
     if pid == 0:
         os.close(report)
-        for number, file in enumerate(files, 1):
+        for number, file in enumerate(files, 3 - len(files)):
             os.dup2(file, number)
             os.close(file)
         return

@@ -7,18 +7,15 @@ from itertools import count
 from urllib.parse import quote
 
 import httpx
-from hypothesis import HealthCheck, settings
 
 from .callers import calling, made_key
 from .openwop_hosts import Host, Json, ok
+from .samples import examples
 from .service import Service
 
 NEVER = f"mem_{'0' * 32}"  # an id that was never given
 SECRET = "sk-" + "Zq7xylograph" * 2  # in pieces, so that nobody takes this file for a leak
-EXAMPLES = settings(
-    max_examples=25, deadline=None, derandomize=True, database=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+EXAMPLES = examples(25)
 
 MARK = "[REDACTED:"
 
@@ -59,6 +56,17 @@ def counted(host: Host) -> dict[str, tuple[int, int]]:
     told: list[Json] = ok(host.ask("GET", "/refs", params={"limit": 1000}))["refs"]
     assert all(it.keys() == {"memoryRef", "entries", "bytes"} for it in told)
     return {it["memoryRef"]: (it["entries"], it["bytes"]) for it in told if it["entries"]}
+
+
+def listed(host: Host) -> list[Json]:
+    """Every entry of the ref."""
+    found, query = list[Json](), dict[str, object]({"memoryRef": host.ref, "limit": 500})
+    while True:
+        part = ok(host.ask("GET", "/memory", params=query))
+        found += part["entries"]
+        if "next" not in part:
+            return found
+        query["before"] = part["next"]
 
 
 def page(host: Host, **query: object) -> Json:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import select
 import socket
 import threading
@@ -125,6 +126,26 @@ def serving_on(loop: str, path: Path) -> Iterator[Service]:
             patch.setattr(asyncio, "run", _run_on_uvloop)
         with serving(path) as running:
             yield running
+
+
+def keep_little(url: str, size: int) -> None:
+    """Have the kernel keep so many bytes, not megabytes, of what the service here sends."""
+    port = int(url.rpartition(":")[2])
+    for descriptor in [int(it.name) for it in Path("/proc/self/fd").iterdir()]:
+        with suppress(OSError), _duplicate(descriptor) as own:
+            listens = own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if listens and own.family != socket.AF_UNIX and own.getsockname()[1] == port:
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)  # its connections inherit
+
+
+def _duplicate(descriptor: int) -> socket.socket:
+    """An error where it is no socket."""
+    copy = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
 
 
 def request(

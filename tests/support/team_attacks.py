@@ -11,7 +11,7 @@ from agentops_memory.memory.model.intents import IntentId
 from agentops_memory.openintent.api import AlreadyThere, BadField
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody
 from agentops_memory.openintent.intents import IntentBody
-from agentops_memory.openintent.participants import CoordinatorBody, GrantBody
+from agentops_memory.openintent.participants import CoordinatorBody, GrantBody, seen_grants
 from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody
 
 from .team_chance import LEAD
@@ -50,7 +50,7 @@ def _on_intent(play: Memory, agent: AgentId, intent: IntentId) -> Iterator[Attac
     yield Attack("coordinator", refusal, play.participants.coordinate(caller, eyes, part))
     grant = GrantBody(principal_id=agent, permission="admin")
     yield Attack("grantee", refusal, play.participants.grant(caller, eyes, intent, grant))
-    yield Attack("access list", refusal, play.participants.grants(caller, eyes, intent))
+    yield Attack("access list", refusal, play.engine.read(caller, seen_grants, eyes, intent))
     for held in play.state.grants.values():
         if held.intent == intent:
             revoked = play.participants.revoke(caller, eyes, intent, held.id)

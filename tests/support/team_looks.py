@@ -1,6 +1,6 @@
 """What each agent of a team is shown, all at one instant; and what it should be shown."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -11,13 +11,17 @@ from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Eyes
 from agentops_memory.memory.model.intents import CoordinatorId, IntentId, TaskId
 from agentops_memory.openintent.api import NO_ENTRY
 from agentops_memory.openintent.entries import AgentFilter
-from agentops_memory.openintent.events import AgentEvent, EventFilter
-from agentops_memory.openintent.intents import NO_INTENT, Intents
+from agentops_memory.openintent.events import AgentEvent, EventFilter, Events
+from agentops_memory.openintent.intents import NO_INTENT, seen
 from agentops_memory.openintent.memory import AgentEntries
-from agentops_memory.openintent.participants import NO_COORDINATOR, NOT_YOURS, Participants
-from agentops_memory.openintent.streams import Events
-from agentops_memory.openintent.task_changes import Tasks
-from agentops_memory.openintent.tasks import NO_TASK
+from agentops_memory.openintent.participants import (
+    NO_COORDINATOR,
+    NOT_YOURS,
+    seen_coordinator,
+    seen_coordinators,
+    seen_grants,
+)
+from agentops_memory.openintent.tasks import NO_TASK, Tasks, known
 
 from .team_model import State, Told
 
@@ -66,22 +70,24 @@ class Look:
 
     def work(self, state: State, asked: Asked) -> dict[str, Any]:
         """What it is shown of every intent there is, and of one that there is not."""
-        intents, tasks = Intents(engine=self.engine), Tasks(engine=self.engine, audit=_audit)
-        participants = Participants(engine=self.engine, audit=_audit)
+        tasks = Tasks(engine=self.engine, audit=_audit)
         shown: dict[str, Any] = {}
         for it in (*state.intents, IntentId(UNKNOWN)):
             page = answer(tasks.page(self._asking, it, MOST, 0))
             shown[f"{it} tasks"] = page if isinstance(page, str) else now(_taken(page.portions))
             shown[f"{it} log"] = self.told(intent=it)
         for it in asked.intents:
-            shown[f"intent {it}"] = answer(intents.get(OPERATOR, self.eyes, it))
-            shown[f"{it} coordinators"] = answer(participants.coordinators(OPERATOR, self.eyes, it))
-            shown[f"{it} acl"] = answer(participants.grants(OPERATOR, self.eyes, it))
+            shown[f"intent {it}"] = self.read(seen, it)
+            shown[f"{it} coordinators"] = self.read(seen_coordinators, it)
+            shown[f"{it} acl"] = self.read(seen_grants, it)
         for task in asked.tasks:
-            shown[f"task {task}"] = answer(tasks.get(OPERATOR, self.eyes, task))
+            shown[f"task {task}"] = self.read(known, task)
         for each in asked.coordinators:
-            shown[f"part {each}"] = answer(participants.coordinator(OPERATOR, self.eyes, each))
+            shown[f"part {each}"] = self.read(seen_coordinator, each)
         return shown | {"stream": self.told(agent=self.eyes.agent)}
+
+    def read(self, work: Callable[..., Any], what: str) -> Any:
+        return answer(self.engine.read(OPERATOR, work, self.eyes, what))
 
     def told(self, **of: Any) -> Any:
         filter_ = EventFilter(after=self.after, **of)

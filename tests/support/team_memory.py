@@ -13,12 +13,12 @@ from agentops_memory.memory.model.intents import CoordinatorId, TaskId
 from agentops_memory.memory.model.retention import Capacities, Kind
 from agentops_memory.openintent.drafts import AgentBatchItem
 from agentops_memory.openintent.entries import AgentEntry
+from agentops_memory.openintent.events import Events
 from agentops_memory.openintent.intents import Intents
 from agentops_memory.openintent.memory import AgentEntries
 from agentops_memory.openintent.namespaces import Namespaces, PermissionsBody
 from agentops_memory.openintent.participants import Participants
-from agentops_memory.openintent.streams import Events
-from agentops_memory.openintent.task_changes import Tasks
+from agentops_memory.openintent.tasks import Tasks
 
 from .service import Clock
 from .team_chance import LEAD, NAMESPACES, TEAM, Chance

@@ -17,6 +17,8 @@ from agentops_memory.telemetry.otlp import grpc_target, http_url
 
 from ..support.forks import SOURCES
 from ..support.otlp import Collector
+from ..support.process import run
+from ..support.samples import for_each
 from ..support.traced import each_collector
 
 __all__ = ["each_collector"]
@@ -57,6 +59,7 @@ def test_spans_arrive_while_the_service_runs(each_collector: Collector) -> None:
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 @pytest.mark.parametrize("fault", ["refuses", "says nothing", "cannot be reached"])
 @pytest.mark.slow
+@pytest.mark.representative(2)
 def test_a_dead_collector_does_not_delay_the_exit(fault: str, protocol: str) -> None:
     with dead_port(fault) as port, python(ENDING, f"127.0.0.1:{port}", protocol) as process:
         assert process.stdout is not None
@@ -70,6 +73,8 @@ def test_a_dead_collector_does_not_delay_the_exit(fault: str, protocol: str) -> 
     assert messages[-1] == "the collector does not answer; the last spans are lost"
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("arguments", "loaded"),
     [
@@ -90,8 +95,8 @@ def test_an_unknown_protocol_is_refused() -> None:
         Telemetry.started("127.0.0.1:4317", "carrier-pigeon")
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "target", "tls"),
+@for_each(
+    "endpoint, target, tls",
     [
         ("collector:4317", "collector:4317", False),
         ("[::1]:4317", "[::1]:4317", False),
@@ -103,8 +108,8 @@ def test_grpc_is_plain_text_unless_the_url_is_https(endpoint: str, target: str, 
     assert grpc_target(endpoint) == (target, tls)
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "url"),
+@for_each(
+    "endpoint, url",
     [
         ("collector:4318", "http://collector:4318/v1/traces"),
         ("http://collector:4318", "http://collector:4318/v1/traces"),
@@ -139,3 +144,17 @@ def python(program: str, *arguments: str) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def test_a_start_without_the_extra_for_grpc_says_how_to_install_it() -> None:
+    missing = "import sys; sys.modules['opentelemetry.exporter.otlp.proto.grpc'] = None"
+    code = f"{missing}; from agentops_memory.cli import main; main()"
+    variables = {"MEMORY_LISTEN": "127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:4317"}
+    refused = run("serve", variables=variables, code=code)
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    sentence, hint = refused.stderr.splitlines()
+    assert "sending over gRPC needs an extra: " in sentence
+    assert "[otlp]'" in sentence or "opentelemetry-exporter-otlp-proto-grpc" in sentence
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in sentence
+    assert hint.startswith("Hint: ")

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -29,6 +30,8 @@ from agentops_memory.telemetry import Metrics, Requests, Telemetry, configure_lo
 from agentops_memory.telemetry.logs import JsonFormatter
 
 from ..support.otlp import Collector
+from ..support.process import run, served
+from ..support.samples import for_each
 from ..support.traced import collector, trace
 
 __all__ = ["collector"]
@@ -77,7 +80,7 @@ def test_a_line_has_its_time_its_level_its_logger_its_words_and_its_fields() -> 
     }
 
 
-@pytest.mark.parametrize("at", [0.0, 1893456000.0004, 1893456000.9994, 1893456000.9999999])
+@for_each("at", [0.0, 1893456000.0004, 1893456000.9994, 1893456000.9999999])
 def test_the_time_of_a_line_is_that_of_its_record_in_whole_milliseconds(at: float) -> None:
     record = logging.makeLogRecord({"name": OURS, "msg": "swept", "created": at})
 
@@ -314,10 +317,10 @@ def test_lines_below_the_level_are_left_out_and_the_server_speaks_the_same_way(
     lines: Lines,
 ) -> None:
     log.debug("unseen")
-    logging.getLogger("uvicorn.error").info("started", extra={"color_message": "\x1b[1mstarted"})
+    logging.getLogger("uvicorn.error").warning("cut", extra={"color_message": "\x1b[1mcut"})
 
     line = lines.one()
-    assert (line["logger"], line["message"]) == ("uvicorn.error", "started")
+    assert (line["logger"], line["message"]) == ("uvicorn.error", "cut")
     assert "color_message" not in line
 
 
@@ -417,3 +420,23 @@ def test_the_line_of_a_request_names_the_span_of_its_operation(
     span = collector.one("memory.stats")
     (line,) = (line for line in lines.all() if line["message"] == "request")
     assert (line["trace_id"], line["span_id"]) == (span.trace, span.id)
+
+
+def test_the_line_of_a_request_names_the_key_the_tenant_and_the_client(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    name = 'ci "1"'
+    made = run("keys", "create", "--name", name, "--role", "reader", "--db", str(path))
+    with served(path) as (process, http):
+        for headers in ({"authorization": f"Bearer {made.stdout.strip()}"}, {}):
+            http.get("/context?project=p&query=word", headers=headers)
+            http.get("/context?project=p&query=word", headers=headers)  # from memory, by now
+            http.delete("/observations/1", headers=headers)
+        process.send(signal.SIGINT)
+        process.wait()
+        lines = [json.loads(line) for line in process.lines]
+
+    told = [it for it in lines if it["message"] == "request"]
+    assert [(it["status"], it["client"], it.get("tenant"), it.get("key")) for it in told] == [
+        *[(status, "127.0.0.1", "default", name) for status in (200, 200, 403)],
+        *[(401, "127.0.0.1", None, None)] * 3,
+    ]

@@ -26,6 +26,7 @@ from ..support.measures import key, measured
 from ..support.otlp import Collector
 from ..support.process import until
 from ..support.raw import request, wire
+from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..support.traced import TRACE, TRACEPARENT, collector, each_collector
 
@@ -42,6 +43,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield running
 
 
+@pytest.mark.slow
 def test_a_scrape_has_each_measure_as_it_is_declared(service: Service) -> None:
     service.http.get("/stats")
 
@@ -97,6 +99,7 @@ def test_a_request_that_ends_without_an_answer_has_failed() -> None:
     assert 'route="none",status="500"} 1.0\n' in shown("")[0].decode()
 
 
+@pytest.mark.heavy
 def test_no_request_makes_a_label_of_its_own(service: Service) -> None:
     paths = service.http.get("/openapi.json").json()["paths"]
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
@@ -160,6 +163,7 @@ def test_a_context_that_took_too_long_is_counted_as_degraded(
         assert measured(service)[key("memory_context_answers_total", outcome="degraded")] == 1
 
 
+@pytest.mark.slow
 def test_secrets_are_counted_by_whatever_way_they_came(service: Service) -> None:
     id_ = service.save("apple")["id"]
     stores = "/anthropic/v1/memory_stores"
@@ -227,7 +231,7 @@ def test_writes_that_share_a_commit_are_counted_once_each_and_refused_ones_are_n
     assert seen[key("memory_write_queue_depth")] == 0
 
 
-@pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready", "/health/startup"])
+@for_each("path", ["/health", "/health/live", "/health/ready", "/health/startup"])
 def test_a_probe_that_the_gate_answers_has_its_route(path: str) -> None:
     assert route_of({"path": path}) == path
     assert route_of({"path": f"{path}/more"}) == "none"
@@ -239,6 +243,7 @@ def test_a_write_that_is_refused_is_no_commit(service: Service) -> None:
     assert measured(service)[key("memory_commit_batch_size_count")] == 0
 
 
+@pytest.mark.slow
 def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Collector) -> None:
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
     with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
@@ -261,6 +266,7 @@ def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Col
         assert collector.exemplars[name] == {TRACE}
 
 
+@pytest.mark.heavy
 def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Collector) -> None:
     collector = each_collector
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
@@ -302,6 +308,7 @@ def test_a_collector_hears_of_what_is_looked_up_from_the_start(
     assert {"memory_rows", "memory_database_bytes"} <= set(collector.gauges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "accept",
     [
@@ -333,6 +340,8 @@ def statuses(service: Service) -> dict[str, int]:
     return {name: status(token) for name, token in tokens.items()}
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("mode", "expected"), [("keys", [401, 200, 403, 403]), ("open", [200] * 4), ("off", None)]
 )
@@ -358,7 +367,7 @@ def test_a_scrape_is_not_limited(tmp_path: Path) -> None:
         assert {service.http.get("/metrics").status_code for _ in range(3)} == {200}
 
 
-@pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
+@for_each("measure", MEASURES)
 def test_every_measure_is_documented_as_it_is(measure: m.Measure) -> None:
     cells = [line.split("|") for line in DOCUMENT.read_text("utf-8").splitlines()]
     (row,) = [row for row in cells if row[1:2] == [f" `{measure.name}` "]]

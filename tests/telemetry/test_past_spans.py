@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.resources import Resource
@@ -14,8 +13,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AnyValue
 
 from agentops_memory import __version__
-from agentops_memory.engine.callbacks import PastStep
+from agentops_memory.steps import PastStep
 from agentops_memory.telemetry import otlp
+
+from ..support.samples import for_each
 
 TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CALLERS: tuple[dict[str, str], ...] = (
@@ -88,7 +89,7 @@ def without_ids(spans: list[Span]) -> list[Span]:
     return spans
 
 
-@pytest.mark.parametrize("headers", CALLERS, ids=str)
+@for_each("headers", CALLERS)
 def test_a_past_operation_is_what_the_sdk_sends(headers: dict[str, str]) -> None:
     with providing() as (provider, kept):
         by_the_sdk(provider.get_tracer(otlp.SCOPE, __version__), headers)

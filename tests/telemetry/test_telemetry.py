@@ -77,6 +77,7 @@ def test_spans_name_the_service_and_its_version(collector: Collector, tmp_path: 
     assert resource["service.version"] == __version__
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     "malformed",
     [
@@ -114,6 +115,7 @@ def test_a_caller_that_does_not_sample_is_not_traced(collector: Collector, tmp_p
     assert collector.spans == []
 
 
+@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("error", "error_type"),
     [

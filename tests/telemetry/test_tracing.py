@@ -111,6 +111,8 @@ def is_within(given: dict[str, object], span: ReceivedSpan) -> dict[str, object]
     return {name: span.attributes.get(name) for name in given}
 
 
+@pytest.mark.heavy
+@pytest.mark.representative(7)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_request_is_a_span_in_the_trace_of_its_caller(operation: str, tmp_path: Path) -> None:
     method, target, body, attributes = OPERATIONS[operation]
@@ -127,6 +129,7 @@ def test_a_request_is_a_span_in_the_trace_of_its_caller(operation: str, tmp_path
 OF_OTHERS = ("/api/", "/anthropic/", "/v1/", "/.well-known/")  # which have tests of their own
 
 
+@pytest.mark.slow
 def test_every_operation_of_the_api_is_traced_here(service: Service) -> None:
     paths = service.http.get("/openapi.json").json()["paths"]
 
@@ -216,6 +219,7 @@ def test_a_save_shows_each_step_it_took(tmp_path: Path) -> None:
     assert steps == ["store.dedup.topic_key", "store.dedup.hash", "store.insert"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("method", "target", "body", "operation", "error"),
     [
@@ -234,6 +238,7 @@ def test_a_refusal_is_an_error_with_its_type(
     assert [event.name for event in span.events] == ["exception"]
 
 
+@pytest.mark.slow
 def test_a_malformed_traceparent_is_ignored(tmp_path: Path) -> None:
     for header in ("", "00-zz-zz-01", "x" * 5000, f"00-{'0' * 32}-{'0' * 16}-01"):
         with traced(tmp_path) as (service, received):
@@ -265,6 +270,7 @@ def test_a_log_line_names_the_trace_and_no_query(tmp_path: Path) -> None:
     assert not [printed for printed in program.lines if "topsecret" in printed]
 
 
+@pytest.mark.heavy
 def test_a_dead_collector_loses_no_request_and_delays_no_exit(tmp_path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
@@ -305,6 +311,7 @@ def test_a_long_prompt_is_cut_in_its_span(tmp_path: Path) -> None:
     assert attributes["gen_ai.retrieval.query.text"] == "é" * 500
 
 
+@pytest.mark.heavy
 def test_an_export_reads_long_contents_in_shorter_pages(tmp_path: Path) -> None:
     with traced(tmp_path) as (service, received):
         for number in range(30):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any, Literal
 
-from pydantic import BaseModel, RootModel, create_model
+from pydantic import BaseModel, ConfigDict, RootModel, create_model
 
 from agentops_memory_client.contract import models as c
 
@@ -26,7 +26,7 @@ def _noun(
     """The JSON of a noun of the contract: its fields, of which headers tell some."""
     left_out = {*wire.IN_HEADERS, *without}
     told = {each.name: _field(each, noun) for each in fields(noun) if each.name not in left_out}
-    return create_model(name, __doc__=says, **{**told, **instead})
+    return create_model(name, __doc__=says, __config__=_LATER, **{**told, **instead})
 
 
 def _field(field: Field[Any], noun: type[Any]) -> tuple[Any, Any]:
@@ -38,6 +38,7 @@ def _field(field: Field[Any], noun: type[Any]) -> tuple[Any, Any]:
 
 
 _TEXT = (str, ...)
+_LATER = ConfigDict(defer_build=True)
 _EXPLAINED = (ItemExplanation | None, None)
 
 SessionOpened = _noun(

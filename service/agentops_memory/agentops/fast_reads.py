@@ -14,11 +14,10 @@ from urllib.parse import unquote_plus, unquote_to_bytes
 from opentelemetry.trace import INVALID_SPAN, Span
 from pydantic_core import from_json, to_json
 
-from ..engine.callbacks import PastStep
 from ..errors import Refusal
 from ..http.endpoint import Gate
 from ..http.large_answers import PIECE
-from ..memory.model.access import Role, TenantId
+from ..memory.model.access import Caller, Role, TenantId
 from ..memory.model.memory import Shown, Text
 from ..memory.model.rows import micros
 from ..memory.model.search import SHOWN, Context, Filter, Found, Hit, Method
@@ -26,6 +25,7 @@ from ..memory.model.space import Project, project_name
 from ..recall.held_reads import HeldRead, HeldReads, Plain, Render
 from ..recall.text.normalization import clean
 from ..recall.text.query import Query
+from ..steps import PastStep
 from ..telemetry import OwnText, Telemetry, hide_by, log_answered
 from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
 from ..telemetry.spans import sendable
@@ -75,7 +75,7 @@ class FastReads:
         headers = ((b"content-type", JSON.encode()), *self.always)
         self._tail = b"".join(b"%b: %b\r\n" % it for it in headers) + b"\r\n"
 
-    def answer(self, url: bytes, headers: Headers, date: bytes) -> bytes | None:
+    def answer(self, url: bytes, headers: Headers, date: bytes, client: str) -> bytes | None:
         """The whole answer to a GET; None if it is for the long way."""
         path, _, query = url.partition(b"?")
         if url == HEALTH and self._headers(headers) is not None:
@@ -94,7 +94,7 @@ class FastReads:
             return None
         if answer is None:
             return None
-        read, body = answer
+        read, body, caller = answer
         span = context.run(self._leave_spans, path, asked, headers, read, began_at)
         metrics = self.telemetry.metrics
         if path == CONTEXT:
@@ -102,10 +102,18 @@ class FastReads:
             for method in set(methods):
                 metrics.tally(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
             metrics.tally(CONTEXT_ANSWERS, outcome(methods), span=span)
-        log_answered(path.decode(), time.perf_counter() - began, metrics, span)
+        log_answered(
+            path.decode(),
+            time.perf_counter() - began,
+            metrics,
+            span,
+            (client, caller.tenant, caller.key_name),
+        )
         return self._whole(body, date)
 
-    def _answer(self, path: bytes, asked: Asked, sent: Headers) -> tuple[HeldRead, bytes] | None:
+    def _answer(
+        self, path: bytes, asked: Asked, sent: Headers
+    ) -> tuple[HeldRead, bytes, Caller] | None:
         project, text, limit = asked
         headers = self._headers(sent)
         if headers is None:
@@ -129,7 +137,7 @@ class FastReads:
         if len(body) > PIECE:
             return None
         self.gate.require_rate(caller.key)
-        return read, body
+        return read, body, caller
 
     def _leave_spans(
         self, path: bytes, asked: Asked, headers: Headers, read: HeldRead, began: int

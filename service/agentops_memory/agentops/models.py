@@ -24,7 +24,7 @@ from ..recall.text.normalization import clean
 
 Model = TypeVar("Model", bound=BaseModel)
 
-Given = ConfigDict(strict=True, extra="ignore")
+Given = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
 
 def _folded(name: Any) -> Any:

@@ -1,5 +1,6 @@
 """How a command ends when it cannot do its work: a sentence, a hint, and an exit code."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +66,7 @@ HINTS = {
     "NotWhole": "Try again: what has come is no export. A file that was named is as it was.",
     "Damaged": "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a "
     "backup in its place.",
+    "NoService": "`agentops-memory serve` starts it; --url names another.",
     "NoMcp": "Use the pip of the environment that this program runs in.",
     "ArchiveThere": "--force writes over it.",
     "BackupRefused": "Name another place with --to, or make room there.",
@@ -80,7 +82,7 @@ HINTS = {
     "SealFileRefused": "Put the file back from a copy, or name another with --seal-file.",
     "StartRefused": "Is it the right file? A service that is started on it brings it up to date, "
     "or says what is wrong.",
-    "SettingRefused": "`agentops-memory serve --help` tells what each setting takes.",
+    "SettingRefused": "`agentops-memory serve --help-all` tells what each setting takes.",
     "Misconfigured": "--url (or MEMORY_URL) is like http://127.0.0.1:7437, and MEMORY_API_KEY a "
     "key alone.",
     "Unreachable": "See --url (or MEMORY_URL); without one the database file is used.",
@@ -88,8 +90,8 @@ HINTS = {
     "Unauthenticated": "Put a key into MEMORY_API_KEY, or name its file with --key-file; "
     "`agentops-memory keys create` makes one.",
     "Denied": "`agentops-memory keys list` tells what each key allows.",
-    "NotFound": "`agentops-memory search` shows ids, and `agentops-memory projects list` projects; "
-    "a --url names the service, not a page of it.",
+    "NotFound": "`agentops-memory list` shows ids, `agentops-memory restore` brings back what was "
+    "deleted, and `agentops-memory projects list` shows projects.",
     "Conflict": "`agentops-memory history` shows what is stored by now.",
     "TooLarge": "MEMORY_MAX_UPLOAD of the service is the limit; on the file itself there is none.",
     "TooMany": "Wait some seconds, and try again.",
@@ -98,6 +100,11 @@ HINTS = {
     "Failed": "The service's log has the reason.",
     "Unavailable": "Try again in a moment; nothing was stored.",
     "Exception": "The command's --help tells what it takes.",
+}
+OF_STARTS = {
+    "SettingRefused": "`agentops-memory serve --help-all` tells what each setting takes.",
+    "InUse": "`agentops-memory status` tells what runs; --db names another file.",
+    "Exception": "`agentops-memory doctor` looks at the settings and files, and says what to do.",
 }
 MAY_BE_DONE = "It may be done nevertheless; to try again doubles nothing."
 PASSING = {"NotWhole", "Unreachable", "TooMany", "Unavailable"}
@@ -115,8 +122,12 @@ def file_errors() -> Iterator[None]:
         raise FileRefused(str(error) if error.strerror is None else sentence) from error
 
 
-def fail(error: Exception, *, has_hint: bool = True) -> NoReturn:
+def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> NoReturn:
     """End the program; without a hint the exit code does not tell whether to try again."""
+    if is_start:
+        click.secho(f"{NAME}: {error}", err=True, fg="red")
+        click.echo(f"Hint: {_of_a_start(error)}", err=True)
+        sys.exit(REFUSED)
     if not has_hint:
         click.echo(f"{NAME}: {error}", err=True)
         sys.exit(REFUSED)
@@ -127,6 +138,12 @@ def fail(error: Exception, *, has_hint: bool = True) -> NoReturn:
     click.secho(f"{NAME}: {one_line(str(error)[:LONGEST])}", err=True, fg="red")
     click.echo(f"Hint: {hint}", err=True)
     sys.exit(REFUSED if PASSING.isdisjoint(kinds) else LATER)
+
+
+def _of_a_start(error: Exception) -> str:
+    if re.match("MEMORY_LISTEN: .* cannot be used: ", str(error)):
+        return "`agentops-memory status` tells what answers there; --listen names another address."
+    return next(OF_STARTS[kind] for kind in _kinds(error) if kind in OF_STARTS)
 
 
 def _kinds(error: Exception) -> list[str]:

@@ -1,16 +1,75 @@
 """The options that commands share, each declared once."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..settings.settings import VARIABLES
+from .catalog import SettingOption, is_id
+from .errors import FileRefused
+from .output import one_line
+from .project import project_here
+
+if TYPE_CHECKING:
+    from agentops_memory_client.contract.service import MemoryService
 
 URL, KEY, PROJECT = "MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT"
 
 T = TypeVar("T")
 Command = Callable[..., Any]
+SHOWN = 50  # memories among which a shell completes an id
+SEEN = 500  # memories whose types are offered
+
+
+class MemoryId(click.ParamType[int]):
+    """The id of a memory: 12, or #12 as lists show it."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = int(value.removeprefix("#")) if is_id(str(value)) else 0
+        if number < 1:
+            self.fail(f"{value!r} is not the id of a memory, which is a number.", param, ctx)
+        return number
+
+
+def completing(
+    work: Callable[["MemoryService", str | None], Awaitable[list[CompletionItem]]],
+) -> Callable[..., list[CompletionItem]]:
+    """What a shell offers, from the memories that the options name; nothing if they fail."""
+
+    def complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+        from .target import OPTIONS, run_on_target  # noqa: PLC0415 - which imports this
+
+        where = {name: ctx.params.get(name) for name in OPTIONS}
+        project = ctx.params.get("project") or None
+        with suppress(Exception):
+            items = run_on_target(where, lambda memories: work(memories, project))
+            return [it for it in items if it.value.startswith(begun)]
+        return []
+
+    return complete
+
+
+@completing
+async def projects(memories: "MemoryService", _: str | None) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in (await memories.stats()).projects]
+
+
+@completing
+async def types(memories: "MemoryService", project: str | None) -> list[CompletionItem]:
+    recent = await memories.recent(project, limit=SEEN)
+    return [CompletionItem(name) for name in sorted({it.type for it in recent})]
+
+
+@completing
+async def ids(memories: "MemoryService", project: str | None) -> list[CompletionItem]:
+    recent = await memories.recent(project, limit=SHOWN)
+    return [CompletionItem(str(it.id), help=one_line(it.title)) for it in recent]
 
 
 def setting_options(*fields: str) -> Callable[[Command], Command]:
@@ -25,6 +84,7 @@ def setting_options(*fields: str) -> Callable[[Command], Command]:
                     variable.field,
                     metavar=variable.kind,
                     help=f"{variable.help} [{variable.name}, default: {default}]",
+                    cls=SettingOption,
                 )(command)
         return command
 
@@ -88,8 +148,46 @@ key_file_option = click.option(
     "--key-file", metavar="FILE", help=f"The file with the key of the service. [default: {KEY}]"
 )
 file_tenant_option = click.option("--tenant", metavar="NAME", help="Whose file. [default: default]")
+
+
+def ids_or_files(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    return ids(ctx, param, begun) or [CompletionItem(begun, type="file")]
+
+
+def _project_here() -> str | None:
+    """The project of the folder; none while a shell completes where it cannot be read."""
+    try:
+        return project_here()
+    except FileRefused:
+        if click.get_current_context().resilient_parsing:
+            return None
+        raise
+
+
 project_option = click.option(
-    "--project", metavar="NAME", envvar=PROJECT, help=f"Which project. [{PROJECT}]"
+    "--project", metavar="NAME", envvar=PROJECT, shell_complete=projects,
+    help=f"Which project, of all. [{PROJECT}]",
+)  # fmt: skip
+here_option = click.option(
+    "--project", metavar="NAME", envvar=PROJECT, default=_project_here, shell_complete=projects,
+    help=f"Which project; '' is all. [{PROJECT}, default: that of the repository here]",
+)  # fmt: skip
+type_option = click.option("--type", metavar="TYPE", shell_complete=types, help="Only this type.")
+id_argument = click.argument("memory", metavar="ID", type=MemoryId(), shell_complete=ids)
+ids_argument = click.argument(
+    "memories", metavar="ID...", type=MemoryId(), nargs=-1, required=True, shell_complete=ids
+)
+limit_option = partial(
+    click.option, "--limit", type=click.IntRange(1, 1000), show_default=True,
+    help="Maximum number of rows.",
+)  # fmt: skip
+excluded_option = click.option(
+    "--exclude-type", "exclude_types", multiple=True, metavar="TYPE", shell_complete=types,
+    help="Not this type; may be repeated.",
+)  # fmt: skip
+tag_option = click.option("--tag", metavar="TAG", help="Only memories with this tag.")
+scope_name_option = click.option(
+    "--scope", metavar="NAME", help="Only this scope; global means those of all projects."
 )
 scope_option = click.option(
     "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; repeatable."

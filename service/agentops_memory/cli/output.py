@@ -8,6 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -18,11 +19,41 @@ from ..recall.text.visible import printable
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAB = 4
+MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
+JUST_NOW = 5  # seconds
+DAY = 24 * 3600
+UNITS = (
+    (365 * DAY, "year"), (30 * DAY, "month"), (7 * DAY, "week"), (DAY, "day"), (3600, "hour"),
+    (60, "minute"),
+)  # fmt: skip
 Rows = Sequence[Sequence[object]]
 
 
 def show(text: str, indent: int = 0, **style: Any) -> None:
     click.secho(" " * indent + cut(text.rstrip(), _room(indent)), **style)
+
+
+def is_piped() -> bool:
+    """Whether something comes through standard input that is no terminal."""
+    return not is_terminal(sys.stdin) and sys.stdin is not None
+
+
+def read_piped() -> str:
+    """The text of standard input, without the end of its last line."""
+    if not is_piped():
+        raise click.UsageError("- is standard input, and nothing comes from there.")
+    content: bytes = sys.stdin.buffer.read(MOST_READ)
+    return content.decode(errors="replace").removesuffix("\n").removesuffix("\r")
+
+
+def ago(at: datetime) -> str:
+    """`3 minutes ago`, `in 2 days`: for people; programs get the instant from --json."""
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    size, unit = next((it for it in UNITS if abs(seconds) >= it[0]), (1, "second"))
+    amount = counted(int(abs(seconds) // size), unit)
+    if abs(seconds) < JUST_NOW:
+        return "just now"
+    return f"{amount} ago" if seconds > 0 else f"in {amount}"
 
 
 def say(sentence: str) -> None:
@@ -38,7 +69,10 @@ def confirm(question: str) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Rows, *, is_fitted: bool = True) -> None:
-    """Print a table; one that is fitted to a terminal has bold headings and a cut last column."""
+    """Print a table; one that is fitted to a terminal has bold headings and a cut last column.
+
+    Not rich's: that shortens every column alike, ids too, and takes 50 ms to be there.
+    """
     harmless = one_line if is_fitted else printable
     cells = [[harmless(str(cell)) for cell in row] for row in [headings, *rows]]
     widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
@@ -52,21 +86,27 @@ def print_table(headings: Sequence[str], rows: Rows, *, is_fitted: bool = True) 
 
 @contextmanager
 def progress_bar(label: str, *, beside_output: bool = False) -> Iterator[Progress | None]:
-    """The callback of a progress bar on standard error; None if nobody watches it."""
+    """The callback of a progress bar on standard error; None if nobody watches it.
+
+    It is told how much is done, of how much; in any unit.
+    """
     if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
         yield None
         return
+    from rich import progress as shown  # noqa: PLC0415 - for a terminal alone: it takes 50 ms
+    from rich.console import Console  # noqa: PLC0415
 
-    def shown(done: int | None) -> str | None:
-        return None if done is None else size(done)
-
-    bar = click.progressbar(length=1, label=label, file=sys.stderr, item_show_func=shown)
-    bar.length = None  # until it is known
-    with bar:
+    columns = (
+        shown.TextColumn("{task.description}"),
+        shown.BarColumn(),
+        shown.TaskProgressColumn(),
+        shown.TimeElapsedColumn(),
+    )
+    with shown.Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(label, total=None)
 
         def advance(done: int, of: int | None) -> None:
-            bar.length = of
-            bar.update(done - bar.pos, done)
+            bar.update(task, completed=done, total=of)
 
         yield advance
 

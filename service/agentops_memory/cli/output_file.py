@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from ..operations.files.atomic import os_errors_as
+from ..engine.files import os_errors_as
 from ..settings.settings import Settings
 from .errors import FileRefused
 

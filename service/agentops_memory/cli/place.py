@@ -1,17 +1,18 @@
 """Where a service keeps everything, as commands see it: in files, or in a database."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ..backend import opened_engine
-from ..engine.callbacks import Progress
 from ..engine.engine import Engine
 from ..jobs.scrubbing import scrub_all
 from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..settings.settings import OF_FILES, Settings, settings
 from .errors import CommandRefused
 from .invocation import now
+from .output import is_terminal, say
 
 if TYPE_CHECKING:
     from .service_database import DatabasePlace
@@ -63,10 +64,13 @@ def usable(flags: Flags, name: str | None, *, may_make: bool) -> tuple[Place, Te
     return place, tenant
 
 
-async def finish(place: Place, engine: Engine, caller: Caller, progress: Progress) -> str | None:
+async def finish(place: Place, engine: Engine, caller: Caller) -> str | None:
     """Wait until erased bytes have left the storage; else answer where they still are."""
     if (still := place.still_there(caller.tenant)) is None:
-        await scrub_all(engine, caller, progress)
+        is_watched = is_terminal(sys.stderr)
+        await scrub_all(
+            engine, caller, lambda step: say(f"Blanking {step}") if is_watched else None
+        )
     return still
 
 

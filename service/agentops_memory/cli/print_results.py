@@ -3,26 +3,38 @@
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 import click
 
-from agentops_memory_client.contract.models import Context, Explanation, Found, Revision, Saved
+from agentops_memory_client.contract.models import (
+    Context,
+    Explanation,
+    Found,
+    Observation,
+    Revision,
+    Saved,
+)
+from agentops_memory_client.contract.service import MemoryService
 
-from ..recall.text.instants import rendered
-from .output import Rows, counted, lines, one_line, print_table, say, show
+from ..memory.model.space import project_name
+from ..recall.text.instants import parsed
+from .output import ago, counted, lines, one_line, print_table, say, show
 
 DONE = {
-    "created": "Saved as new #{0.id}.",
-    "updated": "Updated #{0.id} (revision {0.revision_count}).",
-    "deduplicated": "Already known as #{0.id} (seen {0.duplicate_count} times).",
+    "created": "Saved as new #{0.id}{1}.",
+    "updated": "Updated #{0.id}{1} (revision {0.revision_count}).",
+    "deduplicated": "Already known as #{0.id}{1} (seen {0.duplicate_count} times).",
 }
 UNSET_IS_EMPTY = {"tags", "supersedes", "superseded_by"}
 HEADERS = {"redacted", "omitted", "warning"}  # what the API says in headers
+INSTANTS = ("_at", "_until")  # how the names of parts end that are instants
 INDENT = 4
+FILTERS = ("type", "exclude_types", "tag", "scope", "before")
+MOST_NAMED = 10  # other projects of an answer that has nothing
 MOST_LINES = 400  # of a content that is compared line by line: a longer one would take long
 METHODS = {
     "pinned": "as it is pinned",
@@ -35,12 +47,31 @@ FIELDS = {"context": "what was saved just before it"}
 TIERS = {"every": " (all of them are in it)"}
 
 
-def print_records(records: object, headings: Sequence[str], rows: Rows, *, as_json: bool) -> None:
-    """Print records as JSON, or these rows of them as a table with all that is in them."""
+Record = Mapping[str, Any]
+
+
+def print_records(
+    records: Sequence[Record],
+    headings: Sequence[str],
+    row: Callable[[Record], Sequence[object]] = lambda record: [*cells(record).values()],
+    *,
+    as_json: bool,
+) -> None:
+    """Print records as JSON, or a row of each as a table with all that is in them."""
     if as_json:
         click.echo(json.dumps(records))
     else:
-        print_table(headings, rows, is_fitted=False)
+        print_table(headings, [*map(row, records)], is_fitted=False)
+
+
+def cells(record: Record) -> dict[str, object]:
+    """The parts of a record as a table shows them: what is absent is empty, an instant is ago."""
+    return {name: "" if part is None else _cell(name, part) for name, part in record.items()}
+
+
+def _cell(name: str, part: object) -> object:
+    at = parsed(str(part)) if name.endswith(INSTANTS) else None
+    return part if at is None else ago(at)
 
 
 def print_json(noun: object) -> None:
@@ -85,12 +116,12 @@ def _is_shown(name: str, part: object) -> bool:
     return name not in HEADERS and not is_unset
 
 
-def print_saved(saved: Saved, *, as_json: bool) -> None:
+def print_saved(saved: Saved, where: str, *, as_json: bool) -> None:
     """What became of a save; on standard error, what the service did not store or warns of."""
     if as_json:
         print_json(saved)
     else:
-        show(DONE[saved.action].format(saved))
+        show(one_line(DONE[saved.action].format(saved, where)))
     if saved.redacted:
         say(f"Kept out of it: {counted(saved.redacted, 'secret')}.")
     if saved.warning:
@@ -106,11 +137,9 @@ def print_found(found: Found, *, as_json: bool) -> None:
             show(one_line(f"#{hit.id}  [{hit.type}] {hit.title}{key}"), bold=True)
             show(one_line(hit.content), INDENT)
             if hit.superseded_by:
-                show(f"Superseded by {_ids(hit.superseded_by)}.", INDENT, dim=True)
+                show(f"Superseded by {ids_of(hit.superseded_by)}.", INDENT, dim=True)
             _explain(hit.explain)
         _understand(found.explanation)
-        if not found.hits:
-            say("Nothing was found.")
     _say_omitted(found.omitted)
 
 
@@ -127,9 +156,57 @@ def print_context(context: Context, *, as_json: bool) -> None:
             show(one_line(f"[{memory.type}] {memory.title}"), bold=True)
             _explain(memory.explain)
         _understand(context.explanation)
-        if not (summaries or memories):
-            say("An agent would be reminded of nothing.")
     _say_omitted(context.omitted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """What an answer without rows leaves out, so that nobody takes it for all there is."""
+
+    in_project: int
+    projects: Sequence[str]  # the others, by name
+    project: str | None
+    replaced: int  # memories that would have been found, had others not replaced them
+
+
+async def elsewhere(memories: MemoryService, project: str | None, replaced: int = 0) -> Elsewhere:
+    stats = await memories.stats(project)
+    own = project_name(project or "") or None
+    others = [it for it in stats.projects if it != own]
+    return Elsewhere(
+        in_project=stats.total_observations, projects=others, project=own, replaced=replaced
+    )
+
+
+def say_nothing(sentence: str, options: Mapping[str, Any], other: Elsewhere) -> None:
+    """Say that there is nothing, where, and what the options have left out."""
+    where = f" in the project {other.project}" if other.project else ""
+    held = f", which has {counted(other.in_project, 'memory', 'memories')}" if where else ""
+    say(one_line(f"{sentence}{where}{held}."))
+    filters = [f"--{it.replace('_', '-').removesuffix('s')}" for it in FILTERS if options.get(it)]
+    if filters and other.in_project:
+        say(f"Left out: what {' and '.join(filters)} {'do' if filters[1:] else 'does'} not match.")
+    if other.replaced:
+        replaced = counted(other.replaced, "memory", "memories")
+        say(f"Left out: {replaced} that another one replaced; --superseded shows them.")
+    if other.projects and other.project:
+        named = ", ".join(other.projects[:MOST_NAMED])
+        more = len(other.projects) - MOST_NAMED
+        say(one_line(f"Other projects: {named}{f' and {more:,} more' if more > 0 else ''}. "
+                     "--project '' is all of them."))  # fmt: skip
+
+
+def print_observations(found: Sequence[Observation]) -> None:
+    """The rows of a list: what each is, in a line."""
+    if found:
+        rows = [(f"#{it.id}", ago(it.updated_at), it.type, _marked(it))
+                for it in found]  # fmt: skip
+        print_table(("ID", "CHANGED", "TYPE", "TITLE"), rows)
+
+
+def _marked(it: Observation) -> str:
+    marks = {"pinned": it.pinned, "replaced": it.superseded_by}
+    return "".join(f"({mark}) " for mark, has_it in marks.items() if has_it) + it.title
 
 
 def print_history(revisions: Sequence[Revision], *, as_json: bool) -> None:
@@ -138,7 +215,7 @@ def print_history(revisions: Sequence[Revision], *, as_json: bool) -> None:
         return
     for revision, earlier in pairwise([*revisions, None]):
         assert revision is not None  # that is the last alone
-        at = rendered(revision.created_at)
+        at = ago(revision.created_at)
         show(f"{revision.revision}  {one_line(revision.action)}  {at}", bold=True)
         for line in _diff(earlier, revision):
             show(line, indent=3)
@@ -176,11 +253,11 @@ def _reasons(explanation: Explanation) -> Iterator[str]:
         yield f"Where: {where}. Score {explanation.get('score', 0):.3g}; lower is better."
     if following := explanation.get("following"):
         share = sum(it["share"] for it in following)
-        yield f"What follows it adds {share:.0%}: {_ids([it['id'] for it in following])}."
+        yield f"What follows it adds {share:.0%}: {ids_of([it['id'] for it in following])}."
     if explanation.get("store_id"):
         yield f"From the memory store {explanation['store_id']}."
     if older := explanation.get("superseded"):
-        yield f"It supersedes {_ids(older)}."
+        yield f"It supersedes {ids_of(older)}."
     if explanation.get("content_cut"):
         yield "Its content goes on."
 
@@ -199,7 +276,7 @@ def _understood(explanation: Explanation) -> Iterator[str]:
         yield "The time for explaining was over: some of it is left out."
 
 
-def _ids(memories: Sequence[int]) -> str:
+def ids_of(memories: Sequence[int]) -> str:
     return ", ".join(f"#{it}" for it in memories)
 
 

@@ -10,7 +10,6 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any, TextIO
 
@@ -20,6 +19,7 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 
 from .. import __version__
 from ..secrets.sanitizing import message_of, trace
+from .catalog import COMMANDS, GROUPS, OF_MEMORIES, LazyCommand, suggested
 from .errors import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
 
 TIMEOUT = 5  # seconds for what SIGTERM undoes; a write that blocks could hold it up for ever
@@ -131,56 +131,7 @@ NO_PASSWORDS = (
 )
 OPTIONS_OF_PROGRAM = ("--help", "-h", "--version")
 
-# name: where it is below commands/, and what the help says of it
-COMMANDS = {
-    "agents": ("agents:agents", "List, limit, export and erase agents with their memory."),
-    "backup": ("backup:backup", "Write all that is kept into one archive."),
-    "completion": ("completion:completion", "Print what makes a shell complete this program."),
-    "confirm": ("reviews:confirm", "Say that a memory still holds."),
-    "context": ("memories:context", "Show what an agent would be reminded of."),
-    "copy": ("copy:copy", "Copy what is stored from SQLite to PostgreSQL, or back."),
-    "demo": ("demo:demo", "Show a running service at work."),
-    "doctor": ("doctor:doctor", "Say what is wrong with a service's files, and mend what is safe."),
-    "export": ("transfer:export", "Write all that is stored, as JSON."),
-    "health": ("serve:health", "Ask whether the service is healthy."),
-    "history": ("memories:history", "Show what changed in a memory."),
-    "import": ("transfer:import_", "Store what an export holds."),
-    "index": ("maintenance:index", "Look at the full-text index of a file, and mend it."),
-    "keys": ("keys:keys", "Make, list, replace and revoke the keys of callers."),
-    "mcp": ("mcp:mcp", "Give an agent the memories of a project, through MCP."),
-    "migrate": ("maintenance:migrate", "Bring the databases of all tenants up to date."),
-    "projects": ("projects:projects", "List, rename, merge and erase projects."),
-    "restore": ("backup:restore", "Put back what an archive holds."),
-    "review": ("reviews:review", "Show which memories somebody should look at."),
-    "save": ("memories:save", "Save a memory."),
-    "scan": ("scan:scan", "Find secrets in what is stored, and take them out."),
-    "seal": ("seal:seal", "Renew the keys that encrypt confidential values."),
-    "search": ("memories:search", "Find memories by words."),
-    "serve": ("serve:serve", "Run the service (the default)."),
-    "sessions": ("memories:sessions", "Show sessions, newest first."),
-    "stats": ("memories:stats", "Show how much is stored."),
-    "tenants": ("tenants:tenants", "Make, list, export and erase tenants."),
-    "timeline": ("memories:timeline", "Show a memory among its neighbours in time."),
-}
-OF_MEMORIES = (
-    "save", "search", "context", "timeline", "history", "review", "confirm", "sessions",
-    "stats", "export", "import",
-)  # fmt: skip
-WITH_HINTS = (*OF_MEMORIES, "backup", "mcp", "restore")
-
-
-class LazyCommand(click.Command):
-    """A command whose module is imported when it is used, and not when it is listed."""
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """That of the command itself, which click invokes and completes then."""
-        return loaded(str(self.name)).make_context(*args, **kwargs)
-
-
-def loaded(name: str) -> click.Command:
-    module, _, attribute = COMMANDS[name][0].partition(":")
-    command: click.Command = getattr(import_module(f"{__package__}.commands.{module}"), attribute)
-    return command
+WITH_HINTS = (*OF_MEMORIES, "backup", "mcp", "open", "status")
 
 
 class _Program(click.Group):
@@ -195,6 +146,18 @@ class _Program(click.Group):
         # A shell that completes asks for commands while none is named.
         is_asked = ctx.resilient_parsing and not args
         return super().parse_args(ctx, args if is_asked else _command_first(args))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            meant = suggested(args[0])
+            hint = f" Did you mean {meant!r}?" if meant else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        for name, entries in GROUPS.items():
+            with formatter.section(name):
+                formatter.write_dl([(it, entry.help) for it, entry in entries.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a reader that has left and signals end it in the way of shells."""
@@ -215,7 +178,8 @@ class _Program(click.Group):
             return super().invoke(ctx)
         except FAILURES as error:
             is_of_service = isinstance(error, MemoryServiceError)
-            fail(error, has_hint=is_of_service or ctx.invoked_subcommand in WITH_HINTS)
+            has_hint = is_of_service or ctx.invoked_subcommand in WITH_HINTS
+            fail(error, has_hint=has_hint, is_start=ctx.invoked_subcommand == "serve")
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run under our own name, however the program was started."""
@@ -230,9 +194,9 @@ class _Program(click.Group):
 
 @click.group(
     cls=_Program,
-    commands=[LazyCommand(name, short_help=text) for name, (_, text) in COMMANDS.items()],
+    commands=[LazyCommand(name, short_help=it.help) for name, it in COMMANDS.items()],
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=f"Serve's options and their variables: {NAME} serve --help",
+    epilog=f"All settings: {NAME} serve --help-all. A new user starts with {NAME} save.",
 )
 @click.version_option(__version__, message=f"{NAME} %(version)s")
 @click.pass_context

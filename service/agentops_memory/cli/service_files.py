@@ -5,14 +5,14 @@ from datetime import datetime
 from pathlib import Path
 
 from ..backend import audit_of, registry_of
+from ..engine.files import make_folder, os_errors_as, require_local
 from ..errors import Unavailable
 from ..memory.model.access import DEFAULT_TENANT, OPERATOR, TenantId
 from ..memory.model.retention import Counted, StorageStats
-from ..operations.files.atomic import make_folder, os_errors_as, require_local
 from ..settings.settings import Settings
 from ..sqlite.engine import tenant_files
+from ..sqlite.engine.tenant_files import storage_stats
 from ..sqlite.engine.tenants import tenant_file, tenants_folder
-from ..sqlite.maintenance.storage_stats import storage_stats
 from ..sqlite.schema.migrate import require_current
 from .errors import FileRefused, NoDatabase, NoTenant
 from .invocation import now, user

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ..engine.files import os_errors_as
 from ..errors import StartRefused
-from ..operations.files.atomic import os_errors_as
 from ..settings.settings import VARIABLES, Settings
 from .errors import FileRefused, NoDatabase, file_errors
 from .options import URL
@@ -131,7 +131,7 @@ def run_on_target(
 async def _opened(
     target: Target, *, may_make: bool, may_be_missing: bool
 ) -> AsyncIterator["MemoryService"]:
-    from ..compose import opened_here  # noqa: PLC0415
+    from ..local import opened_here  # noqa: PLC0415
     from ..telemetry import Telemetry  # noqa: PLC0415
     from .place import usable  # noqa: PLC0415
 

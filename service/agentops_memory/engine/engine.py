@@ -2,24 +2,20 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache, cached_property
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from ..memory.model.access import Caller
 from ..memory.model.agent_memory import Sealed
 from ..memory.model.liveness import Moment
-from ..memory.model.memory import Memory, MemoryId
-from ..memory.model.ranking import Scored
 from ..memory.model.retention import USUAL, Retentions
-from ..memory.model.search import Filter, Hit, Parts, Tier
 from ..memory.model.space import Project
 from ..memory.model.table import Connection, Dialect, Index, Known, Table
+from ..recall.search.search import Search
 from ..recall.text.ids import Uids, uid_of
-from ..recall.text.query import Corrections, Query, Term
 from .maintenance import Condition, Maintenance
 
 
@@ -31,64 +27,6 @@ class Sealer:
     """The text under the newest key, made if there is none; Unavailable if that fails."""
     opened: Callable[[Sealed, bytes], str | None]
     """The text; None if its key is lost, or if it is not what was sealed for this."""
-
-
-class SearchTable(Protocol):
-    """Search over live memories; ranks of different projects are only roughly comparable."""
-
-    def within(self, timeout: timedelta) -> AbstractContextManager[None]:
-        """A context whose reads raise TimedOut, or Damaged, and leave the transaction usable."""
-
-    def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
-        """Memories whose key contains the path literally, newest first."""
-
-    def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
-        """Corrections of words that are neither in the project or store nor in a global memory.
-
-        The three most frequent words one edit away, with the same first letter. At most four
-        words are corrected; none without a single project or store.
-        """
-
-    def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
-        """Memories in which all pieces of the query occur, best first, ties by id."""
-
-    def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
-        """Memories in which any term occurs, best first, ties by id.
-
-        A score is that of the best sentence plus 0.4 times the sum of the others, each times
-        the sentence's weight; each of several sentences contributes its best memories alone
-        (`sentence_depth`). The best then gain by those that follow them (`with_gains`).
-        """
-
-    def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
-        """Memories that have any of the rare terms among their own words, best first, ties by id.
-
-        The rarest that several memories have, as many as bring SCORED rows; if there is none,
-        every term counts.
-        """
-
-    def similarities(self, text: str, others: Sequence[str]) -> list[float]:
-        """How alike a text and each of the others are (`similarity`), by stems without stop words.
-
-        No statistics count, so that a score is the same in any project and in every engine.
-        """
-
-    def ranking(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> list[Scored]:
-        """The full ranking of a tier, at most PLACES long.
-
-        Sentence depth is that of the limit; a single sentence contributes all.
-        """
-
-    def parts(
-        self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
-    ) -> Mapping[MemoryId, Parts]:
-        """The score parts of these memories; those that are invisible are left out.
-
-        One beyond the limit of the tier has its matched terms, too.
-        """
-
-    def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
-        """The newest memories that are not among `but`."""
 
 
 P = ParamSpec("P")
@@ -129,13 +67,7 @@ def project_of(work: Callable[..., object], *args: object, **kwargs: object) -> 
 
 
 class Transaction(ABC):
-    """A read snapshot, or an atomic change; `tx[CommitmentTable]` is one of its tables.
-
-    Its instant `now` is that of every row that it writes. The access of its caller limits what
-    reads see, and the domain checks changes: memories outside the caller's projects are invisible,
-    unless they are global. Lookups of sessions, and of keys in use, are not limited: the domain
-    must not reveal them.
-    """
+    """A read snapshot, or an atomic change, on either engine."""
 
     _sql: Dialect
 
@@ -161,7 +93,13 @@ class Transaction(ABC):
         self._tables: dict[type, object] = {}
         self._tenant = caller.tenant
         self.now = self._now = now
+        """The instant of the transaction, of every row that it writes."""
         self.caller = caller
+        """The caller, whose access limits what reads see; the domain checks changes.
+
+        Memories outside the caller's projects are invisible, unless they are global. Lookups
+        of sessions, and of keys in use, are not limited: the domain must not reveal them.
+        """
         self.retention = retention
 
     @property
@@ -180,12 +118,13 @@ class Transaction(ABC):
 
     @property
     @abstractmethod
-    def index(self) -> Index:
-        """The full-text index, as the tables see it."""
+    def search(self) -> Search:
+        """Search over live memories."""
 
     @property
     @abstractmethod
-    def search(self) -> SearchTable: ...
+    def index(self) -> Index:
+        """The full-text index, as the tables see it."""
 
     @abstractmethod
     def require_alone(self) -> None:
@@ -196,7 +135,7 @@ class Transaction(ABC):
         return self._uids.make(at) if at == self.now else uid_of(at)
 
     def __getitem__(self, table: type[T], /) -> T:
-        """A table of this transaction; made when it is first asked for."""
+        """A table of the noun that is asked for, as in `tx[CommitmentTable]`; then it is made."""
         made = self._tables.get(table)
         if made is None:
             parts = _parts(cast("Any", table))

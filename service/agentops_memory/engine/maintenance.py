@@ -36,13 +36,6 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repaired:
-    """What a repair made again: numbers of parts of the full-text index."""
-
-    rebuilt: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tidied:
     """How the full-text index was found, and what was done for it."""
 
@@ -84,8 +77,8 @@ class Maintenance(Protocol):
         `thorough` checks all of the storage, however long that takes.
         """
 
-    async def repair(self, caller: Caller) -> Repaired:
-        """Rebuild damaged parts of the index from the rows, which are never changed."""
+    async def repair(self, caller: Caller) -> Sequence[int]:
+        """Rebuild damaged parts of the index from the rows, which are never changed; which."""
 
     async def bring_to_rules(self, caller: Caller) -> None:
         """Rebuild what other rules have made of the index, unless that was done when it opened."""

@@ -1,26 +1,32 @@
 """Bodies of one dialect: read by a model with faults in its own words, and written."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps
 from typing import Annotated, TypeVar
+from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from ..errors import Invalid
+from ..errors import Invalid, Refusal
 from ..memory.model.access import Caller
+from ..telemetry import hidden
 from .endpoint import current_caller
 from .protocol import REDACTED
+from .refusals import Refusals
 from .requests import json_object, read_key
 
 JSON = "application/json"
 WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
 
-GIVEN: ConfigDict = ConfigDict(strict=True, extra="ignore")  # of a body's model
+GIVEN: ConfigDict = ConfigDict(strict=True, extra="ignore", defer_build=True)  # of a body's model
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Model = TypeVar("Model", bound=BaseModel)
@@ -70,3 +76,35 @@ def answered(
 
 def written(content: object) -> bytes:
     return dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+REQUEST_ID = "X-Request-Id"
+
+_SANE = re.compile(r"[!-~]{1,128}")  # visible ASCII
+
+
+def request_id(headers: Mapping[str, str]) -> str:
+    """The id that the client gave the request; a fresh one for none, a strange or a secret one."""
+    given = headers.get(REQUEST_ID, "")
+    return given if _SANE.fullmatch(given) and hidden(given) == given else str(uuid4())
+
+
+class Refused(Response):
+    """A refusal; the request, and its id, are known when it is sent."""
+
+    def __init__(
+        self, refusal: Refusal, refusals: Refusals, content: Callable[[Scope, str], bytes]
+    ) -> None:
+        self._content = content
+        super().__init__(
+            status_code=refusals.status(refusal.code),
+            headers=refusals.headers_of(refusal),
+            media_type=JSON,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        id_ = request_id(Headers(scope=scope))
+        self.body = self._content(scope, id_)
+        self.headers["Content-Length"] = str(len(self.body))
+        self.headers[REQUEST_ID] = id_
+        await super().__call__(scope, receive, send)

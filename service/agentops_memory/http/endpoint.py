@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ..errors import Refusal
 from ..memory.model.access import Caller, IdempotentRequest, KeyId, Role
 from ..secrets.redaction import Rules
-from ..telemetry import Telemetry, annotate, count, hide_by
+from ..telemetry import CALLER, Telemetry, annotate, count, hide_by
 from ..telemetry.measures import REDACTIONS
 from .large_answers import MANY, PIECE, SAFE, LargeAnswers, Slot, row_counts
 from .protocol import REDACTED, Operation, Protocol
@@ -68,7 +68,7 @@ class Gate:
         if is_authorization_only:
             headers = {"authorization": request.headers.get("authorization", "")}
         identify = partial(self.identify, headers)
-        caller = identify()
+        request.scope[CALLER] = caller = identify()
         if is_limited:
             self.require_rate(caller.key)
         caller.require(role, scope)

@@ -1,9 +1,9 @@
 """Public ids: a prefix that tells the kind, and the stable id in hexadecimal."""
 
 import re
-from uuid import UUID
 
 from ..errors import NotFound
+from ..recall.text.ids import dashed
 
 STORE, ENTRY, VERSION, EVENT = "memstore", "mem", "memver", "evt"
 
@@ -19,7 +19,7 @@ def uid_of(kind: str, shown: str) -> str | None:
     """The stable id in a public one; none for what is no such id."""
     prefix, _, digits = shown.partition("_")
     is_one = prefix == kind and _HEX.fullmatch(digits)
-    return str(UUID(digits)) if is_one else None
+    return dashed(digits) if is_one else None
 
 
 def known_uid(kind: str, shown: str, sentence: str) -> str:

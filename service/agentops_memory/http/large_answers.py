@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Self, TypeVar
 from weakref import WeakValueDictionary
 
@@ -126,13 +127,13 @@ class _Lists:
         self.are_large = False
 
 
+@dataclass(slots=True)
 class Slot:
     """What one answer has taken of the slots; given back at the end of the block."""
 
-    def __init__(self, slots: LargeAnswers, key: KeyId | None) -> None:
-        self._slots = slots
-        self._key = key
-        self._count = 0
+    _slots: LargeAnswers
+    _key: KeyId | None
+    _count: int = 0
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..operations.backup.backup import KeptArchive, make_archive, newest, path_in, prune
+from ..operations.backup import (
+    DAMAGED,
+    LATE,
+    KeptArchive,
+    are_on_one_disk,
+    make_archive,
+    newest,
+    path_in,
+    prune,
+)
 from ..secrets.sanitizing import code_of, is_operational, sentence_of
 from ..settings.settings import Settings
 from ..telemetry import Metrics
@@ -20,8 +29,6 @@ from .runner import background, log_failure, run_in_thread
 
 LOOK = timedelta(minutes=1)  # between two looks at the folder; a start has enough to do
 TIMEOUT = timedelta(minutes=15)  # after a failure, at most
-DAMAGED = "Values in the newest backup are damaged; one without stays, however old it is."
-LATE = 2  # times the interval, after which the newest is too old
 
 log = logging.getLogger(__name__)
 
@@ -142,10 +149,6 @@ def backing_up(backups: Backups) -> AbstractAsyncContextManager[None]:
             await backups.keep_up()
 
     return background(keep_up())
-
-
-def are_on_one_disk(folder: Path, database: Path) -> bool:
-    return folder.stat().st_dev == database.stat().st_dev
 
 
 def _require_writable(folder: Path) -> None:

@@ -27,9 +27,8 @@ from ..memory.model.retention import BY_CLOCK, Kind, Retentions
 from ..memory.model.space import TRAITS, Project, SpaceKind
 from ..memory.revisions import RevisionTable
 from ..openintent import agents
-from ..openintent.archives import add_receipt, expire
 from ..openintent.entries import expired
-from ..openintent.events import forget_events, past_events
+from ..openintent.events import add_receipt, expire, forget_events, past_events
 from ..openintent.tasks import forget_tasks, past_tasks
 from ..openwop.runs import RunId, RunStatus, RunTable
 from ..telemetry import Metrics
@@ -61,8 +60,36 @@ class SweepStep:
 
 By = datetime | None
 Place = tuple[Project, SpaceKind]
-Find = Callable[[Transaction, By], Sequence[Any]]
-Remove = Callable[[Transaction, Sequence[Any], By], SweepStep]
+Until = Callable[[Transaction, Kind, By], datetime | None]
+"""Up to when what is of a kind is to go; None for nothing."""
+
+
+def past_retention(tx: Transaction, kind: Kind, by: By) -> datetime | None:
+    return tx.retention.until(kind, at_once(tx, kind, by))
+
+
+def at_once(tx: Transaction, _: Kind, by: By) -> datetime:
+    return min(tx.now, by or tx.now)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweeping:
+    """What goes of a kind: which is found, and how the first MAX_REMOVED of it are removed."""
+
+    kind: Kind
+    find: Callable[[Transaction, datetime, int], Sequence[Any]]  # at most so many
+    remove: Callable[[Transaction, Sequence[Any], datetime], "SweepStep | int"]
+    """The number of rows, or of which of them are done: all, unless it says."""
+    until: Until = past_retention
+
+    def found(self, tx: Transaction, by: By = None) -> Sequence[Any]:
+        until = self.until(tx, self.kind, by)
+        return self.find(tx, until, MAX_FOUND) if until else []
+
+    def removed(self, tx: Transaction, found: Sequence[Any], by: By = None) -> SweepStep:
+        some, until = found[:MAX_REMOVED], self.until(tx, self.kind, by)
+        done = self.remove(tx, some, until) if until else 0
+        return done if isinstance(done, SweepStep) else SweepStep(rows=done, done=len(some))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +111,9 @@ class RetentionSweep:
         As of `by` if that is earlier, so that a clock that jumps ahead expires nothing.
         """
         removed = Counter[Kind]()
-        for kind, find, take in STEPS:
-            if kind in kinds:
-                removed[kind] += await self._remove_all(caller, by, find, take)
+        for step in STEPS:
+            if step.kind in kinds:
+                removed[step.kind] += await self._remove_all(caller, by, step)
         if removed[Kind.DELETED] or removed[Kind.EXPIRED]:
             self.on_erased(caller)
         return removed
@@ -97,15 +124,19 @@ class RetentionSweep:
         What is in it is never erased as expired.
         """
         total = 0
-        while found := await self.engine.read(caller, _unswept):
-            total += await self.engine.write(caller, _sweep, found)
+        while found := await self.engine.read(
+            caller, lambda tx: tx[LifecycleTable].unswept(MAX_SWEPT)
+        ):
+            total += await self.engine.write(
+                caller, lambda tx, them: tx[LifecycleTable].sweep(them), found
+            )
         return total
 
-    async def _remove_all(self, caller: Caller, by: By, find: Find, remove: Remove) -> int:
+    async def _remove_all(self, caller: Caller, by: By, of: Sweeping) -> int:
         total = 0
-        while found := await self.engine.read(caller, find, by):
+        while found := await self.engine.read(caller, of.found, by):
             gone = 0
-            while found and (step := await self.engine.write(caller, remove, found, by)):
+            while found and (step := await self.engine.write(caller, of.removed, found, by)):
                 found = found[step.done :]
                 gone += step.rows
             if not gone:
@@ -202,183 +233,121 @@ async def enforcing(
         yield
 
 
-def _unswept(tx: Transaction) -> list[MemoryId]:
-    return tx[LifecycleTable].unswept(MAX_SWEPT)
+def _memories_of(kind: Kind) -> Sweeping:
+    def find(tx: Transaction, until: datetime, most: int) -> Sequence[MemoryId]:
+        return tx[RetentionTable].memories(kind, until, most)
+
+    def remove(tx: Transaction, found: Sequence[MemoryId], until: datetime) -> SweepStep | int:
+        """Erase the first of them; of one with a long history only its oldest revisions."""
+        first = tx[RetentionTable].first(kind, found, until)
+        if not first:  # live again, or erased meanwhile
+            return 0
+        if first[0].is_long:
+            return SweepStep(rows=_shorten(tx, first[0]), done=found.index(first[0].memory))
+        groups = defaultdict[Place, list[MemoryId]](list)
+        for one in first:
+            groups[one.project, one.kind].append(one.memory)
+        rows = sum(_erase(tx, *group) for group in groups.items())
+        return SweepStep(rows=rows, done=found.index(first[-1].memory) + 1)
+
+    return Sweeping(kind, find, remove)
 
 
-def _sweep(tx: Transaction, found: Sequence[MemoryId]) -> int:
-    return tx[LifecycleTable].sweep(found)
-
-
-def memories_past_retention(
-    tx: Transaction, by: By = None, *, kind: Kind = Kind.DELETED
-) -> list[MemoryId]:
-    until = _until(tx, kind, by)
-    return tx[RetentionTable].memories(kind, until, MAX_FOUND) if until else []
-
-
-def remove_memories(
-    tx: Transaction, found: Sequence[MemoryId], by: By = None, *, kind: Kind = Kind.DELETED
-) -> SweepStep:
-    """Erase the first of them; of one with a long history only its oldest revisions."""
-    until, some = _until(tx, kind, by), found[:MAX_REMOVED]
-    first = tx[RetentionTable].first(kind, some, until) if until else []
-    if not first:  # live again, or erased meanwhile
-        return SweepStep(rows=0, done=len(some))
-    if first[0].is_long:
-        return SweepStep(rows=_shorten(tx, first[0]), done=some.index(first[0].memory))
-    groups = defaultdict[Place, list[MemoryId]](list)
-    for one in first:
-        groups[one.project, one.kind].append(one.memory)
-    rows = sum(_erase(tx, *group) for group in groups.items())
-    return SweepStep(rows=rows, done=some.index(first[-1].memory) + 1)
-
-
-def revisions_past_retention(tx: Transaction, _: By = None) -> list[MemoryId]:
+def _with_history(tx: Transaction, _: datetime, most: int) -> list[MemoryId]:
     keep = tx.retention.revisions
-    return tx[RevisionTable].with_history(keep, MAX_FOUND) if keep else []
+    return tx[RevisionTable].with_history(keep, most) if keep else []
 
 
-def remove_revisions(tx: Transaction, found: Sequence[MemoryId], _: By = None) -> SweepStep:
-    rows = tx[RevisionTable].trim(found[:MAX_REMOVED], tx.retention.revisions)
-    return SweepStep(rows=rows, done=0 if rows else len(found[:MAX_REMOVED]))
+def _trim_history(tx: Transaction, found: Sequence[MemoryId], _: datetime) -> SweepStep:
+    rows = tx[RevisionTable].trim(found, tx.retention.revisions)
+    return SweepStep(rows=rows, done=0 if rows else len(found))
 
 
-def records_past_retention(tx: Transaction, by: By = None) -> list[bytes]:
-    until = _until(tx, Kind.IDEMPOTENCY, by)
-    return tx[IdempotencyTable].until(until, MAX_FOUND) if until else []
+def _remove_receipts(tx: Transaction, found: Sequence[ErasureId], _: datetime) -> SweepStep:
+    rows = done = 0
+    while done < len(found) and rows < MAX_REMOVED:
+        rows += tx[ReceiptTable].forget(found[done], MAX_REMOVED)
+        done += 1
+    return SweepStep(rows=rows, done=done)
 
 
-def remove_records(tx: Transaction, found: Sequence[bytes], by: By = None) -> SweepStep:
-    until = _until(tx, Kind.IDEMPOTENCY, by)
-    rows = tx[IdempotencyTable].forget(found, until) if until else 0
-    return SweepStep(rows=rows, done=len(found))
+def _expired_entries(tx: Transaction, until: datetime, _: int) -> list[AgentEntryId]:
+    return [it.id for it in expired(tx, MAX_REMOVED, until=until)]
 
 
-def receipts_past_retention(tx: Transaction, by: By = None) -> list[ErasureId]:
-    until = _until(tx, Kind.RECEIPTS, by)
-    return tx[ReceiptTable].settled(until, MAX_FOUND) if until else []
-
-
-def remove_receipts(tx: Transaction, found: Sequence[ErasureId], _: By = None) -> SweepStep:
-    rows = 0
-    for done, erasure in enumerate(found):
-        if rows >= MAX_REMOVED:
-            return SweepStep(rows=rows, done=done)
-        rows += tx[ReceiptTable].forget(erasure, MAX_REMOVED)
-    return SweepStep(rows=rows, done=len(found))
-
-
-def expired_entries(tx: Transaction, by: By = None) -> list[AgentEntryId]:
-    """Entries of agents that have ended: these are not kept for a time after it."""
-    return [it.id for it in expired(tx, MAX_REMOVED, until=min(tx.now, by or tx.now))]
-
-
-def remove_entries(tx: Transaction, found: Sequence[AgentEntryId], by: By = None) -> SweepStep:
-    still = expired(tx, len(found), until=min(tx.now, by or tx.now))
+def _expire_entries(tx: Transaction, found: Sequence[AgentEntryId], until: datetime) -> int:
+    still = expired(tx, len(found), until=until)
     for entry in still:
         expire(tx, entry)
-    return SweepStep(rows=len(still), done=len(found))
+    return len(still)
 
 
-def events_past_retention(tx: Transaction, by: By = None) -> list[int]:
-    until = _until(tx, Kind.EVENTS, by)
-    return past_events(tx, until, MAX_FOUND) if until else []
-
-
-def remove_events(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
-    some = found[:MAX_REMOVED]
+def _remove_events(tx: Transaction, found: Sequence[int], _: datetime) -> int:
     add_receipt(tx)  # for the names in them
-    return SweepStep(rows=forget_events(tx, some), done=len(some))
+    return forget_events(tx, found)
 
 
-def log_past_retention(tx: Transaction, by: By = None) -> list[int]:
-    until = _until(tx, Kind.LOG, by)
-    return past_events(tx, until, MAX_FOUND, of_log=True) if until else []
-
-
-def tasks_past_retention(tx: Transaction, by: By = None) -> list[TaskId]:
-    until = _until(tx, Kind.LOG, by)
-    return past_tasks(tx, until, MAX_FOUND) if until else []
-
-
-def remove_tasks(tx: Transaction, found: Sequence[TaskId], by: By = None) -> SweepStep:
-    until, some = _until(tx, Kind.LOG, by), found[:MAX_REMOVED]
+def _remove_tasks(tx: Transaction, found: Sequence[TaskId], until: datetime) -> int:
     add_receipt(tx)
-    return SweepStep(rows=forget_tasks(tx, some, until) if until else 0, done=len(some))
+    return forget_tasks(tx, found, until)
 
 
-def empty_spaces(tx: Transaction, _: By = None) -> list[int]:
+def _empty_spaces(tx: Transaction, _: datetime, most: int) -> list[int]:
     """Those of agents: the name of a namespace stays no longer than what lay in it."""
-    return agents.empty_spaces(tx, MAX_FOUND)
+    return agents.empty_spaces(tx, most)
 
 
-def remove_spaces(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
-    some = found[:MAX_REMOVED]
+def _drop_spaces(tx: Transaction, found: Sequence[int], _: datetime) -> int:
     add_receipt(tx)
-    return SweepStep(rows=agents.drop_spaces(tx, some), done=len(some))
+    return agents.drop_spaces(tx, found)
 
 
-def silent_runs(tx: Transaction, by: By = None) -> list[RunId]:
-    until = _until(tx, Kind.EVENTS, by)
-    return tx[RunTable].silent(until, MAX_FOUND) if until else []
-
-
-def cancel_runs(tx: Transaction, found: Sequence[RunId], by: By = None) -> SweepStep:
+def _cancel_runs(tx: Transaction, found: Sequence[RunId], until: datetime) -> int:
     """End runs in which nothing was done for as long as events are kept."""
-    until, some = _until(tx, Kind.EVENTS, by), found[:MAX_REMOVED]
-    for id_ in some:
+    for id_ in found:
         run = tx[RunTable].get(id_)
-        if until and run is not None and run.is_open and run.heard_at <= until:
+        if run is not None and run.is_open and run.heard_at <= until:
             tx[RunTable].end(run, RunStatus.CANCELLED)
-    return SweepStep(rows=0, done=len(some))
+    return 0
 
 
-def run_events_past_retention(tx: Transaction, by: By = None) -> list[int]:
-    until = _until(tx, Kind.EVENTS, by)
-    return tx[RunTable].past(until, MAX_FOUND, with_events=True) if until else []
-
-
-def remove_run_events(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
+def _remove_run_events(tx: Transaction, found: Sequence[int], _: datetime) -> SweepStep:
     rows = tx[RunTable].forget_events(found[:1], MAX_REMOVED)
     return SweepStep(rows=rows, done=int(rows < MAX_REMOVED))
 
 
-def runs_past_retention(tx: Transaction, by: By = None) -> list[int]:
+def _twice_past(tx: Transaction, kind: Kind, by: By) -> datetime | None:
     """Runs stay twice as long as their events: until then it is told that these are gone."""
-    until = _until(tx, Kind.EVENTS, by)
-    earlier = until and until - tx.retention.time(Kind.EVENTS)
-    return tx[RunTable].past(earlier, MAX_FOUND, with_events=False) if earlier else []
+    until = past_retention(tx, kind, by)
+    return until and until - tx.retention.time(kind)
 
 
-def remove_runs(tx: Transaction, found: Sequence[int], _: By = None) -> SweepStep:
-    some = found[:MAX_REMOVED]
-    return SweepStep(rows=tx[RunTable].forget(some), done=len(some))
-
-
-STEPS: Sequence[tuple[Kind, Find, Remove]] = (
-    (Kind.DELETED, memories_past_retention, remove_memories),
-    (Kind.EXPIRED, expired_entries, remove_entries),
-    (
-        Kind.EXPIRED,
-        partial(memories_past_retention, kind=Kind.EXPIRED),
-        partial(remove_memories, kind=Kind.EXPIRED),
-    ),
-    (Kind.REVISIONS, revisions_past_retention, remove_revisions),
-    (Kind.IDEMPOTENCY, records_past_retention, remove_records),
-    (Kind.RECEIPTS, receipts_past_retention, remove_receipts),
-    (Kind.EVENTS, events_past_retention, remove_events),
-    (Kind.LOG, log_past_retention, remove_events),
-    (Kind.LOG, tasks_past_retention, remove_tasks),
-    (Kind.EVENTS, empty_spaces, remove_spaces),
-    (Kind.EVENTS, silent_runs, cancel_runs),
-    (Kind.EVENTS, run_events_past_retention, remove_run_events),
-    (Kind.EVENTS, runs_past_retention, remove_runs),
+# fmt: off
+DELETED = _memories_of(Kind.DELETED)
+RECORDS = Sweeping(
+    Kind.IDEMPOTENCY, lambda tx, until, most: tx[IdempotencyTable].until(until, most),
+    lambda tx, found, until: tx[IdempotencyTable].forget(found, until))
+STEPS = (
+    DELETED,
+    Sweeping(Kind.EXPIRED, _expired_entries, _expire_entries, at_once),  # not kept after their end
+    _memories_of(Kind.EXPIRED),
+    Sweeping(Kind.REVISIONS, _with_history, _trim_history, at_once),
+    RECORDS,
+    Sweeping(Kind.RECEIPTS, lambda tx, until, most: tx[ReceiptTable].settled(until, most),
+             _remove_receipts),
+    Sweeping(Kind.EVENTS, past_events, _remove_events),
+    Sweeping(Kind.LOG, partial(past_events, of_log=True), _remove_events),
+    Sweeping(Kind.LOG, past_tasks, _remove_tasks),
+    Sweeping(Kind.EVENTS, _empty_spaces, _drop_spaces, at_once),
+    Sweeping(Kind.EVENTS, lambda tx, until, most: tx[RunTable].silent(until, most), _cancel_runs),
+    Sweeping(Kind.EVENTS,
+             lambda tx, until, most: tx[RunTable].past(until, most, with_events=True),
+             _remove_run_events),
+    Sweeping(Kind.EVENTS,
+             lambda tx, until, most: tx[RunTable].past(until, most, with_events=False),
+             lambda tx, found, _: tx[RunTable].forget(found), _twice_past),
 )
-
-
-def _until(tx: Transaction, kind: Kind, by: By) -> datetime | None:
-    return tx.retention.until(kind, min(tx.now, by or tx.now))
+# fmt: on
 
 
 def _erase(tx: Transaction, place: Place, memories: list[MemoryId]) -> int:

@@ -94,6 +94,10 @@ class Job:
     async def run(self, callers: Iterable[Caller]) -> list[Caller]:
         return [caller for caller in callers if not await self._is_done(caller)]
 
+    def repeating(self, callers: Callers, every: timedelta) -> AbstractAsyncContextManager[None]:
+        """Inside, it is done for all after each such interval; an interval of 0 means never."""
+        return repeating(every, lambda: self.run(callers()))
+
     def on_signal(
         self, callers: Callers, signal: WorkSignal, every: timedelta
     ) -> AbstractAsyncContextManager[None]:

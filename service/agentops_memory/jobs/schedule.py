@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,30 +13,31 @@ from pathlib import Path
 
 from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine, Sealer, Storage
-from ..engine.maintenance import Maintenance, Tidied
-from ..errors import Damaged
+from ..engine.files import require_local
+from ..engine.maintenance import Maintenance, RowCounts, Sizes, Tidied
+from ..errors import Damaged, NotFound
 from ..memory.model.access import Caller, TenantId
 from ..memory.sessions import end_idle
-from ..openintent.archives import settle_all
+from ..openintent.events import settle_all
 from ..openwop.commitments import Firing
 from ..openwop.host_runs import Runs
 from ..openwop.passes import Passes
-from ..operations.files.atomic import require_local
 from ..recall.inverted_index.cache import IndexCache
 from ..settings.settings import Settings
 from ..sqlite import SqliteEngine
 from ..sqlite.engine.engine import Listener
 from ..sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
+from ..telemetry import measures as m
 from ..telemetry.measures import DAMAGED_ROWS, INDEX_DRIFT, INDEX_PARTITIONS
 from .backups import Backups, backing_up
 from .retention import RetentionJob, RetentionSweep, TrustedClock, enforcing
-from .runner import Callers, Job, WorkSignal, background, repeating
+from .runner import Callers, Job, WorkSignal, attempted, background, repeating
 from .scrubbing import scrub
 
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
-REST = 100  # times what it took to check all rows, until they are checked again
-LOOK = timedelta(seconds=1)  # at whether this process leads
+CHECK_REST = 100  # times what it took to check all rows, until they are checked again
+LOOK = timedelta(seconds=1)  # between two looks at who leads, and at the event loop
 AT_ONCE = timedelta(microseconds=1)
 
 
@@ -92,7 +94,7 @@ def checking(
             found.clear()
             await job.run(callers())
             metrics.show(DAMAGED_ROWS, sum(found))
-            due_at = clock() + (clock() - began) * REST
+            due_at = clock() + (clock() - began) * CHECK_REST
 
     return repeating(every, check)
 
@@ -143,8 +145,7 @@ def _tell(tidied: Tidied) -> None:
 
 async def _is_repaired(maintenance: Maintenance, caller: Caller) -> bool:
     try:
-        rebuilt = (await maintenance.repair(caller)).rebuilt
-        if rebuilt:
+        if rebuilt := await maintenance.repair(caller):
             log.error(
                 "the index was damaged and was made anew",
                 extra={"tenant": caller.tenant, "partitions": list(rebuilt)},
@@ -181,19 +182,11 @@ class BackgroundJobs:
     _opened: WorkSignal = field(default_factory=WorkSignal)
     _damaged: WorkSignal = field(default_factory=WorkSignal)
 
-    @asynccontextmanager
-    async def engine(self, path: Path) -> AsyncIterator[SqliteEngine]:
+    def engine(self, path: Path) -> AbstractAsyncContextManager[SqliteEngine]:
         """The engine of a tenant's database, whose folder may be mounted from elsewhere."""
         require_local(path, is_network_allowed=self.settings.allow_network_fs)
-        soon, committed = asyncio.get_running_loop().call_soon_threadsafe, self.metrics.committed
-
-        def damaged(caller: Caller) -> None:
-            soon(self._damaged.set, caller)
-
-        def upgrading() -> None:
-            soon(self.on_upgrade)
-
-        async with SqliteEngine.opened(
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+        return SqliteEngine.opened(
             path,
             clock=self.clock,
             features=self.settings.recall,
@@ -201,9 +194,12 @@ class BackgroundJobs:
             retention=self.settings.retention,
             index_cache=self.index_cache,
             sealer=self.sealer,
-            listener=Listener(committed=committed, damaged=damaged, upgrading=upgrading),
-        ) as engine:
-            yield engine
+            listener=Listener(
+                committed=self.metrics.committed,
+                damaged=lambda caller: soon(self._damaged.set, caller),
+                upgrading=lambda: soon(self.on_upgrade),
+            ),
+        )
 
     @asynccontextmanager
     async def database(
@@ -212,10 +208,6 @@ class BackgroundJobs:
         from ..postgresql.engine.engine import PostgresEngine  # noqa: PLC0415
 
         soon = asyncio.get_running_loop().call_soon_threadsafe
-
-        def upgrading() -> None:
-            soon(self.on_upgrade)
-
         async with (
             PostgresEngine.opened(
                 url,
@@ -226,7 +218,7 @@ class BackgroundJobs:
                 sealer=self.sealer,
                 index_cache=self.index_cache,
                 has_key=has_key,
-                upgrading=upgrading,
+                upgrading=lambda: soon(self.on_upgrade),
                 committed=self.metrics.committed,
                 size=self.settings.database_pool,
                 copies_kept=self.settings.database_retention,
@@ -242,7 +234,7 @@ class BackgroundJobs:
         The rest comes later.
         """
         await end_all_idle(engine, [caller], self.settings.session_idle)
-        await fire_due(self._firing(engine), [caller])
+        await Job(self._firing(engine).look, log, FIRE_LATER).run([caller])
         self.erased.set(caller)
         self._opened.set(caller)
 
@@ -274,8 +266,10 @@ class BackgroundJobs:
         idle, every = self.settings.session_idle, self.settings.sweep_every
         settle = partial(_is_scrubbed, storage)
         firing = self._firing(storage.in_passing)
+        forget = partial(runs.drop_idle, idle=idle)
+        drop = Job(forget, log, "values of idle runs are kept; they go later")
         await end_all_idle(storage, callers(), idle)
-        await fire_due(firing, callers())
+        await Job(firing.look, log, FIRE_LATER).run(callers())
         async with (
             adapting(maintenance, callers),
             tidying(maintenance, callers, self.metrics, self._damaged, every),
@@ -285,12 +279,14 @@ class BackgroundJobs:
                 callers, self.erased, every
             ),
             repeating(every, lambda: end_all_idle(storage, callers(), idle)),
-            repeating(every, lambda: drop_secrets(runs, storage.callers(), idle)),
-            repeating(LOOK_EVERY, lambda: fire_due(firing, callers())),
+            drop.repeating(storage.callers, every),
+            Job(firing.look, log, FIRE_LATER).repeating(callers, LOOK_EVERY),
             Job(partial(firing.step, most=FEW), log, FIRE_LATER).on_signal(
                 callers, self.due, timedelta()
             ),
-            repeating(self.settings.consolidate_every, lambda: consolidate(passes, callers())),
+            Job(passes.consolidate_changed, log, "refs are consolidated later").repeating(
+                callers, self.settings.consolidate_every
+            ),
             enforcing(self._retention(storage), callers, self._opened, every),
             backing_up(backups) if backups else nullcontext(),
         ):
@@ -320,22 +316,6 @@ async def end_all_idle(engine: Engine, callers: Iterable[Caller], idle: timedelt
     await Job(end, log, "idle sessions go on; they end later").run(callers)
 
 
-async def fire_due(firing: Firing, callers: Iterable[Caller]) -> None:
-    """Fire a step of each tenant's commitments that are due; what fails is tried the next time."""
-    await Job(firing.look, log, FIRE_LATER).run(callers)
-
-
-async def drop_secrets(runs: Runs, callers: Iterable[Caller], idle: timedelta) -> None:
-    """Forget the values of runs that are idle; what fails is tried the next time."""
-    drop = partial(runs.drop_idle, idle=idle)
-    await Job(drop, log, "values of idle runs are kept; they go later").run(callers)
-
-
-async def consolidate(passes: Passes, callers: Iterable[Caller]) -> None:
-    """Consolidate what has changed of each tenant; what fails is tried the next time."""
-    await Job(passes.consolidate_changed, log, "refs are consolidated later").run(callers)
-
-
 async def _is_scrubbed(engine: Engine, caller: Caller) -> bool:
     await settle_all(engine, caller)
     scrubbed = await scrub(engine, caller)
@@ -343,3 +323,91 @@ async def _is_scrubbed(engine: Engine, caller: Caller) -> bool:
         extra = {"erasures": scrubbed.settled, "tenant": caller.tenant}
         log.info("erased bytes are gone", extra=extra)
     return not scrubbed.pending
+
+
+COUNTED_FOR = timedelta(seconds=15)  # until rows are counted again, at least
+REST = 50  # times what a count took, until the next: it has a fiftieth of one reader at most
+TIMEOUT = timedelta(seconds=4)  # with a count; Prometheus waits for ten seconds
+
+
+class Figures:
+    """The gauges that are looked up when they are asked for, and not before."""
+
+    def __init__(self, storage: Storage, metrics: Metrics) -> None:
+        self._storage = storage
+        self._metrics = metrics
+        self._counting = asyncio.Lock()
+        self._count_again_at = 0.0
+        metrics.look_up(m.WRITE_QUEUE_DEPTH, lambda: storage.waiting)
+        metrics.look_up(m.TENANTS_OPEN, lambda: len(storage.callers()))
+
+    async def refresh(self) -> None:
+        """Look up all of them. Rows that cannot be counted now stay what they were."""
+        async with self._counting:
+            if asyncio.get_running_loop().time() >= self._count_again_at:
+                await self._count()
+        await self._measure()
+        self._metrics.refresh()
+
+    async def _measure(self) -> None:
+        maintenance, callers = self._storage.maintenance, self._storage.callers()
+        sizes = [await maintenance.sizes(caller) for caller in callers]
+        self._metrics.show(m.DATABASE_BYTES, sum(it.database for it in sizes))
+        self._metrics.show(m.WAL_BYTES, sum(it.log or 0 for it in sizes))
+        self._metrics.show(m.DISK_FREE_BYTES, _free(sizes[0]))
+
+    async def _count(self) -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await attempted(self._show_rows(), log, "rows could not be counted")
+        self._count_again_at = clock() + max(COUNTED_FOR.total_seconds(), REST * (clock() - began))
+
+    async def _show_rows(self) -> None:
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
+            counts = await counted(self._storage)
+        for table in m.ROWS.labels["table"]:
+            self._metrics.show(m.ROWS, sum(getattr(rows, table) for rows in counts), table)
+        for tier in m.AGENT_ENTRIES.labels["tier"]:
+            self._metrics.show(m.AGENT_ENTRIES, sum(getattr(rows, tier) for rows in counts), tier)
+        self._metrics.show(m.RUNS_OPEN, sum(rows.runs_open for rows in counts))
+        self._metrics.show(m.SESSIONS_OPEN, sum(rows.sessions_open for rows in counts))
+        self._metrics.show(m.PINNED, sum(rows.pinned for rows in counts))
+        self._metrics.show(m.REVIEWS_DUE, sum(rows.reviews_due for rows in counts))
+
+
+def _free(sizes: Sizes) -> float:
+    """The free bytes; of a disk that is not ours they are no number, which alerts nobody."""
+    return math.nan if sizes.log is None else sizes.free or 0
+
+
+async def counted(storage: Storage) -> list[RowCounts]:
+    """How many rows each open database has; those that are closed meanwhile are left out."""
+    counts = []
+    for caller in storage.callers():
+        with suppress(NotFound):
+            counts.append(await storage.maintenance.count(caller))
+    return counts
+
+
+def kept_fresh(figures: Figures) -> AbstractAsyncContextManager[None]:
+    """Inside, all is looked up again and again, for a collector: it cannot ask."""
+
+    async def look() -> None:
+        while True:
+            await figures.refresh()
+            await asyncio.sleep(COUNTED_FOR.total_seconds())
+
+    return background(look())
+
+
+def watching_the_loop(metrics: Metrics) -> AbstractAsyncContextManager[None]:
+    """Inside, it is measured how late the event loop comes."""
+
+    async def watch() -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LOOK.total_seconds()
+            await asyncio.sleep(LOOK.total_seconds())
+            metrics.observe(m.EVENT_LOOP_LAG, max(loop.time() - due, 0))
+
+    return background(watch())

@@ -100,7 +100,9 @@ def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
     is_given = lifecycle != lifecycles.reviewed(before.lifecycle, tx.now)
     if text == before.text and not is_given and not is_relinked:
         return lifecycles.shown(tx, before)
-    after = replace(before, text=text, updated_at=changed_at(tx, before), lifecycle=lifecycle)
+    after = replace(
+        before, text=text, updated_at=changed_at(tx, before.updated_at), lifecycle=lifecycle
+    )
     lifecycles.require_place(tx, before, after)
     return lifecycles.shown(tx, revised(tx, before, after, has_new_text=text != before.text))
 
@@ -171,7 +173,10 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
         raise NotFound("No such revision.")
     redactor = Redactor(rules)  # there are more rules, perhaps, than when it was saved
     after = replace(
-        before, text=redactor.words(text), updated_at=changed_at(tx, before), deleted_at=None,
+        before,
+        text=redactor.words(text),
+        updated_at=changed_at(tx, before.updated_at),
+        deleted_at=None,
         lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
     )  # fmt: skip
     lifecycles.require_place(tx, before, after)
@@ -185,7 +190,7 @@ def _visible(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
     return receipt.id if receipt is not None and is_visible else None
 
 
-def _told(tx: Transaction, erasure: ErasureId | None) -> ErasureId | None:
+def _told(tx: Transaction, erasure: ErasureId | None, _: MemoryId) -> ErasureId | None:
     return _visible(tx, tx[ReceiptTable].get(erasure)) if erasure else None
 
 

@@ -136,7 +136,7 @@ def once(
     work: Callable[Concatenate[Transaction, P], T],
     *,
     check: Callable[..., object] | None = None,
-    told: Callable[[Transaction, T], T] | None = None,
+    told: Callable[..., T] | None = None,
     kept: Callable[[T], T] | None = None,
     about: Callable[[T], Collection[MemoryId]] | None = None,
     status: Callable[[T], int] | None = None,
@@ -144,10 +144,11 @@ def once(
     """Work that executes the caller's request once; without an idempotency key, the work itself.
 
     A repetition first runs `check` with the arguments of the work, which refuses whom the work
-    would refuse, and gets the outcome through `told`; AnswerErased or AnswerLost if it is not
-    stored. `kept` leaves out of an outcome what is not to be stored, and `about` names the memories
-    whose text it holds. `status` is that of the answer where it follows from the outcome. Another
-    request under the key is KeyReused. The outcome is stored as the type that the work declares.
+    would refuse, and gets the outcome through `told`, which takes it before these arguments;
+    AnswerErased or AnswerLost if it is not stored. `kept` leaves out of an outcome what is not to
+    be stored, and `about` names the memories whose text it holds. `status` is that of the answer
+    where it follows from the outcome. Another request under the key is KeyReused. The outcome is
+    stored as the type that the work declares.
     """
 
     @wraps(work)
@@ -162,7 +163,7 @@ def once(
             if check is not None:
                 check(tx, *args, **kwargs)
             first: T = _outcome(work, done)
-            return first if told is None else told(tx, first)
+            return first if told is None else told(tx, first, *args, **kwargs)
         outcome = work(tx, *args, **kwargs)
         if status is not None:
             request.status = status(outcome)

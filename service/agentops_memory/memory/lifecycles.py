@@ -382,15 +382,15 @@ class ReviewTable(FilteredTable):
         }
         chosen = " UNION ALL ".join(sql for reason, sql in parts.items() if reason in reasons)
         after = "(-at, reason, id, other) > (-:at, :reason, :id, :other)" if before else "TRUE"
-        rows = self._execute(
-            f"""SELECT id, at, reason, other, score
-                  FROM ({chosen or _NOTHING}) chosen
-                 WHERE {after}
-              ORDER BY at DESC, reason, id, other
-                 LIMIT :limit""",
-            limit=limit, **_values(periods, before), **self._values(filter_),
-        )  # fmt: skip
-        return list(self._intact(rows, _line))
+        statement = f"""SELECT id, at, reason, other, score
+                          FROM ({chosen or _NOTHING}) chosen
+                         WHERE {after}
+                      ORDER BY at DESC, reason, id, other
+                         LIMIT :limit"""
+        given = _values(periods, before) | self._values(filter_)
+        return self._filled(
+            limit, lambda most: self._execute(statement, limit=most, **given), _line
+        )
 
     def _due(self, listed: str, periods: int) -> str:
         """What has a date that has passed, or a type of which the period has."""

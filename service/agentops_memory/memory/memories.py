@@ -9,8 +9,8 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from ..engine.callbacks import Attributes, step
 from ..recall.text.normalization import content_hash, fingerprint
+from ..steps import Attributes, step
 from .model.liveness import ENDED, deleted, live, undeleted
 from .model.memory import (
     LIFECYCLE,
@@ -365,12 +365,18 @@ class MemoryTable(MemoryLists):
         self._index.add_all((id_, *it) for id_, it in zip(ids, placed, strict=True))
         return ids
 
-    def replace(self, memory: Memory) -> None:
+    def replace(self, before: Memory, memory: Memory) -> None:
         """Update all fields of the memory and its index entry."""
+        # An index is written anew for each column that is set, changed or not: without an end a
+        # memory has its key in its row, and nothing beside it.
+        stays = before.lifecycle == memory.lifecycle == NO_LIFECYCLE and (
+            (before.key, before.deleted_at) == (memory.key, memory.deleted_at)
+        )
         with self._index.updating(memory.id) if memory.space.traits.index else nullcontext():
             row = {**memory_row(memory), "key": self._key(memory)}
-            self._execute(_updating(tuple(row)), id=memory.id, **row)
-            self._put_lifecycle(memory)
+            self._execute(_updating(tuple(row), stays=stays), id=memory.id, **row)
+            if not stays:
+                self._put_lifecycle(memory)
 
     def set_lifecycle(self, memory: Memory) -> None:
         with self._index.updating(memory.id):
@@ -491,11 +497,12 @@ class MemoryTable(MemoryLists):
 
 
 @cache
-def _updating(columns: tuple[str, ...]) -> str:
-    """The statement that changes all of a row which can change."""
-    changing = [it for it in columns if it not in {"uid", "session_id", "key", "created_at"}]
-    values = ", ".join(f"{it} = :{it}" for it in changing)
-    return f"UPDATE memories SET key = {KEY_IN_ROW}, {values} WHERE id = :id"
+def _updating(columns: tuple[str, ...], *, stays: bool) -> str:
+    """The statement that changes all of a row which can change; its key and end may stay."""
+    kept = {"uid", "session_id", "key", "created_at"} | ({"deleted_at"} if stays else set())
+    values = [f"{it} = :{it}" for it in columns if it not in kept]
+    changes = values if stays else [f"key = {KEY_IN_ROW}", *values]
+    return f"UPDATE memories SET {', '.join(changes)} WHERE id = :id"
 
 
 _KEY = "coalesce(m.key, l.held_key)"

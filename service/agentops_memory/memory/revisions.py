@@ -207,19 +207,18 @@ def revised(
     )
     if has_new_text:
         tx[RevisionTable].keep(before)
-    tx[MemoryTable].replace(after)
+    tx[MemoryTable].replace(before, after)
     _record(tx, after, deed)
     return after
 
 
-def changed_at(tx: Transaction, before: Memory) -> datetime:
+def changed_at(tx: Transaction, last: datetime) -> datetime:
     """The instant of a change: now, or a second after the last one if the clock went back.
 
     Exports have whole seconds, and states are compared by them. A damaged instant at the
     end of time has no successor: then it is now.
     """
-    is_back = tx.now < before.updated_at < LATEST
-    return before.updated_at + SECOND if is_back else tx.now
+    return last + SECOND if tx.now < last < LATEST else tx.now
 
 
 def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:

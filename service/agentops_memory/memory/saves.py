@@ -65,7 +65,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     older = lifecycles.superseded(tx, draft.space, given.supersedes or ())
     if draft.key is not None and (held := lifecycles.at_key(tx, draft.space, draft.key)):
         memory = replace(
-            held, text=draft.text, updated_at=changed_at(tx, held), last_seen_at=tx.now,
+            held, text=draft.text, updated_at=changed_at(tx, held.updated_at), last_seen_at=tx.now,
             lifecycle=lifecycles.changed(held.lifecycle, given, tx.now),
         )  # fmt: skip
         lifecycles.require_place(tx, held, memory)
@@ -102,7 +102,7 @@ def _saved(tx: Transaction, new: Memory, given: LifecycleChange, window: timedel
     return Saved(memory=created(tx, new), action=Action.CREATED)
 
 
-def _saved_again(tx: Transaction, saved: Saved) -> Saved:
+def _saved_again(tx: Transaction, saved: Saved, *_: object) -> Saved:
     """What was saved; a warning names the session's project, which may be hidden by now."""
     tx.caller.require_space(saved.memory.space)
     session = tx[SessionTable].get(saved.memory.session) if saved.memory.session else None

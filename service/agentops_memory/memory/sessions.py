@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ..engine.callbacks import Attributes, step
 from ..engine.engine import Engine, Transaction, within_one_project
 from ..errors import Invalid, NotFound
 from ..recall.text.normalization import cut
@@ -19,6 +18,7 @@ from ..recall.text.summary import (
     transcript,
 )
 from ..secrets.redaction import Rules
+from ..steps import Attributes, step
 from .idempotency import once
 from .limits import faults_of, is_known_project, refuse, require_margin
 from .model.access import Caller
@@ -116,15 +116,16 @@ class SessionTable(FilteredTable):
                 """(started_at, number)
                  < (SELECT started_at, number FROM sessions WHERE id = :before)"""
             )
-        rows = self._execute(
-            f"""SELECT {SESSION}
-                  FROM sessions
-                 WHERE {" AND ".join(conditions)}
-              ORDER BY started_at DESC, number DESC
-                 LIMIT :limit""",
-            project=project, before=before, limit=limit, **self._patterns(),
-        )  # fmt: skip
-        return portion(self._intact(rows, _session), MAX_LIST, _size)
+        statement = f"""SELECT {SESSION}
+                          FROM sessions
+                         WHERE {" AND ".join(conditions)}
+                      ORDER BY started_at DESC, number DESC
+                         LIMIT :limit"""
+        given = {"project": project, "before": before, **self._patterns()}
+        found = self._filled(
+            limit, lambda most: self._execute(statement, limit=most, **given), _session
+        )
+        return portion(found, MAX_LIST, _size)
 
     def summaries(self, project: Project, limit: int) -> list[str]:
         return self._texts(

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..engine.engine import Transaction
 from ..errors import Unreadable
 from ..recall.text.json_words import object_of
 from .model.access import AgentId
@@ -16,7 +15,7 @@ from .model.agent_memory import Access, Binding, Eyes, Permissions, Tier
 from .model.intents import FINAL, Guardrails, Permission, TaskStatus
 from .model.liveness import ENDED, IN_FORCE, live
 from .model.rows import micros, reads
-from .model.table import Sql
+from .model.table import Sql, Tables
 
 # Of tasks, coordinators and grants.
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"
@@ -129,7 +128,7 @@ def own(eyes: Eyes) -> Visibility:
     return Visibility(condition=OWN, values=seen(eyes))
 
 
-def readable(tx: Transaction, eyes: Eyes) -> Visibility:
+def readable(tx: Tables, eyes: Eyes) -> Visibility:
     """All that it may read now."""
     asked = seen(eyes)
     row = tx[Sql].run(OPENS, **asked, now=micros(tx.now)).fetchone()
@@ -146,7 +145,7 @@ def seen(eyes: Eyes) -> dict[str, Any]:
     return {"eyes": eyes.agent, "is_admin": eyes.is_admin}
 
 
-def permissions(tx: Transaction, namespace: str) -> Permissions:
+def permissions(tx: Tables, namespace: str) -> Permissions:
     """Who may do what in a namespace; what holds for all where nothing was said of it."""
     sql = tx[Sql]
     default = sql.first(
@@ -175,7 +174,7 @@ def _allowed(_: Any, agent: str, access: int) -> tuple[AgentId, Access]:
     return AgentId(agent), Access(access)
 
 
-def reads_namespace(tx: Transaction, eyes: Eyes, name: str) -> bool:
+def reads_namespace(tx: Tables, eyes: Eyes, name: str) -> bool:
     """Whether there is something of a namespace that these eyes may read."""
     intact = [*tx[Sql].intact([name], lambda it: permissions(tx, it))]  # damaged, it opens nothing
     return bool(intact) and tx[Sql].exists(

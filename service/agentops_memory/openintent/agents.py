@@ -32,9 +32,8 @@ from ..memory.model.rows import portion as fitting
 from ..memory.model.table import Sql
 from ..memory.sight import ACTIVE, HERE, Visibility, sum_of, unfinished
 from .api import Left, Shown, Time, kilobytes, portion
-from .archives import add_receipt
 from .entries import ENTRIES, AgentEntry, AgentFilter, ids_of, some
-from .events import forget_events
+from .events import add_receipt, forget_events
 from .namespaces import readable
 
 
@@ -153,7 +152,7 @@ class Agents:
         left = await self.engine.read(caller, _owned, agent)
         while left:
             ids, left = portion(left)
-            yield await self.engine.read(caller, some, ids, Eyes(agent=agent))
+            yield await self.engine.read(caller, some, Eyes(agent=agent), ids)
 
     async def plan_erasure(
         self, caller: Caller, agent: AgentId, keys: Sequence[KeyId] = ()

@@ -1,5 +1,6 @@
 """What every noun of OpenIntent needs: fields of bodies, who asks, parameters, lists, refusals."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -20,8 +21,10 @@ from pydantic import (
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ..engine.callbacks import Audit, noop
+from ..engine.engine import Engine, Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
-from ..http.bodies import JSON, NONE, Bodies, Instant, written
+from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, written
 from ..http.endpoint import admission, current_caller
 from ..http.faults import bad_fields, fault, said_of
 from ..http.large_answers import paced
@@ -30,6 +33,7 @@ from ..http.protocol import REDACTED, Operation, Parameter
 from ..http.refusals import NoPath, Refusals
 from ..http.requests import KEY_HEADERS, parameter, query_of, read_key, whole_body
 from ..memory import sight
+from ..memory.changes import Written
 from ..memory.model.access import (
     LONGEST_AGENT,
     NOT_YOUR_AGENT,
@@ -48,7 +52,6 @@ from ..telemetry import annotate, count
 from ..telemetry.measures import CAPACITY_REFUSALS
 
 T = TypeVar("T")
-I = TypeVar("I")  # noqa: E741 - of an id
 JsonObject = dict[str, Any]
 
 PREFIX, AGENT, TOTAL = "/api/v1", "X-Agent-ID", "X-Total-Count"
@@ -96,7 +99,11 @@ def screened(redactor: Redactor, value: str) -> str:
 
 
 def redactor_for(rules: RulesOf, caller: Caller, *names: str | None) -> Redactor:
-    """What takes secrets out for a caller; Invalid for a name of an agent, or an id, with one."""
+    """What takes secrets out of what a caller writes, who must be allowed to.
+
+    Invalid for a name of an agent, or an id, with a secret.
+    """
+    caller.require(Role.WRITER)
     redactor = Redactor(rules(caller))
     for name in names:
         if name is not None and redactor.rules.redacted(name).count:
@@ -109,6 +116,11 @@ def rendered(at: datetime) -> str:
     return at.isoformat(timespec="microseconds")
 
 
+async def audited(audit: Audit, caller: Caller, action: str, eyes: Eyes, **fields: object) -> None:
+    """Audit what an agent is about to do, which is not done if that fails."""
+    await asyncio.to_thread(audit, caller, action, tenant=caller.tenant, agent=eyes.agent, **fields)
+
+
 Time = Annotated[
     datetime,
     PlainSerializer(rendered),
@@ -118,6 +130,8 @@ Time = Annotated[
 
 class Shown(Record):
     """A record of which every member is always there."""
+
+    is_tagged: ClassVar[bool] = False  # whether its version is sent as a tag, too
 
     def json_bytes(self) -> bytes:
         """As it is sent: what it quotes of others' JSON is written as `json` writes it."""
@@ -370,27 +384,46 @@ class Listing(Generic[T]):
     portions: AsyncIterator[Sequence[T]]
 
 
-def listed(
-    first: Sequence[T],
-    left: Left,
-    more: Callable[[Left], Awaitable[tuple[Sequence[T], Left]]],
-    total: int | None = None,
+async def listing(
+    engine: Engine,
+    first_asking: tuple[Caller, Eyes],
+    asking: Asking,
+    ids: Callable[[Transaction, Eyes], tuple[Left, int | None]],
+    some: Callable[[Transaction, Eyes, list[Any]], Sequence[T]],
+    shown: Callable[[Caller, Eyes, datetime, Sequence[T]], None] = noop,
 ) -> Listing[T]:
-    """A list of which the first are read; `more` reads the next of what is left, when wanted."""
+    """What `ids` selects, with its total if that is more, read by `some` portion by portion.
+
+    Who asks is asked again before each but the first. What was read is `shown`.
+    """
+
+    def begin(tx: Transaction, eyes: Eyes) -> tuple[Sequence[T], Left, datetime, int | None]:
+        left, total = ids(tx, eyes)
+        return *go_on(tx, eyes, left), total
+
+    def go_on(tx: Transaction, eyes: Eyes, left: Left) -> tuple[Sequence[T], Left, datetime]:
+        these, left = portion(left)
+        return some(tx, eyes, these), left, tx.now
 
     async def portions() -> AsyncIterator[Sequence[T]]:
-        some, rest = first, left
-        yield some
-        while rest:
-            some, rest = await more(rest)
-            yield some
+        found, left = first, rest
+        yield found
+        while left:
+            caller, eyes = asking()
+            found, left, now = await engine.read(caller, go_on, eyes, left)
+            shown(caller, eyes, now, found)
+            yield found
 
-    number = len(first) + len(left)
+    caller, eyes = first_asking
+    caller.require(Role.READER)
+    first, rest, now, total = await engine.read(caller, begin, eyes)
+    shown(caller, eyes, now, first)
+    number = len(first) + len(rest)
     whole = number if total is None else total
-    return Listing(total=whole, count=number, is_whole=not left, portions=portions())
+    return Listing(total=whole, count=number, is_whole=not rest, portions=portions())
 
 
-def portion(left: Sequence[tuple[I, int]]) -> tuple[list[I], Sequence[tuple[I, int]]]:
+def portion(left: Left) -> tuple[list[Any], Left]:
     """As many of what is left, with its bytes, as one read holds; always one, if there is one."""
     size = taken = 0
     while taken < len(left) and (not taken or size + left[taken][1] <= AT_ONCE):
@@ -423,14 +456,14 @@ async def streamed(
     return StreamingResponse(pieces(), headers=headers, media_type=JSON)
 
 
-def answer(
-    record: Record, status: int = 200, *, redacted: int = 0, tag: int | None = None
-) -> Response:
-    """A record; with its version as a tag."""
-    headers = {} if tag is None else {"ETag": f'"{tag}"'}
+def answer(done: Shown | Written[Any], status: int = 200) -> Response:
+    """A record, or what a write has made of it; with its version as a tag if it has that."""
+    shown: Any = done.value if isinstance(done, Written) else done
+    redacted = done.redacted if isinstance(done, Written) else 0
+    headers = {"ETag": f'"{shown.version}"'} if shown.is_tagged else {}
     if redacted:
         headers[REDACTED] = str(redacted)
-    return Response(record.json_bytes(), status, headers, media_type=JSON)
+    return Response(shown.json_bytes(), status, headers, media_type=JSON)
 
 
 # Refusals.
@@ -546,11 +579,16 @@ def op(
     **more: Any,
 ) -> Operation:
     """An operation: a reader's if it is safe, else a writer's, which takes an idempotency key."""
-    is_write = method != "GET"
+    is_write, is_one = method != "GET", not more.get("is_list")
     role = Role.WRITER if is_write else Role.READER
+    headers = {
+        **(WRITTEN if more.get("body") else NONE),
+        **(TAG if is_one and getattr(answer, "is_tagged", False) else NONE),
+        **more.pop("headers", NONE),
+    }
     return Operation(
         method=method, path=path, name=f"openintent_{name}", summary=summary, handler=handler,
-        answer=answer, role=role, takes_key=is_write, **more,
+        answer=answer, role=role, takes_key=is_write, headers=headers, **more,
     )  # fmt: skip
 
 

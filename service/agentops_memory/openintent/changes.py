@@ -1,14 +1,19 @@
-"""Changes of entries, each in one transaction with its event: create, amend, delete, in batches."""
+"""Changes of entries, each in one transaction with its event: create, amend, delete, in batches.
 
-from collections.abc import Iterator, Sequence
+And what an entry is bound to, and what holds of it then (RFC-0015 §2.1, §6.5, §6.6, §9.4).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from ..engine.engine import Transaction
 from ..errors import AtItem, Denied, NotFound, Refusal
 from ..memory import sight
+from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.model.access import AgentId
@@ -16,29 +21,33 @@ from ..memory.model.agent_events import EventType
 from ..memory.model.agent_memory import (
     Access,
     AgentEntryId,
+    Binding,
     Eyes,
     Labels,
-    Priority,
-    Sensitivity,
     Tier,
 )
-from ..memory.model.intents import IntentId
+from ..memory.model.intents import DEFAULT_SIZE, Guardrails, IntentId, TaskId
+from ..memory.model.liveness import ENDED
 from ..memory.model.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
 from ..memory.model.retention import Capacities
-from ..memory.model.rows import micros, reads
+from ..memory.model.rows import count, micros, reads
 from ..memory.model.space import NO_PROJECT, Space, SpaceKind
 from ..memory.model.table import Sql, Table
 from ..memory.redactor import Redactor
 from ..memory.revisions import changed_at, created, revised
 from ..recall.text.ids import Uids
-from . import archives, binding, drafts, entries
+from . import drafts, entries, events, participants
 from .agents import capacity_of
-from .api import NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any
-from .archives import add_receipt, expire, note, remove
-from .binding import bound, is_allowed, require_allowed, require_unfinished, require_working_room
+from .api import MAX_VALUE, NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any, kilobytes
 from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, end_of
 from .entries import AgentEntry, AgentFilter, KeyLost, Place, SealTable
+from .events import BOUND, OF_TASK, UNEXPIRED, add_receipt, expire, note, remove
+from .intents import standing
+from .tasks import Task, TaskFinished, bound_to, seen_task, task_with
 
+P = ParamSpec("P")
+
+KB = 1024
 AT_LEAST = 100  # entries that a deletion reads at once
 MOST_EVICTED = 100  # in one transaction: a capacity that was lowered is reached step by step
 
@@ -86,14 +95,12 @@ def create(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Out
     _make_place_free(tx, place)
     require_unfinished(tx, place.tier, scope, body.ttl)
     evicted = make_room(tx, place, scope, len(body.value.encode()), room)
-    entry = AgentEntry.model_construct(
+    entry = AgentEntry.whole(
         id=AgentEntryId(tx.new_uid(tx.now)), memory=UNSAVED, agent_id=eyes.agent,
         namespace=place.namespace, key=place.key, value=body.value, memory_type=place.tier,
-        scope=scope, tags=tuple(dict.fromkeys(body.tags)), ttl=body.ttl, pinned=body.pinned,
-        priority=Priority[body.priority.upper()],
-        sensitivity=body.sensitivity and Sensitivity(body.sensitivity),
-        curated_by=body.curated_by, created_by=eyes.agent, version=1, created_at=tx.now,
-        updated_at=tx.now, expires_at=ends_at, is_own_expiry=end is not None,
+        scope=scope, created_by=eyes.agent, version=1, created_at=tx.now, updated_at=tx.now,
+        expires_at=ends_at, is_own_expiry=end is not None, has_ended=False,
+        **body.said(drafts.OWN),
     )  # fmt: skip
     stored = created(tx, _memory(entry, tx[AgentSpaces].of(place)))
     entry = entry.model_copy(update={"memory": stored.id})
@@ -109,7 +116,7 @@ def create(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Out
 
 
 def amend(
-    tx: Transaction, entry: AgentEntryId, eyes: Eyes, change: AgentChangeBody, version: int,
+    tx: Transaction, eyes: Eyes, entry: AgentEntryId, change: AgentChangeBody, version: int,
     room: Room,
 ) -> Outcome:  # fmt: skip
     before = entries.known(tx, entry, eyes)
@@ -118,8 +125,8 @@ def amend(
 
 def put(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Outcome:
     """Let an entry at the place have this value and this ttl, whoever wrote it last."""
-    held = entries.entry_at(tx, body.place(eyes))
-    if held is None or not held.is_there(tx.now):
+    held = entry_there(tx, body.place(eyes))
+    if held is None:
         return create(tx, eyes, body, room)
     said = {"value": body.value, "ttl": body.ttl}
     change = AgentChangeBody.model_construct(set(said), **said)
@@ -127,17 +134,23 @@ def put(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Outcom
     return Outcome(entries=(after,), is_new=False)
 
 
+def entry_there(tx: Transaction, place: Place) -> AgentEntry | None:
+    """The entry at a place, unless it has ended."""
+    held = entries.entry_at(tx, place)
+    return held if held is not None and held.is_there(tx.now) else None
+
+
 def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None:
     """Take secrets out of what an entry says; its namespace and its key stay as they are."""
     said: dict[str, Any] = {"tags": list(entry.tags), "curated_by": entry.curated_by}
     if not entry.is_lost:
         said["value"] = entry.value
-    change = drafts.clean_change(redactor, AgentChangeBody.model_construct(set(said), **said))
+    change = drafts.cleaned(redactor, AgentChangeBody.model_construct(set(said), **said))
     owner = Eyes(agent=entry.agent_id, is_admin=True)
     _amend(tx, entry, owner, change, entry.version, None)
 
 
-def delete(tx: Transaction, entry: AgentEntryId, eyes: Eyes, version: int | None) -> None:
+def delete(tx: Transaction, eyes: Eyes, entry: AgentEntryId, version: int | None) -> None:
     before = entries.known(tx, entry, eyes)
     require_write(tx, before.place, eyes)
     require_allowed(tx, before.place, before.scope)
@@ -170,8 +183,8 @@ def _write(tx: Transaction, eyes: Eyes, item: AgentBatchItem, room: Room) -> Out
         return create(tx, eyes, item, room)
     place = item.place(eyes)
     require_write(tx, place, eyes)
-    held = entries.entry_at(tx, place)
-    if held is None or not held.is_there(tx.now):
+    held = entry_there(tx, place)
+    if held is None:
         raise NotFound(NO_ENTRY)
     return Outcome(entries=(_amend(tx, held, eyes, item.change, item.version, room),))
 
@@ -211,16 +224,16 @@ def writable(
 ) -> list[AgentEntry]:
     """Those that the asking agent may change, newest first; guardrails are not asked."""
     found = entries.ids_of(tx, filter_, sight.writable(eyes), limit, offset)
-    return entries.some(tx, [id_ for id_, _ in found], eyes)
+    return entries.some(tx, eyes, [id_ for id_, _ in found])
 
 
-def kept(outcome: Outcome) -> Outcome:
+def _kept(outcome: Outcome) -> Outcome:
     """An outcome without the values that are sealed."""
     plain = (it.model_copy(update={"value": ""}) if it.is_sealed else it for it in outcome.entries)
     return replace(outcome, entries=tuple(plain))
 
 
-def told(tx: Transaction, eyes: Eyes, first: Outcome) -> Outcome:
+def _told(tx: Transaction, first: Outcome, eyes: Eyes, *_: object) -> Outcome:
     """What a repetition is told; NotFound for an entry that has gone, or may not be read now.
 
     One with a sealed value is told as it is now.
@@ -228,6 +241,19 @@ def told(tx: Transaction, eyes: Eyes, first: Outcome) -> Outcome:
     now = [entries.known(tx, it.id, eyes) for it in first.entries]
     pairs = zip(first.entries, now, strict=True)
     return replace(first, entries=tuple(it if it.is_sealed else then for then, it in pairs))
+
+
+def _once(work: Callable[Concatenate[Transaction, P], Outcome]) -> Callable[..., Outcome]:
+    """Work whose repetition is told what its agent may see."""
+    return once(
+        work, told=_told, kept=_kept, about=lambda it: [entry.memory for entry in it.entries],
+        status=None if work is not put else lambda it: 201 if it.is_new else 200,
+    )  # fmt: skip
+
+
+# What the operations run: each request once.
+CREATE, PUT, AMEND, WRITE_BATCH = _once(create), _once(put), _once(amend), _once(write_batch)
+DELETE, DELETE_BATCH = once(delete), once(delete_batch)
 
 
 def require_write(tx: Transaction, place: Place, eyes: Eyes) -> None:
@@ -252,14 +278,15 @@ def make_room(tx: Transaction, place: Place, scope: Labels, size: int, room: Roo
         require_working_room(tx, place.owner, scope, room.capacities, size)
         return 0
     agent, evicted = place.owner, 0
-    most = binding.most_episodic(tx, scope)
+    said = (it.most_episodic for it in guardrails(tx, scope))
+    most = min((most for most in said if most is not None), default=None)
     if most is not None and scope.intent is not None:
         intent = IntentId(scope.intent)
-        held = binding.episodic_of(tx, intent, agent)
+        held = _episodic_of(tx, intent, agent)
         evicted = _evict(tx, agent, ("max_episodic_memory_per_agent", held, most), room, 0, intent)
     held = entries.number_of(tx, Tier.EPISODIC, agent)
-    most = capacity_of(tx, agent, room.capacities)
-    return evicted + _evict(tx, agent, ("episodic_capacity", held, most), room, evicted)
+    limit = "episodic_capacity", held, capacity_of(tx, agent, room.capacities)
+    return evicted + _evict(tx, agent, limit, room, evicted)
 
 
 def _evict(
@@ -287,33 +314,28 @@ def _make_place_free(tx: Transaction, place: Place) -> None:
         return
     if held.is_there(tx.now):
         raise Taken(held)
-    if pending := archives.holding(tx, held) if held.has_ended else None:
-        archives.settle(tx, pending)
+    if pending := events.holding(tx, held) if held.has_ended else None:
+        events.settle(tx, pending)
     else:
         expire(tx, held)
 
 
 def _amend(
-    tx: Transaction,
-    before: AgentEntry,
-    eyes: Eyes,
-    change: AgentChangeBody,
-    version: int,
-    room: Room | None,  # None, where secrets are taken out, is without limits
-) -> AgentEntry:
+    tx: Transaction, before: AgentEntry, eyes: Eyes, change: AgentChangeBody, version: int,
+    room: Room | None,
+) -> AgentEntry:  # fmt: skip
+    """The entry as it is left; without room, where secrets are taken out, nothing limits it."""
     after = _planned(tx, before, eyes, change, version, room)
-    held = _memory(before)
-    after = after.model_copy(update={"updated_at": changed_at(tx, held)})
-    revised(tx, held, replace(_memory(after), revision=held.revision), has_new_text=False)
-    row = _row(after)
+    revised(tx, _memory(before), _memory(after), has_new_text=False)
+    held, row = _row(before), _row(after)
+    if not before.is_lost:  # a column that is set, though it stays, has its indexes written anew
+        row = {column: it for column, it in row.items() if it != held[column]}
     if after.is_lost:
-        del row["size"]
-    tx[Sql].run(
-        f"""UPDATE agent_memories
-               SET {", ".join(f"{column} = :{column}" for column in row)}, accessed_at = :now
-             WHERE memory_id = :id""",
-        id=after.memory, now=micros(tx.now), **row,
-    )  # fmt: skip
+        row.pop("size", None)
+    if after.memory_type is Tier.EPISODIC:
+        row["accessed_at"] = micros(tx.now)
+    if row:
+        tx[Sql].update("agent_memories", "memory_id", {"memory_id": after.memory, **row})
     if after.is_sealed and not after.is_lost:  # what nothing opens now waits for its key
         tx[SealTable].put(after.memory, after.place, after.value)
     elif before.is_sealed and not after.is_sealed:
@@ -326,13 +348,9 @@ def _amend(
 
 
 def _planned(
-    tx: Transaction,
-    before: AgentEntry,
-    eyes: Eyes,
-    change: AgentChangeBody,
-    version: int,
+    tx: Transaction, before: AgentEntry, eyes: Eyes, change: AgentChangeBody, version: int,
     room: Room | None,
-) -> AgentEntry:
+) -> AgentEntry:  # fmt: skip
     """What a change leaves of an entry, or its refusal."""
     change.require_same(before)
     place, scope = before.place, before.scope
@@ -343,8 +361,8 @@ def _planned(
         raise Outdated(before)
     require_room(tx)
     said = change.amended(before, tx.now)
-    value = before.value if change.value is None else change.value
-    after = before.model_copy(update={**said, "value": value, "version": before.version + 1})
+    said |= {"version": before.version + 1, "updated_at": changed_at(tx, before.updated_at)}
+    after = before.model_copy(update=said)
     if before.is_lost and change.value is None and not after.is_sealed:
         raise KeyLost  # it would have to be opened
     if after.ttl == TASK_LIFETIME and scope.task is None:
@@ -369,11 +387,10 @@ def _row(entry: AgentEntry) -> dict[str, object]:
 
 def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     """The memory that an entry is: who changes one need not read it for that."""
-    kind = SpaceKind(entry.memory_type.value)
     content = f"[{entry.sensitivity}]" if entry.is_sealed else str(entry.value)
     return Memory(
         id=entry.memory, uid=entry.id, session=None, key=entry.key,
-        space=space or Space(project=NO_PROJECT, scope="", kind=kind),
+        space=space or _space(entry.memory_type, ""),
         text=Text(
             type=entry.memory_type.value, title=f"{entry.namespace}/{entry.key}", content=content,
             tags=entry.tags,
@@ -410,12 +427,12 @@ class AgentSpaces(Table):
         if found is None:
             return None
         scope, *at = found
-        space = _space(place, scope)
+        space = _space(place.tier, scope)
         self._spaces.know(space, *at)
         return space
 
     def _made(self, place: Place) -> Space:
-        space = _space(place, self._uids.make(self._now))
+        space = _space(place.tier, self._uids.make(self._now))
         id_, _ = self._spaces.add(space, self._beside(place))
         self._insert("agent_spaces", space_id=id_, **place.named)
         return space
@@ -436,5 +453,149 @@ def _space_at(id_: int, scope: str, area: Any, partition: Any) -> tuple[str, int
     return scope, id_, area, partition
 
 
-def _space(place: Place, scope: str) -> Space:
-    return Space(project=NO_PROJECT, scope=scope, kind=SpaceKind(place.tier.value))
+@lru_cache
+def _space(tier: Tier, scope: str) -> Space:
+    return Space(project=NO_PROJECT, scope=scope, kind=SpaceKind(tier.value))
+
+
+# What an entry is bound to.
+
+
+def bound(tx: Transaction, eyes: Eyes, place: Place, labels: Labels) -> Labels:
+    """The labels of a new entry, bound to what they name if the agent may see it.
+
+    Otherwise they are labels, and the agent is not told which. Denied for working memory of
+    a task of which it is not the agent; BadField for another intent than the task's.
+    """
+    if labels.task is None and labels.intent is None:
+        return labels
+    task = seen_task(tx, eyes, labels.task)
+    if task is None:
+        intent = None if labels.intent is None else IntentId(labels.intent)
+        is_seen = intent is not None and standing(tx, eyes, intent).sees
+        return replace(labels, binding=Binding.INTENT if is_seen else Binding.NONE)
+    if labels.intent not in (None, task.intent_id):
+        raise BadField("scope.intent_id", "must be the task's")
+    if place.tier is Tier.WORKING and task.assigned_agent != eyes.agent:
+        raise Denied(
+            "The task is not assigned to the agent, so that it binds no working memory to it."
+        )
+    return bound_to(task)
+
+
+def require_unfinished(tx: Transaction, tier: Tier, labels: Labels, ttl: str | None) -> None:
+    """Raise TaskFinished for what would live as long as a task that is finished."""
+    task = task_of(tx, labels)
+    if task and task.status.is_final and (tier is Tier.WORKING or ttl == TASK_LIFETIME):
+        raise TaskFinished
+
+
+def task_of(tx: Transaction, labels: Labels) -> Task | None:
+    """The task that is bound to; None once it was forgotten, too."""
+    if labels.binding is not Binding.TASK or labels.task is None:
+        return None
+    return task_with(tx, TaskId(labels.task))
+
+
+def guardrails(tx: Transaction, labels: Labels) -> list[Guardrails]:
+    """Those that bound what is bound to an intent: of all who coordinate it now."""
+    if labels.binding is Binding.NONE or labels.intent is None:
+        return []
+    return participants.guardrails(tx, IntentId(labels.intent))
+
+
+def is_allowed(tx: Transaction, place: Place, labels: Labels) -> bool:
+    """Whether guardrails let an entry be changed: they are about semantic ones."""
+    if place.tier is not Tier.SEMANTIC:
+        return True
+    return all(it.allows(place.namespace) for it in guardrails(tx, labels))
+
+
+def require_allowed(tx: Transaction, place: Place, labels: Labels) -> None:
+    """Refuse with Denied what guardrails keep from being changed."""
+    if not is_allowed(tx, place, labels):
+        raise Denied("A coordinator of the intent does not allow this namespace.")
+
+
+def require_working_room(
+    tx: Transaction, agent: AgentId, labels: Labels, capacities: Capacities, more: int, *,
+    is_new: bool = True,
+) -> None:  # fmt: skip
+    """Refuse with OverCapacity a working entry that is new, or grows, by so many bytes."""
+    if not is_new and more <= 0:
+        return
+    task = task_of(tx, labels)
+    name, most, most_size = _limits(tx, task, labels, capacities)
+    number = _number(tx, agent, task)
+    if is_new and number >= most:
+        raise OverCapacity(name, number, most)
+    if (number + 1) * MAX_VALUE <= most_size * KB:  # however long they are
+        return
+    size = _size(tx, agent, task)
+    if size + more > most_size * KB:
+        raise OverCapacity("max_total_size_kb", kilobytes(size), most_size, "Kilobytes")
+
+
+def _limits(
+    tx: Transaction, task: Task | None, labels: Labels, capacities: Capacities
+) -> tuple[str, int, int]:
+    """Which limit there is to working memory, how many entries it allows, and how many KB."""
+    said, size = [("working_capacity", capacities.working)], DEFAULT_SIZE
+    if task is not None:
+        if task.memory_policy and task.memory_policy.max_entries is not None:
+            said = [("max_entries", task.memory_policy.max_entries)]
+        if task.memory_policy and task.memory_policy.max_total_size_kb is not None:
+            size = task.memory_policy.max_total_size_kb
+        for each in guardrails(tx, labels):
+            if each.most_working is not None:
+                said.append(("max_working_memory_per_task", each.most_working))
+    return *min(said, key=lambda it: it[1]), size
+
+
+# How much is bound to tasks and intents; what has expired does not count.
+
+
+def _number(tx: Transaction, agent: AgentId, task: Task | None) -> int:
+    """The working entries of a task, of all agents; or those of an agent that are of no task."""
+    now = micros(tx.now)
+    if task is not None:
+        return tx[Sql].number(
+            f"SELECT count(*) FROM agent_memories a WHERE {OF_TASK} AND {UNEXPIRED}",
+            task=task.id, attempt=task.attempt, now=now,
+        )  # fmt: skip
+    return tx[Sql].number(  # along indexes: there are many more than are bound, or expired
+        f"""SELECT (SELECT count(*)
+                      FROM agent_memories
+                     WHERE tier = '{Tier.WORKING}' AND agent = :agent)
+                 - (SELECT count(*) FROM agent_memories a WHERE a.agent = :agent AND {BOUND})
+                 - (SELECT count(*)
+                      FROM lifecycles l
+                     {tx[Sql].dialect.leads} agent_memories a ON a.memory_id = l.memory_id
+                     WHERE l.{ENDED} AND a.tier = '{Tier.WORKING}' AND a.agent = :agent
+                           AND NOT {BOUND})""",
+        agent=agent, now=now,
+    )  # fmt: skip
+
+
+def _size(tx: Transaction, agent: AgentId, task: Task | None) -> int:
+    """The bytes of their values."""
+    outside = f"a.tier = '{Tier.WORKING}' AND a.agent = :agent AND NOT {BOUND}"
+    of_task = {} if task is None else {"task": task.id, "attempt": task.attempt}
+    size = tx[Sql].number(
+        f"""SELECT {sight.sum_of("a.size")}
+              FROM agent_memories a
+             WHERE {OF_TASK if task else outside} AND {UNEXPIRED}""",
+        agent=agent, now=micros(tx.now), **of_task,
+    )  # fmt: skip
+    return count(size)
+
+
+def _episodic_of(tx: Transaction, intent: IntentId, agent: AgentId) -> int:
+    """The episodic entries of an agent that are bound to an intent."""
+    return tx[Sql].number(
+        f"""SELECT count(*)
+              FROM agent_memories a
+             WHERE a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.intent = :intent
+                   AND a.binding > {Binding.NONE:d} AND {UNEXPIRED}""",
+        agent=agent, intent=intent, now=micros(tx.now),
+    )  # fmt: skip

@@ -1,6 +1,7 @@
 """What is to be written of an entry: bodies, which the rules take as they are (RFC-0015 §1)."""
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,7 +18,7 @@ from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Json, Key, Label, Tags, screened, value_of
 from .entries import AgentEntry, Place, clean_tags
 
-B = TypeVar("B", bound="AgentEntryBody")
+B = TypeVar("B", bound="OwnBody")
 
 MAX_BATCH = 100  # entries
 TASK_LIFETIME = "task_lifetime"
@@ -101,10 +102,28 @@ Value = Annotated[  # read as the compact text that is stored
 TierName = Literal["working", "episodic", "semantic"]
 PriorityName = Literal["low", "normal", "high"]
 SensitivityName = Literal["public", "internal", "confidential", "restricted"]
+# What bodies say of an entry beside its place, its value and its end, and what that becomes.
+OWN: Mapping[str, Callable[[Any], object]] = {
+    "tags": lambda tags: tuple(dict.fromkeys(tags)), "pinned": bool,
+    "priority": lambda name: Priority[name.upper()], "sensitivity": Sensitivity,
+    "curated_by": str, "ttl": str,
+}  # fmt: skip
+NULLABLE = {"sensitivity", "curated_by", "ttl"}  # which `null` takes away
 EXAMPLE = {
     "agent_id": "example-agent", "namespace": "example", "key": "another", "value": {},
     "memory_type": "episodic",
 }  # fmt: skip
+
+
+class OwnBody(BaseModel):
+    """What a body says of an entry itself."""
+
+    model_config = GIVEN
+
+    def said(self, names: Iterable[str]) -> dict[str, Any]:
+        """The fields of an entry by these names, each as the entry has it."""
+        given = {name: getattr(self, name) for name in names}
+        return {name: it if it is None else OWN[name](it) for name, it in given.items()}
 
 
 class ScopeBody(BaseModel):
@@ -114,6 +133,9 @@ class ScopeBody(BaseModel):
     task_id: Label | None = None
     intent_id: Label | None = None
 
+    def __deepcopy__(self, _: object = None) -> "ScopeBody":
+        return self  # the default of each new entry, which nobody changes
+
     def clean(self, redactor: Redactor) -> "ScopeBody":
         """The same without secrets."""
         named = {name: it for name, it in self if it is not None}
@@ -121,10 +143,9 @@ class ScopeBody(BaseModel):
         return self.model_copy(update=said) if said else self
 
 
-class AgentEntryBody(BaseModel):
+class AgentEntryBody(OwnBody):
     """POST /api/v1/memory."""
 
-    model_config = GIVEN
     agent_id: Agent | None = None
     namespace: api.NamespaceName
     key: Key
@@ -156,7 +177,7 @@ class AgentEntryBody(BaseModel):
         return Place(tier, eyes.agent if tier.has_owner else None, self.namespace, self.key)
 
 
-class AgentChangeBody(BaseModel):
+class AgentChangeBody(OwnBody):
     """PATCH /api/v1/memory/{id}: what is left out stays as it is.
 
     `null` takes away ttl, expires_at, sensitivity and curated_by. The rest of an entry may be
@@ -194,23 +215,16 @@ class AgentChangeBody(BaseModel):
             raise BadFields([(name, "cannot be changed") for name in wrong])
 
     def amended(self, before: AgentEntry, now: datetime) -> dict[str, Any]:
-        """The fields of an entry that a change says anew, but for its value.
+        """The fields of an entry that a change says anew.
 
         A ttl counts from the change that sets it. An instant that is what it was already is
         no change; BadField for one that has passed.
         """
-        named, after = self.model_fields_set, dict[str, Any]()
-        if self.tags is not None:
-            after["tags"] = tuple(dict.fromkeys(self.tags))
-        if self.pinned is not None:
-            after["pinned"] = self.pinned
-        if self.priority is not None:
-            after["priority"] = Priority[self.priority.upper()]
-        if "sensitivity" in named:
-            after["sensitivity"] = self.sensitivity and Sensitivity(self.sensitivity)
-        for name in ("curated_by", "ttl"):
-            if name in named:
-                after[name] = getattr(self, name)
+        named = self.model_fields_set
+        after = self.said(named & OWN.keys())
+        after = {name: it for name, it in after.items() if it is not None or name in NULLABLE}
+        if self.value is not None:
+            after["value"] = self.value
         ttl = after.get("ttl", before.ttl)
         if "expires_at" in named:
             end = api.instant_if_any(self.expires_at)
@@ -234,13 +248,8 @@ class AgentBatchItem(AgentEntryBody):
     @property
     def change(self) -> AgentChangeBody:
         """What is changed of the entry at its place."""
-        always = {"value", "sensitivity", "curated_by", "ttl", "expires_at"}
-        said: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in AgentChangeBody.model_fields
-            if name in self.model_fields_set
-            and (name not in always or getattr(self, name) is not None)
-        }
+        named = [name for name in AgentChangeBody.model_fields if name in self.model_fields_set]
+        said = {name: it for name in named if (it := getattr(self, name)) is not None}
         claims: dict[str, Any] = {}
         if "scope" in self.model_fields_set:
             claims["scope"] = present(self.scope.model_dump())
@@ -276,28 +285,20 @@ class AgentPutBody(BaseModel):
         )  # fmt: skip
 
 
-def clean_entry(redactor: Redactor, body: B) -> B:
-    """A new entry without secrets; as they are taken from its parts, one after the other."""
-    said: dict[str, Any] = {
-        "namespace": redactor.text(body.namespace, MAX_NAME),
-        "key": redactor.text(body.key, MAX_KEY),
-        "value": screened(redactor, body.value),
-        "tags": clean_tags(redactor, dict.fromkeys(body.tags)),
-        "scope": body.scope.clean(redactor),
-    }
-    if body.curated_by is not None:
-        said["curated_by"] = redactor.text(body.curated_by, MAX_NAME)
-    said = {name: it for name, it in said.items() if name in body.model_fields_set}
-    return body.model_copy(update=said)
+# How each part of a body loses its secrets, one after the other.
+CLEAN: Mapping[str, Callable[[Redactor, Any], object]] = {
+    "namespace": lambda redactor, it: redactor.text(it, MAX_NAME),
+    "key": lambda redactor, it: redactor.text(it, MAX_KEY),
+    "value": screened,
+    "tags": lambda redactor, it: clean_tags(redactor, dict.fromkeys(it)),
+    "scope": lambda redactor, it: it.clean(redactor),
+    "curated_by": lambda redactor, it: redactor.text(it, MAX_NAME),
+}  # fmt: skip
 
 
-def clean_change(redactor: Redactor, body: AgentChangeBody) -> AgentChangeBody:
-    """The same of a change; what is left as it is stays unsaid."""
-    said: dict[str, Any] = {}
-    if body.value is not None:
-        said["value"] = screened(redactor, body.value)
-    if body.tags is not None:
-        said["tags"] = clean_tags(redactor, dict.fromkeys(body.tags))
-    if body.curated_by is not None:
-        said["curated_by"] = redactor.text(body.curated_by, MAX_NAME)
+def cleaned(redactor: Redactor, body: B) -> B:
+    """A body without secrets; what it leaves unsaid stays unsaid."""
+    own = body.model_fields_set & type(body).model_fields.keys()  # a claim is no part of it
+    given = {name: getattr(body, name) for name in CLEAN if name in own}
+    said = {name: CLEAN[name](redactor, it) for name, it in given.items() if it is not None}
     return body.model_copy(update=said)

@@ -7,12 +7,11 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, PlainSerializer, SkipValidation, WithJsonSchema
 from starlette.requests import Request
 
-from ..engine.callbacks import Attributes, step
 from ..engine.engine import Sealer, Transaction
 from ..errors import BadFields, NotFound, Unavailable, Unreadable
 from ..http.ids import ENTRY as ENTRY_ID
@@ -41,6 +40,7 @@ from ..memory.model.table import Sql, Table
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
 from ..memory.sight import HAS_ENDED, HERE, Visibility
 from ..recall.text.json_words import object_of
+from ..steps import Attributes, step
 from .api import MAX_NAME, NO_ENTRY, PREFIX, Json, Shown, Time, instant_in
 
 MEMORY = f"{PREFIX}/memory"
@@ -87,6 +87,7 @@ class AgentEntry(Shown):
     """An entry; every member is always there."""
 
     model_config = ConfigDict(json_schema_extra=_unreadable)
+    is_tagged: ClassVar = True
 
     id: Annotated[
         AgentEntryId, PlainSerializer(lambda it: public_id(ENTRY_ID, it), return_type=str)
@@ -116,6 +117,16 @@ class AgentEntry(Shown):
     memory: MemoryId = Field(exclude=True)
     is_own_expiry: bool = Field(default=False, exclude=True)  # whether it was set
     has_ended: bool = Field(default=False, exclude=True)  # with its task: the archive has it
+
+    @classmethod
+    def whole(cls, **fields: Any) -> "AgentEntry":
+        """An entry of all its fields, unchecked; `model_construct` takes 12 µs for that, this 3."""
+        made, put = cls.__new__(cls), object.__setattr__
+        put(made, "__dict__", {name: fields[name] for name in cls.__pydantic_fields__})
+        put(made, "__pydantic_fields_set__", set(fields))
+        put(made, "__pydantic_extra__", None)
+        put(made, "__pydantic_private__", None)
+        return made
 
     @property
     def owner(self) -> AgentId | None:
@@ -147,7 +158,8 @@ class AgentEntry(Shown):
 
     def json_bytes(self) -> bytes:
         """As it is sent; if its key is lost, without its value, so that others can be read."""
-        shown = super().json_bytes()  # of the members before the value none can look like it
+        # Of the members before the value none can look like it.
+        shown = self.__pydantic_serializer__.to_json(self, by_alias=True)
         if isinstance(self.value, Json):
             return shown.replace(_VALUE, b'"value":' + self.value.encode(), 1)
         if self.is_lost:
@@ -338,7 +350,7 @@ def entry_of(  # noqa: PLR0913, PLR0917 - the columns of ENTRY
     if Tier(own_tier) and bound is Binding.TASK and attempt is None:
         raise Unreadable
     require_value(value, sensitivity)
-    return AgentEntry.model_construct(  # each value is what it should be
+    return AgentEntry.whole(  # each value is what it should be
         id=AgentEntryId(uid), memory=MemoryId(id_), agent_id=AgentId(agent or created_by),
         namespace=namespace, key=key, value=value, memory_type=_tier((space_id, tier)),
         scope=Labels(task=task, intent=intent, binding=bound, attempt=attempt),
@@ -424,7 +436,7 @@ def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | No
         entry_of, f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
         now=micros(tx.now), **values,
     )  # fmt: skip
-    return None if found is None else tx[SealTable].opened([found])[0]
+    return tx[SealTable].opened([found])[0] if found and found.is_lost else found
 
 
 def entry_with(tx: Transaction, memory: MemoryId) -> AgentEntry | None:
@@ -482,7 +494,7 @@ def total(tx: Transaction, filter_: AgentFilter, seen: Visibility) -> int:
     return tx[Sql].number(f"SELECT count(*) FROM {_of_spaces(tx)} WHERE {condition}", **values)
 
 
-def some(tx: Transaction, memories: Sequence[MemoryId], eyes: Eyes) -> list[AgentEntry]:
+def some(tx: Transaction, eyes: Eyes, memories: Sequence[MemoryId]) -> list[AgentEntry]:
     """Those of these that the eyes may see still, in their order."""
     dialect, seen = tx[Sql].dialect, sight.readable(tx, eyes)
     return entries_of(tx, tx[Sql].run(

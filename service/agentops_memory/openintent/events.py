@@ -1,27 +1,54 @@
-"""Events: what happened, in agents' streams and in the logs of intents (RFC-0015 §5)."""
+"""Events: agents' streams, logs of intents, and the end of entries (RFC-0015 §2.1, §5, §6.5).
+
+Entries are removed, expire, or are archived with their task in an event. What can be seen of a
+task changes in the transaction of its status. The values of a large one are moved into its
+archives afterwards, step by step, and no reader sees one of these.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from itertools import groupby
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
-from ..engine.engine import Transaction
-from ..errors import Unreadable
-from ..http.bodies import written
-from ..http.ids import ENTRY, public_id
+from ..engine.engine import Engine, Transaction
+from ..errors import BadFields, Denied, Invalid, Unreadable
+from ..http.bodies import GIVEN, written
+from ..http.faults import fault
+from ..http.ids import ENTRY as ENTRY_ID
 from ..http.ids import EVENT as EVENT_ID
-from ..memory.model.access import AgentId
+from ..http.ids import public_id
+from ..http.protocol import Operation, Parameter
+from ..http.requests import parameter, query_of
+from ..memory import sight
+from ..memory.changes import Written
+from ..memory.erasure import ErasureId, ReceiptTable
+from ..memory.idempotency import once
+from ..memory.limits import require_room
+from ..memory.memories import MemoryTable
+from ..memory.model.access import NOT_YOUR_AGENT, AgentId, Caller
 from ..memory.model.agent_events import LOGGED, EventType
-from ..memory.model.agent_memory import Binding, Labels
-from ..memory.model.intents import IntentId
-from ..memory.model.rows import instant, micros, reads
+from ..memory.model.agent_memory import Access, Binding, Eyes, Labels, Tier
+from ..memory.model.intents import IntentId, Standing, TaskId
+from ..memory.model.liveness import expired, live
+from ..memory.model.memory import MemoryId
+from ..memory.model.rows import count, instant, micros, reads
 from ..memory.model.table import Sql
+from ..memory.redactor import RulesOf, default_rules
 from ..memory.sight import OF_LOG, OF_MEMORY
 from ..recall.text.json_words import object_of
-from .api import Shown, Time
+from ..steps import step
+from . import api
+from .api import BODIES, Left, Shown, Time, answer, op, whose, writer
+from .drafts import TASK_LIFETIME
+from .entries import ENTRIES, ENTRY, AgentEntry, entries_of, entry_with
+from .intents import INTENT, Object, intent_id, require_sight, seen
 
 EVENT = "e.id, e.uid, e.type, a.agent, a.actor, a.task, a.intent, a.binding, e.payload, e.at"
 IS_BOUND = f"a.binding > {Binding.NONE:d} AND a.binding <= {Binding.TASK:d}"
@@ -54,7 +81,7 @@ class AgentEvent(Shown):
         shown["timestamp"] = shown["created_at"]
         shown["id"] = public_id(EVENT_ID, self.id)
         if "entry_id" in payload:
-            payload["entry_id"] = public_id(ENTRY, str(payload["entry_id"]))
+            payload["entry_id"] = public_id(ENTRY_ID, str(payload["entry_id"]))
         return written(shown)
 
 
@@ -69,15 +96,156 @@ class EventFilter:
     after: int | None = None  # oldest first, from the sequence on
 
 
+NAMES = frozenset({"namespace", "key", "tags"})
+EVENTS = (
+    Parameter(name="event_type", help="Of this type alone."),
+    Parameter(name="since", kind="instant", help="Later than this."),
+    Parameter(name="after", kind="integer", help="After this `sequence`, oldest first."),
+    api.LIMIT,
+)
+
+
+def _logged(type_: str) -> str:
+    if type_ not in LOGGED:
+        raise fault("must be one that clients log: none of memory.*, task.* and agent_assigned")
+    return type_
+
+
+class EventBody(BaseModel):
+    """POST /api/v1/intents/{id}/events."""
+
+    model_config = GIVEN
+    event_type: Annotated[
+        str, AfterValidator(_logged), Field(json_schema_extra={"enum": sorted(LOGGED)})
+    ]
+    payload: Object = {}
+
+
+def operations(events: "Events") -> Sequence[Operation]:
+    async def log(request: Request) -> Response:
+        body = await BODIES.read(request, EventBody)
+        payload = api.compact(body.payload, "payload")
+        caller, eyes = await writer(request)
+        made = await events.log(caller, eyes, intent_id(request), body.event_type, payload)
+        return answer(made, 201)
+
+    async def of_intent(request: Request) -> Response:
+        return await _list(request, lambda: {"intent": intent_id(request)})
+
+    async def of_agent(request: Request) -> Response:
+        return await _list(request, lambda: {"agent": api.own(request)[1].agent})
+
+    async def _list(request: Request, of: Callable[[], dict[str, Any]]) -> Response:
+        limit, _ = api.page(request)
+        named, query, faults = of(), query_of(request), list[tuple[str, str]]()
+        since = api.instant_in(query, "since", faults)
+        if faults:
+            raise BadFields(faults)
+        type_, after = parameter(query, "event_type"), api.number(request, "after", 0)
+        filter_ = EventFilter(type=type_, since=since, after=after, **named)
+        return await api.streamed(await events.page(lambda: whose(request), filter_, limit))
+
+    return (
+        op("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
+           log, AgentEvent, status=201, body=EventBody, refusals=(404,)),
+        op("GET", f"{INTENT}/events", "list_events", "The log of an intent, newest first.",
+           of_intent, AgentEvent, is_list=True, query=EVENTS, refusals=(404,)),
+        op("GET", f"{api.PREFIX}/agents/{{agent}}/events", "list_agent_events",
+           "What happened to the agent's memory, newest first.",
+           of_agent, AgentEvent, is_list=True, query=EVENTS),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """The events of one service."""
+
+    engine: Engine
+    rules: RulesOf = default_rules
+
+    async def page(
+        self, asking: api.Asking, filter_: EventFilter, limit: int
+    ) -> api.Listing[AgentEvent]:
+        """Events, newest first, or oldest first after a sequence.
+
+        Of an agent its own alone, else Denied; of an intent for whom sees it, else NotFound.
+        Who asks is asked before each portion.
+        """
+
+        def ids(tx: Transaction, eyes: Eyes) -> tuple[Left, None]:
+            _require_sight(tx, eyes, filter_)
+            return sequences(tx, filter_, limit), None
+
+        return await api.listing(self.engine, asking(), asking, ids, partial(_some, filter_))
+
+    async def log(
+        self, caller: Caller, eyes: Eyes, intent: IntentId, type_: str, payload: str
+    ) -> Written[AgentEvent]:
+        """Add an event of a client's to the log of an intent that it sees.
+
+        The payload is compact JSON of an object. Invalid for a type that no client logs.
+        """
+        if type_ not in LOGGED:
+            raise Invalid("event_type must be one that clients log: no memory.*, no task.*.")
+        redactor = api.redactor_for(self.rules, caller, eyes.agent)
+        clean = api.screened(redactor, payload)
+        event = await self.engine.write(caller, _LOG, eyes, intent, type_, clean)
+        return Written(value=event, redacted=redactor.count)
+
+
+def _require_sight(tx: Transaction, eyes: Eyes, filter_: EventFilter) -> Standing | None:
+    if filter_.intent is not None:
+        return require_sight(tx, eyes, filter_.intent)
+    if filter_.agent != eyes.agent:
+        raise Denied(NOT_YOUR_AGENT)
+    return None
+
+
+def _some(
+    filter_: EventFilter, tx: Transaction, eyes: Eyes, ids: Sequence[int]
+) -> list[AgentEvent]:
+    standing = _require_sight(tx, eyes, filter_)
+    events = [shown(tx, event) for event in events_with(tx, ids)]
+    if standing is None:  # of its own stream
+        return events
+    return [_without_hidden(tx, eyes, standing, event) for event in events]
+
+
+def _without_hidden(
+    tx: Transaction, eyes: Eyes, standing: Standing, event: AgentEvent
+) -> AgentEvent:
+    """The event of a log without what the agent may not read: an administrator reads no values."""
+    if event.type == EventType.ARCHIVED and not standing.takes_part:
+        return without_values(event)
+    namespace = event.payload.get("namespace")
+    if event.payload.get("memory_type") != Tier.SEMANTIC or not isinstance(namespace, str):
+        return event
+    if sight.permissions(tx, namespace).of(eyes) >= Access.READ:
+        return event
+    payload = {name: it for name, it in event.payload.items() if name not in NAMES}
+    return event.model_copy(update={"payload": payload})
+
+
+def _log(tx: Transaction, eyes: Eyes, intent: IntentId, type_: str, payload: str) -> AgentEvent:
+    seen(tx, eyes, intent)
+    require_room(tx)
+    labels = Labels(intent=intent, binding=Binding.INTENT)
+    said = object_of(payload)
+    sequence = add_event(tx, type_, said, labels, agent=None, actor=eyes.agent)
+    (event,) = events_with(tx, [sequence])
+    return event
+
+
+_LOG = once(_log, check=require_sight)
+
+
+# Rows.
+
+
 def add_event(
-    tx: Transaction,
-    type_: str,
-    payload: Mapping[str, object],
-    labels: Labels,
-    *,
-    agent: AgentId | None,
-    actor: AgentId | None,
-) -> int:
+    tx: Transaction, type_: str, payload: Mapping[str, object], labels: Labels, *,
+    agent: AgentId | None, actor: AgentId | None,
+) -> int:  # fmt: skip
     """Add an event, in the transaction of what it tells, to an agent's stream; its sequence.
 
     It stands in the log of the intent that the labels name.
@@ -129,14 +297,6 @@ def events_with(tx: Transaction, ids: Sequence[int]) -> list[AgentEvent]:
     return list(tx[Sql].intact(rows, _event))
 
 
-def fill(tx: Transaction, sequence: int, payload: Mapping[str, object]) -> None:
-    """Let an event tell this."""
-    tx[Sql].run(
-        "UPDATE events SET payload = :payload WHERE id = :id",
-        id=sequence, payload=_written(payload),
-    )  # fmt: skip
-
-
 def past_events(tx: Transaction, until: datetime, most: int, *, of_log: bool = False) -> list[int]:
     """Sequences of that time or earlier, oldest first: of memory's events, or of the rest."""
     return tx[Sql].column(
@@ -173,3 +333,262 @@ def _event(  # noqa: PLR0913, PLR0917 - the columns of EVENT
         event_type=type_, type=type_, payload=object_of(payload),
         created_at=instant(at), binding=Binding(binding),
     )  # fmt: skip
+
+
+# How entries end.
+
+MOST, LONGEST = 200, 256 * 1024  # entries of an archive, and bytes of their values
+EXPIRED, TASK_ENDED = "expired", "task_ended"  # the reasons of an event
+
+BOUND = f"(a.tier = '{Tier.WORKING}' AND a.binding = {Binding.TASK:d})"
+OF_TASK = f"a.task = :task AND a.attempt = :attempt AND {BOUND}"
+UNEXPIRED = f"(NOT {expired('a.memory_id')})"
+# Of other tiers, what lives as long as a task.
+WITH_TASK = f"""a.task = :task AND a.intent = :intent AND a.binding = {Binding.TASK:d}
+                AND a.tier <> '{Tier.WORKING}' AND a.ttl = '{TASK_LIFETIME}'
+                AND l.expires_at IS NULL"""
+PENDING = "event_id, task, attempt, agent, first, last, size"
+
+
+def remove(
+    tx: Transaction, entry: AgentEntry, type_: EventType, *, actor: Eyes | None = None,
+    reason: str | None = None,
+) -> None:  # fmt: skip
+    """Remove an entry for good, with its event; its bytes leave the files soon."""
+    tx[MemoryTable].erase(entry.memory)
+    note(tx, type_, entry, actor, reason=reason)
+    add_receipt(tx)
+
+
+def expire(tx: Transaction, entry: AgentEntry) -> None:
+    """Remove an entry that has ended by itself, or with its task."""
+    with_task = entry.ttl == TASK_LIFETIME and not entry.is_own_expiry
+    remove(tx, entry, EventType.EXPIRED, reason=TASK_ENDED if with_task else EXPIRED)
+
+
+def add_receipt(tx: Transaction) -> None:
+    """Let the bytes leave the files of what this transaction removes, and of all before it."""
+    tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
+
+
+def note(
+    tx: Transaction, type_: EventType, entry: AgentEntry, actor: Eyes | None, *,
+    before: AgentEntry | None = None, reason: str | None = None,
+) -> None:  # fmt: skip
+    """Write the event of a change, which tells no value (§5.2)."""
+    payload: dict[str, object] = {
+        "entry_id": entry.id, "namespace": entry.namespace, "key": entry.key,
+        "memory_type": entry.memory_type.value, "version": entry.version, "tags": entry.tags,
+    }  # fmt: skip
+    if before is not None:
+        payload["previous_version"] = before.version
+    if reason is not None:
+        payload["reason"] = reason
+    who = None if actor is None else actor.agent
+    owner = entry.owner or who or entry.created_by
+    add_event(tx, type_, payload, entry.scope, agent=owner, actor=who)
+
+
+class Ending(NamedTuple):
+    """A working entry that ends with its task."""
+
+    agent: AgentId
+    memory: MemoryId
+    size: int  # bytes of its value
+
+
+@dataclass(frozen=True, slots=True)
+class PendingArchive:
+    """An archive whose entries were not moved into its event yet; they are seen there alone."""
+
+    event: int
+    task: TaskId
+    attempt: int
+    agent: AgentId
+    first: MemoryId
+    last: MemoryId
+    size: int  # bytes of the values
+
+    def entries(self, tx: Transaction) -> list[AgentEntry]:
+        """The entries that lie in it, the first first."""
+        return _entries(
+            tx, f"{OF_TASK} AND a.agent = :agent AND a.memory_id BETWEEN :first AND :last",
+            task=self.task, attempt=self.attempt, agent=self.agent, first=self.first,
+            last=self.last,
+        )  # fmt: skip
+
+
+def end(tx: Transaction, labels: Labels, eyes: Eyes, *, archives: bool) -> int:
+    """Let what lives as long as a task go, which is finished by now; how many were archived."""
+    of_task: dict[str, Any] = {"task": labels.task, "attempt": labels.attempt}
+    of_others: dict[str, Any] = {"task": labels.task, "intent": labels.intent}
+    for entry in _entries(tx, f"{OF_TASK} AND NOT {UNEXPIRED}", **of_task):
+        expire(tx, entry)
+    for entry in _entries(tx, f"{WITH_TASK} AND {live('m')}", most=MOST, **of_others):
+        remove(tx, entry, EventType.EXPIRED, actor=eyes, reason=TASK_ENDED)
+    tx[Sql].run(  # what is left of many, until the next sweep
+        f"""INSERT INTO lifecycles (memory_id, space_id, expires_at)
+            SELECT m.id, m.space_id, :now FROM {ENTRIES} WHERE {WITH_TASK}
+                ON CONFLICT (memory_id) DO UPDATE SET expires_at = excluded.expires_at""",
+        now=micros(tx.now), **of_others,
+    )  # fmt: skip
+    rows = tx[Sql].run(
+        f"""SELECT a.agent, a.memory_id, a.size
+              FROM agent_memories a
+             WHERE {OF_TASK} AND {UNEXPIRED}
+          ORDER BY a.agent, a.memory_id""",
+        now=micros(tx.now), **of_task,
+    )  # fmt: skip
+    ending = [Ending(agent, id_, count(size)) for agent, id_, size in rows]
+    if not archives:
+        for each in ending:
+            gone = entry_with(tx, each.memory)
+            if gone is not None:
+                remove(tx, gone, EventType.EXPIRED, actor=eyes, reason=TASK_ENDED)
+        return 0
+    for _, of_agent in groupby(ending, key=lambda it: it.agent):
+        _archive(tx, labels, list(_parts(of_agent)), eyes)
+    room = LONGEST
+    while (pending := _next(tx, labels.task)) and pending.size <= room:
+        settle(tx, pending)
+        room -= max(pending.size, LONGEST // MOST)
+    return len(ending)
+
+
+def settle(tx: Transaction, pending: PendingArchive) -> None:
+    """Move the values of an archive into its event: from then on they lie there alone."""
+    entries = pending.entries(tx)
+    for event in events_with(tx, [pending.event]):
+        payload = _written({**event.payload, "snapshot": snapshot(entries)})
+        tx[Sql].update("events", "id", {"id": pending.event, "payload": payload})
+    tx[MemoryTable].erase_some([entry.memory for entry in entries])
+    tx[Sql].run("DELETE FROM pending_archives WHERE event_id = :id", id=pending.event)
+    add_receipt(tx)
+
+
+def settle_next(tx: Transaction) -> bool:
+    """Settle an archive that a large task, or a process that was killed, has left."""
+    pending = _next(tx)
+    if pending is not None:
+        settle(tx, pending)
+    return pending is not None
+
+
+async def settle_all(engine: Engine, caller: Caller) -> None:
+    """Settle what is pending, step by step; others write on."""
+    while await engine.read(caller, _next):  # a write would be a commit
+        await engine.write(caller, settle_next)
+
+
+def shown(tx: Transaction, event: AgentEvent) -> AgentEvent:
+    """The event with its snapshot, wherever its values lie."""
+    if event.type != EventType.ARCHIVED or "snapshot" in event.payload:
+        return event
+    pending = _pending(tx, "event_id = :id", id=event.sequence)
+    if pending is None:
+        return event
+    payload = {**event.payload, "snapshot": snapshot(pending.entries(tx))}
+    return event.model_copy(update={"payload": payload})
+
+
+def without_values(event: AgentEvent) -> AgentEvent:
+    """An archive as it is told to who may not read the entries."""
+    snapshot = event.payload.get("snapshot")
+    entries = snapshot if isinstance(snapshot, list) else []
+    kept = [
+        {name: said for name, said in it.items() if name != "value"} | {"redacted": True}
+        for it in entries
+        if isinstance(it, dict)
+    ]
+    return event.model_copy(update={"payload": {**event.payload, "snapshot": kept}})
+
+
+def snapshot(entries: Sequence[AgentEntry]) -> list[dict[str, object]]:
+    """What an archive keeps of entries: no value of one that is confidential (§9.2)."""
+    return [
+        {
+            "namespace": it.namespace, "key": it.key, "tags": list(it.tags), "version": it.version,
+            **({"redacted": True} if it.is_sealed else {"value": object_of(it.value)}),
+        }
+        for it in entries
+    ]  # fmt: skip
+
+
+def holding(tx: Transaction, entry: AgentEntry) -> PendingArchive | None:
+    """The archive that an entry lies in, if it is pending."""
+    return _pending(
+        tx,
+        """task = :task AND attempt = :attempt AND agent = :agent
+           AND :memory BETWEEN first AND last""",
+        task=entry.scope.task, attempt=entry.scope.attempt, agent=entry.owner, memory=entry.memory,
+    )  # fmt: skip
+
+
+def _archive(
+    tx: Transaction, labels: Labels, parts: Sequence[Sequence[Ending]], eyes: Eyes
+) -> None:
+    for number, part in enumerate(parts, start=1):
+        payload: dict[str, object] = {"entries_archived": len(part)}
+        if len(parts) > 1:
+            payload |= {"part": number, "parts": len(parts)}
+        event = add_event(
+            tx, EventType.ARCHIVED, payload, labels, agent=part[0].agent, actor=eyes.agent
+        )
+        _put_off(tx, event, labels, part)
+
+
+@step("store.archive", lambda _, __, ___, part: {"memory.agent.id": part[0].agent})
+def _put_off(tx: Transaction, event: int, labels: Labels, part: Sequence[Ending]) -> None:
+    """Let the entries of an archive be seen in its event alone."""
+    tx[Sql].insert(
+        "pending_archives", event_id=event, task=labels.task, attempt=labels.attempt,
+        agent=part[0].agent, first=part[0].memory, last=part[-1].memory,
+        size=sum(entry.size for entry in part),
+    )  # fmt: skip
+
+
+def _parts(entries: Iterable[Ending]) -> Iterator[list[Ending]]:
+    """Entries as archives hold them: not too many, and not too long."""
+    part, size = list[Ending](), 0
+    for entry in entries:
+        if part and (len(part) == MOST or size + entry.size > LONGEST):
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += entry.size
+    if part:
+        yield part
+
+
+def _next(tx: Transaction, task: str | None = None) -> PendingArchive | None:
+    """The first that is pending, of a task if one is given."""
+    return _pending(tx, "TRUE" if task is None else "task = :task", task=task)
+
+
+def _pending(tx: Transaction, which: str, **values: object) -> PendingArchive | None:
+    return tx[Sql].first(
+        _archive_of,
+        f"SELECT {PENDING} FROM pending_archives WHERE {which} ORDER BY event_id LIMIT 1",
+        **values,
+    )
+
+
+@reads("pending_archives")
+def _archive_of(  # noqa: PLR0917 - the columns of PENDING
+    event: int, task: str, attempt: int, agent: str, first: int, last: int, size: int
+) -> PendingArchive:
+    return PendingArchive(
+        event, TaskId(task), count(attempt), AgentId(agent), MemoryId(first), MemoryId(last),
+        count(size),
+    )  # fmt: skip
+
+
+def _entries(
+    tx: Transaction, condition: str, most: int | None = None, **values: object
+) -> list[AgentEntry]:
+    limit = "" if most is None else f"LIMIT {most:d}"
+    order = f"ORDER BY m.id {limit}"
+    rows: Iterable[Any] = tx[Sql].run(
+        f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} {order}", now=micros(tx.now), **values
+    )
+    return entries_of(tx, rows)

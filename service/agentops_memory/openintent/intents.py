@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound
-from ..http.bodies import GIVEN, WRITTEN, present
+from ..http.bodies import GIVEN, present
 from ..http.faults import fault
 from ..http.protocol import Operation
 from ..memory.changes import Written
@@ -115,15 +115,15 @@ def operations(intents: "Intents") -> Sequence[Operation]:
     async def create(request: Request) -> Response:
         body = await BODIES.read(request, IntentBody)
         made = await intents.create(*await writer(request), body)
-        return answer(made.value, 201, redacted=made.redacted)
+        return answer(made, 201)
 
     async def get(request: Request) -> Response:
         caller, eyes = whose(request)
-        return answer(await intents.get(caller, eyes, intent_id(request)))
+        return answer(await intents.engine.read(caller, seen, eyes, intent_id(request)))
 
     return (
         op("POST", INTENTS, "create_intent", "Make an intent, which needs a key that may.",
-           create, Intent, status=201, body=IntentBody, headers=WRITTEN, refusals=(409,)),
+           create, Intent, status=201, body=IntentBody, refusals=(409,)),
         op("GET", INTENT, "get_intent", "One intent, for who takes part in it.",
            get, Intent, refusals=(404,)),
     )  # fmt: skip
@@ -157,13 +157,8 @@ class Intents:
             )
         redactor = api.redactor_for(self.rules, caller, eyes.agent, body.id)
         clean = api.screened(redactor, details)
-        work = once(_create, told=lambda tx, made: told(tx, eyes, made.id, made))
-        made = await self.engine.write(caller, work, eyes, clean, body.id)
+        made = await self.engine.write(caller, _CREATE, eyes, clean, body.id)
         return Written(value=made, redacted=redactor.count)
-
-    async def get(self, caller: Caller, eyes: Eyes, intent: IntentId) -> Intent:
-        caller.require(Role.READER)
-        return await self.engine.read(caller, seen, eyes, intent)
 
 
 def _create(tx: Transaction, eyes: Eyes, details: str, id_: str | None) -> Intent:
@@ -189,7 +184,10 @@ def told(tx: Transaction, eyes: Eyes, intent: str, made: T) -> T:
     return made
 
 
-def require_sight(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
+_CREATE = once(_create, told=lambda tx, made, eyes, *_: told(tx, eyes, made.id, made))
+
+
+def require_sight(tx: Transaction, eyes: Eyes, intent: IntentId, *_: object) -> Standing:
     """What the agent is to an intent; NotFound for one that it may not see."""
     found = standing(tx, eyes, intent)
     if not found.sees:

@@ -1,9 +1,11 @@
-"""Agents' memory over HTTP: entries made, read, listed, changed, deleted."""
+"""Agents' memory over HTTP: entries made, read, listed, changed, deleted; and who has read them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import wraps
+from threading import Lock
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel
@@ -14,25 +16,26 @@ from starlette.responses import Response
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AtItem, Invalid, NotFound, Refusal
-from ..http.bodies import JSON, WRITTEN, Bodies, answered, written
+from ..http.bodies import JSON, Bodies, answered, written
 from ..http.faults import bad_fields
 from ..http.ids import ENTRY, public_id
 from ..http.protocol import REDACTED, Operation
 from ..memory import sight
 from ..memory.changes import Written
-from ..memory.idempotency import once
-from ..memory.model.access import AgentId, Caller, Role
+from ..memory.model.access import AgentId, Caller, Role, TenantId
 from ..memory.model.agent_memory import SEALED, AgentEntryId, Eyes, Tier
+from ..memory.model.memory import MemoryId
 from ..memory.model.retention import Capacities
+from ..memory.model.rows import micros
+from ..memory.model.table import Sql
 from ..memory.redactor import MAX_KEY, Redactor, RulesOf, default_rules
 from ..telemetry import annotate, count
 from ..telemetry.measures import AGENT_EVICTIONS
 from . import agents, api, changes, drafts, entries
-from .accesses import Accesses
 from .agents import AgentSummary
-from .api import BODIES, PAGE, TAG, Left, agent_in_path, op, own, page, redactor_for, whose, writer
+from .api import BODIES, PAGE, Left, agent_in_path, op, own, page, redactor_for, whose, writer
 from .changes import Outcome, Room
-from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody, clean_entry
+from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody
 from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, KeyLost, Place, entry_id
 
 P = ParamSpec("P")
@@ -94,12 +97,12 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         body = await BODIES.read(request, AgentEntryBody)
         caller, eyes = await writer(request)
         made = await service.create(caller, eyes, body)
-        _evicted(caller, made.evicted)
-        return _answer(made.value, 201, redacted=made.redacted)
+        _made_room(caller, made)
+        return _answer(made, 201)
 
     async def get(request: Request) -> Response:
         caller, eyes = whose(request)
-        return _answer(await service.get(caller, eyes, entry_id(request)))
+        return _answer(Written(value=await service.get(caller, eyes, entry_id(request))))
 
     async def put(request: Request) -> Response:
         namespace, key = api.names_in_path(request, 2)
@@ -108,15 +111,15 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         caller, eyes = await writer(request)
         api.require_own(agent_in_path(request), eyes)
         done = await service.put(caller, eyes, body.at(eyes.agent, namespace, key))
-        _evicted(caller, done.evicted)
-        return _answer(done.value, 201 if done.is_new else 200, redacted=done.redacted)
+        _made_room(caller, done)
+        return _answer(done, 201 if done.is_new else 200)
 
     async def get_keyed(request: Request) -> Response:
         if not api.has_key(request):
             return await list_namespace(request)
         caller, eyes = own(request)
-        namespace, key = api.names_in_path(request, 2)
-        return _answer(await service.at(caller, eyes, namespace, key))
+        found = await service.at(caller, eyes, *api.names_in_path(request, 2))
+        return _answer(Written(value=found))
 
     async def update(request: Request) -> Response:
         at = api.version(request)
@@ -124,7 +127,7 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         body.require_version(at)
         caller, eyes = await writer(request)
         after = await service.amend(caller, eyes, entry_id(request), body, at)
-        return _answer(after.value, redacted=after.redacted)
+        return _answer(after)
 
     async def delete(request: Request) -> Response:
         at = api.version_if_any(request)
@@ -137,30 +140,26 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
 
     async def query(request: Request) -> Response:
         limit, offset = page(request)
-        filter_ = AgentFilter.of(request)
-        found = await service.page(lambda: whose(request), filter_, limit, offset)
+        found = await service.page(lambda: whose(request), AgentFilter.of(request), limit, offset)
         after = written({"total": found.total, "limit": limit, "offset": offset})
         return await api.streamed(found, b'{"entries":[', b"]," + after[1:])
 
-    async def list_own(request: Request) -> Response:
-        return await list_of_agent(request)
-
-    async def list_namespace(request: Request) -> Response:
-        (namespace,) = api.names_in_path(request, 1)
-        return await list_of_agent(request, namespace=namespace, is_prefix=False)
-
-    async def list_of_agent(request: Request, **said: Any) -> Response:
+    async def list_own(request: Request, **said: Any) -> Response:
         limit, offset = page(request)
         filter_ = replace(AgentFilter.of(request, agent_in_path(request)), **said)
         found = await service.page(lambda: whose(request), filter_, limit, offset)
         return await api.streamed(found, headers={api.TOTAL: str(found.total)})
+
+    async def list_namespace(request: Request) -> Response:
+        (namespace,) = api.names_in_path(request, 1)
+        return await list_own(request, namespace=namespace, is_prefix=False)
 
     async def write_batch(request: Request) -> Response:
         body = await BATCHES.read(request, drafts.AgentBatchBody)
         caller, eyes = await writer(request, BATCHES)
         done = await service.write_batch(caller, eyes, body.entries)
         annotate({"memory.result_count": len(done.value)})
-        _evicted(caller, done.evicted)
+        _made_room(caller, done)
         headers = {REDACTED: str(done.redacted)} if done.redacted else {}
         shown = b",".join(it.json_bytes() for it in done.value)
         return Response(b'{"entries":[%b]}' % shown, headers=headers, media_type=JSON)
@@ -176,24 +175,23 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         caller, eyes = whose(request)
         return api.answer(await service.summary(caller, eyes, agent_in_path(request)))
 
-    tagged = {**WRITTEN, **TAG}
     return (
         op("POST", MEMORY, "create_entry",
            "Make an entry at a free key; episodic memory makes room for it.",
-           create, AgentEntry, status=201, body=AgentEntryBody, headers=tagged, refusals=(409,)),
+           create, AgentEntry, status=201, body=AgentEntryBody, refusals=(409,)),
         op("GET", MEMORY, "query_entries", "Entries that the agent may read, newest first.",
            query, AgentEntryList, query=(*FILTER, *PAGE)),
         op("POST", BATCH, "write_batch",
            "Make entries, and change those with a version; all of them or none.",
-           write_batch, WrittenBatch, body=drafts.AgentBatchBody, headers=WRITTEN,
+           write_batch, WrittenBatch, body=drafts.AgentBatchBody,
            refusals=(404, 409)),
         op("DELETE", BATCH, "delete_batch",
            "Delete what matches and may be changed, at most 1,000 at once.",
            delete_batch, DeletedAgentEntries, query=(*FILTER, api.LIMIT)),
-        op("GET", ONE, "get_entry", "One entry.", get, AgentEntry, headers=TAG, refusals=(404,)),
+        op("GET", ONE, "get_entry", "One entry.", get, AgentEntry, refusals=(404,)),
         op("PATCH", ONE, "update_entry",
            "Change parts of an entry that is at the version of If-Match.",
-           update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,), headers=tagged,
+           update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,),
            refusals=(404, 409, 428)),
         op("DELETE", ONE, "delete_entry", "Delete an entry for good.",
            delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
@@ -204,9 +202,9 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
            summary, AgentSummary),
         op("PUT", OWN_KEY, "put_entry",
            "Let the agent's episodic entry at a key have a value, also a new one.",
-           put, AgentEntry, status_if_new=201, body=AgentPutBody, headers=tagged),
+           put, AgentEntry, status_if_new=201, body=AgentPutBody),
         op("GET", OWN_KEY, "get_keyed_entry", "The agent's episodic entry at a key.",
-           get_keyed, AgentEntry, headers=TAG, refusals=(404,)),
+           get_keyed, AgentEntry, refusals=(404,)),
         op("GET", OWN_NAMESPACE, "list_namespace_entries",
            "Entries of an agent in one namespace that the asking one may read.",
            list_namespace, AgentEntry, is_list=True, query=(*CONDITIONS[1:], *PAGE),
@@ -214,15 +212,92 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
     )  # fmt: skip
 
 
-def _answer(of: AgentEntry, status: int = 200, *, redacted: int = 0) -> Response:
-    annotate(of.told)
-    return api.answer(of, status, redacted=redacted, tag=of.version)
+def _answer(done: Written[AgentEntry], status: int = 200) -> Response:
+    annotate(lambda: done.value.told)
+    return api.answer(done, status)
 
 
-def _evicted(caller: Caller, number: int) -> None:
-    annotate({"memory.evicted_count": number})
+def _made_room(caller: Caller, done: Written[Any]) -> None:
+    annotate({"memory.evicted_count": done.evicted})
     if not caller.is_replay:
-        count(AGENT_EVICTIONS, by=number)
+        count(AGENT_EVICTIONS, by=done.evicted)
+
+
+class Accesses:
+    """When owners last read their episodic entries, which decides what is evicted (§2.2).
+
+    It is noted until it is written with the next change; a crash loses it. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._noted: dict[TenantId, dict[MemoryId, datetime]] = {}
+
+    def note(self, caller: Caller, eyes: Eyes, at: datetime, shown: Iterable[AgentEntry]) -> None:
+        """Note that entries were shown; access is that of an owner to its episodic ones."""
+        own = (
+            it.memory
+            for it in shown
+            if it.memory_type is Tier.EPISODIC and it.agent_id == eyes.agent
+        )
+        self.given(caller.tenant, own, at)
+
+    def given(self, tenant: TenantId, memories: Iterable[MemoryId], at: datetime) -> None:
+        """Note that memories were given to their owner; of others nothing is kept."""
+        self._put(tenant, dict.fromkeys(memories, at))
+
+    def _put(self, tenant: TenantId, accessed: Mapping[MemoryId, datetime]) -> None:
+        if not accessed:
+            return
+        with self._lock:
+            noted = self._noted.setdefault(tenant, {})
+            for memory, at in accessed.items():
+                noted[memory] = max(at, noted.get(memory, at))
+
+    def _take(self, tenant: TenantId) -> Mapping[MemoryId, datetime]:
+        with self._lock:
+            return self._noted.pop(tenant, {})
+
+    async def write(
+        self,
+        engine: Engine,
+        caller: Caller,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """What work answers, in whose transaction the accesses are written that were noted.
+
+        They are taken when it is its turn: what is refused before it leaves them to it.
+        """
+        tenant, taken = caller.tenant, dict[MemoryId, datetime]()
+
+        @wraps(work)
+        def touching(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            taken.update(self._take(tenant))
+            try:
+                if taken:
+                    tx[Sql].run_all(
+                        """UPDATE agent_memories
+                              SET accessed_at = :at
+                            WHERE memory_id = :id AND accessed_at < :at""",
+                        [{"id": id_, "at": micros(at)} for id_, at in taken.items()],
+                    )
+                return work(tx, *args, **kwargs)
+            except BaseException:
+                self._put(tenant, taken)
+                raise
+
+        try:
+            return await engine.write(caller, touching, *args, **kwargs)
+        except BaseException:
+            self._put(tenant, taken)
+            raise
+
+    def tenants(self) -> list[TenantId]:
+        """Those of which something is noted."""
+        with self._lock:
+            return list(self._noted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,26 +316,50 @@ class AgentEntries:
 
     async def create(self, caller: Caller, eyes: Eyes, body: AgentEntryBody) -> Written[AgentEntry]:
         """Make an entry at a place that is free; episodic ones make room for it."""
-        return await self._made(changes.create, caller, eyes, body)
+        return await self._made(changes.CREATE, caller, eyes, body)
 
     async def put(self, caller: Caller, eyes: Eyes, body: AgentEntryBody) -> Written[AgentEntry]:
         """Let the entry at a place have a value and a ttl; it is made if there is none."""
-        return await self._made(changes.put, caller, eyes, body)
+        return await self._made(changes.PUT, caller, eyes, body)
+
+    async def _made(
+        self, work: Callable[..., Outcome], caller: Caller, eyes: Eyes, body: AgentEntryBody
+    ) -> Written[AgentEntry]:
+        body.place(eyes)
+        redactor = self._redactor(caller, eyes)
+        clean = await _screened(len(body.value), drafts.cleaned, redactor, body)
+        done = await self._write(caller, work, eyes, clean, self._room)
+        return Written(
+            value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
+        )
 
     async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
         """The entry, with its value."""
-        caller.require(Role.READER)
-        found, now = await self.engine.read(caller, _get, entry, eyes)
-        self.accesses.note(caller, eyes, now, found)
-        return found
+        return await self._read(caller, eyes, _get, entry, eyes)
 
     async def at(self, caller: Caller, eyes: Eyes, namespace: str, key: str) -> AgentEntry:
         """The agent's own episodic entry at a key."""
-        caller.require(Role.READER)
         redactor = Redactor(self.rules(caller))
         named = redactor.text(namespace, api.MAX_NAME), redactor.text(key, MAX_KEY)
-        found, now = await self.engine.read(caller, _at, Place(Tier.EPISODIC, eyes.agent, *named))
-        self.accesses.note(caller, eyes, now, found)
+        return await self._read(caller, eyes, _at, Place(Tier.EPISODIC, eyes.agent, *named))
+
+    async def _read(
+        self,
+        caller: Caller,
+        eyes: Eyes,
+        work: Callable[Concatenate[Transaction, P], AgentEntry],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> AgentEntry:
+        def read(tx: Transaction) -> tuple[AgentEntry, datetime]:
+            found = work(tx, *args, **kwargs)
+            if found.is_lost:
+                raise KeyLost
+            return found, tx.now
+
+        caller.require(Role.READER)
+        found, now = await self.engine.read(caller, read)
+        self.accesses.note(caller, eyes, now, [found])
         return found
 
     async def page(
@@ -268,30 +367,24 @@ class AgentEntries:
     ) -> api.Listing[AgentEntry]:
         """Entries that the agent may read, newest first; who asks is asked before each portion."""
         caller, eyes = asking()
-        caller.require(Role.READER)
         clean = filter_.clean(Redactor(self.rules(caller)))
-        total, ids, first, now = await self.engine.read(caller, _begin, eyes, clean, limit, offset)
-        self.accesses.note(caller, eyes, now, *first)
 
-        async def more(left: Left) -> tuple[Sequence[AgentEntry], Left]:
-            caller, eyes = asking()
-            some, left, now = await self.engine.read(caller, _go_on, eyes, left)
-            self.accesses.note(caller, eyes, now, *some)
-            return some, left
+        def ids(tx: Transaction, eyes: Eyes) -> tuple[Left, int]:
+            seen = sight.readable(tx, eyes)
+            found = entries.ids_of(tx, clean, seen, limit, offset)
+            return found, entries.total(tx, clean, seen)
 
-        return api.listed(first, ids, more, total)
+        return await api.listing(
+            self.engine, (caller, eyes), asking, ids, entries.some, self.accesses.note
+        )
 
     async def amend(
         self, caller: Caller, eyes: Eyes, entry: AgentEntryId, body: AgentChangeBody, version: int
     ) -> Written[AgentEntry]:
         """Change an entry that is at this version; each change that is accepted makes another."""
-        caller.require(Role.WRITER)
-        redactor = redactor_for(self.rules, caller, eyes.agent)
-        clean = await _screened(len(body.value or ""), drafts.clean_change, redactor, body)
-        work, room = _once(changes.amend, eyes), Room(capacities=self.capacities)
-        done = await self.accesses.write(
-            self.engine, caller, work, entry, eyes, clean, version, room
-        )
+        redactor = self._redactor(caller, eyes)
+        clean = await _screened(len(body.value or ""), drafts.cleaned, redactor, body)
+        done = await self._write(caller, changes.AMEND, eyes, entry, clean, version, self._room)
         self._seal_soon(caller, body)
         return Written(value=done.entries[0], redacted=redactor.count)
 
@@ -299,10 +392,8 @@ class AgentEntries:
         self, caller: Caller, eyes: Eyes, entry: AgentEntryId, version: int | None = None
     ) -> None:
         """Remove an entry for good."""
-        caller.require(Role.WRITER)
-        redactor_for(self.rules, caller, eyes.agent)
-        work = once(changes.delete)
-        await self.accesses.write(self.engine, caller, work, entry, eyes, version)
+        self._redactor(caller, eyes)
+        await self._write(caller, changes.DELETE, eyes, entry, version)
         self.on_erased(caller)
 
     async def write_batch(
@@ -314,11 +405,9 @@ class AgentEntries:
                 item.place(eyes)
             except Refusal as refusal:
                 raise AtItem(number, refusal) from refusal
-        caller.require(Role.WRITER)
-        redactor = redactor_for(self.rules, caller, eyes.agent)
+        redactor = self._redactor(caller, eyes)
         clean = await _screened(BRIEF, _clean_items, redactor, items)
-        work, room = _once(changes.write_batch, eyes), Room(capacities=self.capacities)
-        done = await self.accesses.write(self.engine, caller, work, eyes, clean, room)
+        done = await self._write(caller, changes.WRITE_BATCH, eyes, clean, self._room)
         self._seal_soon(caller, *(item for item in items if item.version is not None))
         return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
 
@@ -332,9 +421,9 @@ class AgentEntries:
         caller.require(Role.WRITER)
         if filter_ == AgentFilter():
             raise Invalid("A deletion of many needs a filter.")
-        clean = filter_.clean(redactor_for(self.rules, caller, eyes.agent))
-        work, most = once(changes.delete_batch), min(most, MOST_DELETED)
-        done = await self.accesses.write(self.engine, caller, work, eyes, clean, most)
+        clean = filter_.clean(self._redactor(caller, eyes))
+        most = min(most, MOST_DELETED)
+        done = await self._write(caller, changes.DELETE_BATCH, eyes, clean, most)
         if done[0]:
             self.on_erased(caller)
         return done
@@ -350,42 +439,28 @@ class AgentEntries:
     async def flush(self) -> None:
         """Write what was noted of accesses and not written yet."""
         for tenant in self.accesses.tenants():
-            await self.accesses.write(self.engine, Caller(tenant=tenant), lambda _: None)
+            await self._write(Caller(tenant=tenant), lambda _: None)
 
-    async def _made(
+    async def _write(
         self,
-        change: Callable[[Transaction, Eyes, AgentEntryBody, Room], Outcome],
         caller: Caller,
-        eyes: Eyes,
-        body: AgentEntryBody,
-    ) -> Written[AgentEntry]:
-        body.place(eyes)
-        caller.require(Role.WRITER)
-        redactor = redactor_for(self.rules, caller, eyes.agent)
-        clean = await _screened(len(body.value), clean_entry, redactor, body)
-        work = _once(change, eyes, lambda it: 201 if it.is_new else 200)
-        room = Room(capacities=self.capacities)
-        done = await self.accesses.write(self.engine, caller, work, eyes, clean, room)
-        return Written(
-            value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
-        )
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        return await self.accesses.write(self.engine, caller, work, *args, **kwargs)
+
+    def _redactor(self, caller: Caller, eyes: Eyes) -> Redactor:
+        return redactor_for(self.rules, caller, eyes.agent)
+
+    @property
+    def _room(self) -> Room:
+        return Room(capacities=self.capacities)
 
     def _seal_soon(self, caller: Caller, *said: AgentChangeBody | AgentBatchItem) -> None:
         """Let the plain bytes of what may be sealed from now on leave the files within seconds."""
         if any(each.sensitivity in SEALED for each in said):
             self.on_erased(caller)
-
-
-def _once(
-    work: Callable[Concatenate[Transaction, P], Outcome],
-    eyes: Eyes,
-    status: Callable[[Outcome], int] | None = None,
-) -> Callable[Concatenate[Transaction, P], Outcome]:
-    """Work whose repetition is told what these eyes may see."""
-    return once(
-        work, told=lambda tx, first: changes.told(tx, eyes, first), kept=changes.kept,
-        about=lambda it: [entry.memory for entry in it.entries], status=status,
-    )  # fmt: skip
 
 
 async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redactor, given: T) -> T:
@@ -396,37 +471,15 @@ async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redac
 
 
 def _clean_items(redactor: Redactor, items: Sequence[AgentBatchItem]) -> Sequence[AgentBatchItem]:
-    return [clean_entry(redactor, item) for item in items]
+    return [drafts.cleaned(redactor, item) for item in items]
 
 
-def _begin(
-    tx: Transaction, eyes: Eyes, filter_: AgentFilter, limit: int, offset: int
-) -> tuple[int, Left, Sequence[AgentEntry], datetime]:
-    """How many there are, the first of a list, and which ones follow."""
-    seen = sight.readable(tx, eyes)
-    ids = entries.ids_of(tx, filter_, seen, limit, offset)
-    first, left, now = _go_on(tx, eyes, ids)
-    return entries.total(tx, filter_, seen), left, first, now
+def _get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> AgentEntry:
+    return entries.known(tx, entry, eyes)
 
 
-def _go_on(tx: Transaction, eyes: Eyes, left: Left) -> tuple[Sequence[AgentEntry], Left, datetime]:
-    """The next of a list, as many as one read holds; what is gone meanwhile is left out."""
-    ids, left = api.portion(left)
-    return entries.some(tx, ids, eyes), left, tx.now
-
-
-def _get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> tuple[AgentEntry, datetime]:
-    return _readable(entries.known(tx, entry, eyes)), tx.now
-
-
-def _at(tx: Transaction, place: Place) -> tuple[AgentEntry, datetime]:
-    found = entries.entry_at(tx, place)
-    if found is None or not found.is_there(tx.now):
+def _at(tx: Transaction, place: Place) -> AgentEntry:
+    found = changes.entry_there(tx, place)
+    if found is None:
         raise NotFound(api.NO_ENTRY)
-    return _readable(found), tx.now
-
-
-def _readable(entry: AgentEntry) -> AgentEntry:
-    if entry.is_lost:
-        raise KeyLost
-    return entry
+    return found

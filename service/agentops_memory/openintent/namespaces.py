@@ -1,9 +1,8 @@
 """Semantic namespaces: those that an agent may read, and who may do what in each (§2.3)."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, PlainSerializer, model_validator
 from starlette.requests import Request
@@ -12,7 +11,7 @@ from starlette.responses import Response
 from ..engine.callbacks import Audit
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound
-from ..http.bodies import GIVEN, WRITTEN, answered
+from ..http.bodies import GIVEN, answered
 from ..http.faults import fault_of
 from ..http.protocol import Operation
 from ..memory.changes import Written
@@ -29,7 +28,7 @@ from ..memory.sight import access_in, permissions, seen, sum_of
 from ..recall.recall import NO_NAMESPACE
 from ..telemetry import annotate
 from . import api
-from .api import MAX_NAME, PAGE, TAG, Agent, Shown, Stale, Time, names_in_path, op, page, whose
+from .api import MAX_NAME, PAGE, Agent, Shown, Stale, Time, names_in_path, op, page, whose
 from .entries import MEMORY
 
 NAMESPACES = f"{MEMORY}/namespaces"
@@ -114,6 +113,8 @@ class ListedNamespace(Shown):
 class Namespace(Shown):
     """A semantic namespace, as one agent sees it."""
 
+    is_tagged: ClassVar = True
+
     namespace: str
     permissions: Annotated[
         Permissions, PlainSerializer(_permitted, return_type=NamespacePermissions)
@@ -138,14 +139,15 @@ class NamespaceList(Shown):
 def operations(namespaces: "Namespaces") -> Sequence[Operation]:
     async def list_(request: Request) -> Response:
         limit, offset = page(request)
-        total, found = await namespaces.page(*whose(request), limit, offset)
+        caller, eyes = whose(request)
+        total, found = await namespaces.engine.read(caller, _page, eyes, limit, offset)
         annotate({"memory.result_count": len(found)})
         shown = [each.model_dump(include={*ListedNamespace.model_fields}) for each in found]
         return answered({"namespaces": shown, "total": total, "limit": limit, "offset": offset})
 
     async def get(request: Request) -> Response:
         (name,) = names_in_path(request, 1)
-        return _answer(await namespaces.get(*whose(request), name))
+        return _answer(Written(value=await namespaces.get(*whose(request), name)))
 
     async def update(request: Request) -> Response:
         (name,) = names_in_path(request, 1)
@@ -154,7 +156,7 @@ def operations(namespaces: "Namespaces") -> Sequence[Operation]:
         body = await api.BODIES.read(request, NamespaceChangeBody)
         caller, eyes = await api.writer(request)
         done = await namespaces.permit(caller, eyes, name, body.permissions, version)
-        return _answer(done.value, done.redacted)
+        return _answer(done)
 
     one = f"{NAMESPACES}/{{namespace:path}}"
     return (
@@ -162,16 +164,15 @@ def operations(namespaces: "Namespaces") -> Sequence[Operation]:
            "Semantic namespaces that the agent may read, by name.",
            list_, NamespaceList, query=PAGE),
         op("PATCH", one, "update_namespace", "Say who may do what in a semantic namespace.",
-           update, Namespace, body=NamespaceChangeBody, sends=(api.MATCH,),
-           headers={**WRITTEN, **TAG}, refusals=(404, 409)),
+           update, Namespace, body=NamespaceChangeBody, sends=(api.MATCH,), refusals=(404, 409)),
         op("GET", one, "get_namespace", "A semantic namespace, with who may do what in it.",
-           get, Namespace, headers=TAG, refusals=(404,)),
+           get, Namespace, refusals=(404,)),
     )  # fmt: skip
 
 
-def _answer(of: Namespace, redacted: int = 0) -> Response:
-    annotate({"memory.namespace": of.namespace})
-    return api.answer(of, redacted=redacted, tag=of.version)
+def _answer(done: Written[Namespace]) -> Response:
+    annotate({"memory.namespace": done.value.namespace})
+    return api.answer(done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,13 +182,6 @@ class Namespaces:
     engine: Engine
     audit: Audit
     rules: RulesOf = default_rules
-
-    async def page(
-        self, caller: Caller, eyes: Eyes, limit: int, offset: int
-    ) -> tuple[int, Sequence[Namespace]]:
-        """How many the agent may read, and some of them, by name."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, _page, eyes, limit, offset)
 
     async def get(self, caller: Caller, eyes: Eyes, name: str) -> Namespace:
         """The namespace; NotFound for one that is hidden, or of which there is nothing."""
@@ -207,18 +201,14 @@ class Namespaces:
 
         A namespace of which there is nothing is made, by administrators alone.
         """
-        caller.require(Role.WRITER)
         named = [it.agent for it in body.allow or ()]
         redactor = api.redactor_for(self.rules, caller, eyes.agent, *named)
         clean = redactor.text(name, MAX_NAME)
         if after := await self.engine.read(caller, _planned, eyes, clean, body, version):
-            await asyncio.to_thread(
-                self.audit, caller, "namespace.permitted", tenant=caller.tenant, agent=eyes.agent,
-                namespace=clean, default=_name(after.default),
-                allow={agent: _name(access) for agent, access in after.allow.items()},
-            )  # fmt: skip
-        work = once(_permit, check=lambda tx, eyes, name, *_: _known(tx, eyes, name))
-        made = await self.engine.write(caller, work, eyes, clean, body, version)
+            allow = {agent: _name(access) for agent, access in after.allow.items()}
+            said = {"namespace": clean, "default": _name(after.default), "allow": allow}
+            await api.audited(self.audit, caller, "namespace.permitted", eyes, **said)
+        made = await self.engine.write(caller, _PERMIT, eyes, clean, body, version)
         return Written(value=made, redacted=redactor.count)
 
 
@@ -230,7 +220,7 @@ def _page(tx: Transaction, eyes: Eyes, limit: int, offset: int) -> tuple[int, Se
     return total, readable(tx, eyes, limit, offset)
 
 
-def _known(tx: Transaction, eyes: Eyes, name: str) -> Namespace:
+def _known(tx: Transaction, eyes: Eyes, name: str, *_: object) -> Namespace:
     found = _get(tx, eyes, name)
     if found is None:
         raise NotFound(NO_NAMESPACE)
@@ -278,6 +268,9 @@ def _permit(
     )
     made = _known(tx, replace(eyes, is_admin=True), name)
     return made.model_copy(update={"access": after.of(eyes)})
+
+
+_PERMIT = once(_permit, check=_known)
 
 
 def readable(tx: Transaction, eyes: Eyes, limit: int, offset: int) -> list[Namespace]:

@@ -1,8 +1,7 @@
 """Coordinators and grants: who takes part in an intent beside who made it (RFC-0013, RFC-0011)."""
 
-import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,12 +12,12 @@ from starlette.responses import Response
 from ..engine.callbacks import Audit
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, Invalid, NotFound
-from ..http.bodies import GIVEN, WRITTEN, answered
+from ..http.bodies import GIVEN, answered
 from ..http.protocol import Operation
 from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_room
-from ..memory.model.access import AgentId, Caller, Role
+from ..memory.model.access import AgentId, Caller
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.intents import CoordinatorId, GrantId, Guardrails, IntentId, Permission
 from ..memory.model.memory import Lifecycle
@@ -156,11 +155,11 @@ def operations(
     async def coordinate(request: Request) -> Response:
         body = await BODIES.read(request, CoordinatorBody)
         made = await participants.coordinate(*await writer(request), body)
-        return answer(made.value.at(clock()), 201, redacted=made.redacted)
+        return answer(replace(made, value=made.value.at(clock())), 201)
 
     async def get(request: Request) -> Response:
         caller, eyes = whose(request)
-        found = await participants.coordinator(caller, eyes, _coordinator_id(request))
+        found = await read(caller, seen_coordinator, eyes, _coordinator_id(request))
         return answer(found.at(clock()))
 
     async def end(request: Request) -> Response:
@@ -170,14 +169,14 @@ def operations(
 
     async def listed(request: Request) -> Response:
         caller, eyes = whose(request)
-        now, found = clock(), await participants.coordinators(caller, eyes, intent_id(request))
+        now, found = clock(), await read(caller, seen_coordinators, eyes, intent_id(request))
         annotate({"memory.result_count": len(found)})
         return answered([each.at(now).model_dump() for each in found])
 
     async def access_list(request: Request) -> Response:
         caller, eyes = whose(request)
         intent = intent_id(request)
-        found = await participants.grants(caller, eyes, intent)
+        found = await read(caller, seen_grants, eyes, intent)
         annotate({"memory.result_count": len(found)})
         return answer(AccessList.model_construct(intent_id=intent, entries=found))
 
@@ -185,7 +184,7 @@ def operations(
         body = await BODIES.read(request, GrantBody)
         caller, eyes = await writer(request)
         made = await participants.grant(caller, eyes, intent_id(request), body)
-        return answer(made.value, 201, redacted=made.redacted)
+        return answer(made, 201)
 
     async def revoke(request: Request) -> Response:
         caller, eyes = await writer(request)
@@ -193,12 +192,12 @@ def operations(
         await participants.revoke(caller, eyes, intent_id(request), grant)
         return answer(RevokedGrant(entry_id=grant))
 
+    read = participants.engine.read
     one, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
     return (
         op("POST", COORDINATORS, "create_coordinator",
            "Let an agent coordinate an intent, within guardrails.",
-           coordinate, Coordinator, status=201, body=CoordinatorBody, headers=WRITTEN,
-           refusals=(404,)),
+           coordinate, Coordinator, status=201, body=CoordinatorBody, refusals=(404,)),
         op("GET", one, "get_coordinator", "One coordinator.", get, Coordinator, refusals=(404,)),
         op("DELETE", one, "delete_coordinator", "Let an agent coordinate an intent no more.",
            end, Coordinator, refusals=(404,)),
@@ -209,7 +208,7 @@ def operations(
            access_list, AccessList, refusals=(404,)),
         op("POST", entries, "create_grant",
            "Let an agent read an intent, its tasks, its log and their working memory.",
-           grant, Grant, status=201, body=GrantBody, headers=WRITTEN, refusals=(404,)),
+           grant, Grant, status=201, body=GrantBody, refusals=(404,)),
         op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Take a grant back.",
            revoke, RevokedGrant, refusals=(404,)),
     )  # fmt: skip
@@ -236,79 +235,48 @@ class Participants:
     ) -> Written[Coordinator]:
         """Let an agent coordinate an intent, which who made it may, and administrators."""
         details = api.details_of(body, but={"intent_id", "agent_id", "expires_at"})
-        caller.require(Role.WRITER)
         redactor = redactor_for(self.rules, caller, eyes.agent, body.agent_id)
         clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
+        said = {"intent": intent, "coordinator": body.agent_id}
         if await self.engine.read(caller, _may_make, eyes, intent, body):
-            await self._record(
-                caller, "coordinator.made", eyes, intent=intent, coordinator=body.agent_id
-            )
-        work = once(_coordinate, told=lambda tx, made: told(tx, eyes, made.intent_id, made))
-        made = await self.engine.write(caller, work, eyes, body, clean)
+            await api.audited(self.audit, caller, "coordinator.made", eyes, **said)
+        made = await self.engine.write(caller, _COORDINATE, eyes, body, clean)
         return Written(value=made, redacted=redactor.count)
-
-    async def coordinator(
-        self, caller: Caller, eyes: Eyes, coordinator: CoordinatorId
-    ) -> Coordinator:
-        """A coordinator of an intent that the agent sees."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, _seen_coordinator, eyes, coordinator)
-
-    async def coordinators(
-        self, caller: Caller, eyes: Eyes, intent: IntentId
-    ) -> Sequence[Coordinator]:
-        """Those of an intent, the first first."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, _seen_coordinators, eyes, intent)
 
     async def end_coordinator(
         self, caller: Caller, eyes: Eyes, coordinator: CoordinatorId
     ) -> Coordinator:
         """Let an agent coordinate no more; it may end that itself."""
-        caller.require(Role.WRITER)
         redactor_for(self.rules, caller, eyes.agent)
         ending = await self.engine.read(caller, _ending, eyes, coordinator)
         if ending is not None:
             said = {"intent": ending.intent_id, "coordinator": ending.agent_id}
-            await self._record(caller, "coordinator.ended", eyes, **said)
-        work = once(_end_coordinator, check=_may_end)
-        return await self.engine.write(caller, work, eyes, coordinator)
+            await api.audited(self.audit, caller, "coordinator.ended", eyes, **said)
+        return await self.engine.write(caller, _END_COORDINATOR, eyes, coordinator)
 
     async def grant(
         self, caller: Caller, eyes: Eyes, intent: IntentId, body: GrantBody
     ) -> Written[Grant]:
         """Let an agent read an intent, its tasks, its log and their working memory."""
-        caller.require(Role.WRITER)
         redactor = redactor_for(self.rules, caller, eyes.agent, body.principal_id)
         reason = None if body.reason is None else redactor.whole(body.reason)
+        said = {"intent": intent, "grantee": body.principal_id}
         if await self.engine.read(caller, _may_make, eyes, intent, body):
-            await self._record(caller, "grant.made", eyes, intent=intent, grantee=body.principal_id)
-        work = once(_grant, check=lambda tx, eyes, intent, *_: _require_govern(tx, eyes, intent))
-        made = await self.engine.write(caller, work, eyes, intent, body, reason)
+            await api.audited(self.audit, caller, "grant.made", eyes, **said)
+        made = await self.engine.write(caller, _GRANT, eyes, intent, body, reason)
         return Written(value=made, redacted=redactor.count)
-
-    async def grants(self, caller: Caller, eyes: Eyes, intent: IntentId) -> Sequence[Grant]:
-        """The grants on an intent, for who may make them."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, _seen_grants, eyes, intent)
 
     async def revoke(self, caller: Caller, eyes: Eyes, intent: IntentId, grant: GrantId) -> None:
         """Take a grant back."""
-        caller.require(Role.WRITER)
         redactor_for(self.rules, caller, eyes.agent)
         found = await self.engine.read(caller, _revoked, eyes, intent, grant)
         if found is not None:
             said = {"intent": intent, "grantee": found.principal_id}
-            await self._record(caller, "grant.revoked", eyes, **said)
-        await self.engine.write(caller, once(_revoke), eyes, intent, grant)
-
-    async def _record(self, caller: Caller, action: str, eyes: Eyes, **fields: object) -> None:
-        await asyncio.to_thread(
-            self.audit, caller, action, tenant=caller.tenant, agent=eyes.agent, **fields
-        )
+            await api.audited(self.audit, caller, "grant.revoked", eyes, **said)
+        await self.engine.write(caller, _REVOKE, eyes, intent, grant)
 
 
-def _require_govern(tx: Transaction, eyes: Eyes, intent: IntentId) -> None:
+def _require_govern(tx: Transaction, eyes: Eyes, intent: IntentId, *_: object) -> None:
     if not intents.require_sight(tx, eyes, intent).governs:
         raise Denied(NOT_YOURS)
 
@@ -342,14 +310,14 @@ def _coordinate(tx: Transaction, eyes: Eyes, body: CoordinatorBody, details: str
     return _coordinator((0, *row.values()))
 
 
-def _seen_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
+def seen_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
     found = _get(tx, coordinator)
     if found is None or not intents.standing(tx, eyes, found.intent_id).sees:
         raise NotFound(NO_COORDINATOR)
     return found
 
 
-def _seen_coordinators(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Coordinator]:
+def seen_coordinators(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Coordinator]:
     seen(tx, eyes, intent)
     return coordinators_of(tx, intent)
 
@@ -367,7 +335,7 @@ def _ending(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordina
     """The coordinator that is to be ended, or the refusal; None if it was done before."""
     if not is_due(tx):
         return None
-    found = _seen_coordinator(tx, eyes, coordinator)
+    found = seen_coordinator(tx, eyes, coordinator)
     if found.agent_id != eyes.agent:
         _require_govern(tx, eyes, found.intent_id)
     return None if found.is_ended else found
@@ -398,13 +366,13 @@ def _grant(
     return _grant_of((0, *row.values()))
 
 
-def _seen_grants(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Grant]:
+def seen_grants(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Grant]:
     _require_govern(tx, eyes, intent)
     return _grants(tx, intent)
 
 
 def _known_grant(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> Grant:
-    for each in _seen_grants(tx, eyes, intent):
+    for each in seen_grants(tx, eyes, intent):
         if each.id == grant:
             return each
     raise NotFound(NO_GRANT)
@@ -419,6 +387,12 @@ def _revoke(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> No
     found = _known_grant(tx, eyes, intent, grant)
     tx[Sql].run("DELETE FROM grants WHERE id = :id", id=found.id)
 
+
+_COORDINATE = once(
+    _coordinate, told=lambda tx, made, eyes, *_: told(tx, eyes, made.intent_id, made)
+)
+_END_COORDINATOR = once(_end_coordinator, check=_may_end)
+_GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
 
 # Rows.
 

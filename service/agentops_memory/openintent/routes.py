@@ -2,19 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..engine.callbacks import Audit
 from ..http.bodies import answered
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol
 from ..memory.model.access import Caller
+from ..recall.text.features import Features
 from ..record import Record
 from ..telemetry import annotate
-from . import intents, memory, namespaces, participants, search, streams, task_changes
+from . import events, intents, memory, namespaces, participants, search, tasks
 from .api import AGENT, MAX_VALUE, PREFIX, REFUSALS, TOTAL, refused, require_agent
 from .drafts import MAX_BATCH, TierName
 from .entries import AgentEntry
@@ -80,20 +82,22 @@ class OpenIntent:
     """What the protocol is served over."""
 
     entries: memory.AgentEntries
-    namespaces: namespaces.Namespaces
-    search: search.AgentSearch
-    events: streams.Events
-    intents: intents.Intents
-    participants: participants.Participants
-    tasks: task_changes.Tasks
+    audit: Audit
+    features: Features
+    timeout: timedelta  # of a search
     clock: Callable[[], datetime]
 
 
 def operations(services: OpenIntent) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
+    entries, audit = services.entries, services.audit
+    over: dict[str, Any] = {"engine": entries.engine, "rules": entries.rules}
+    searching = search.AgentSearch(
+        features=services.features, timeout=services.timeout, accesses=entries.accesses, **over
+    )
 
     async def discover(_: Request) -> Response:
-        capacity = services.entries.capacities.episodic
+        capacity = entries.capacities.episodic
         shown = Discovery(memory=MemoryCapabilities(episodic_capacity=capacity))
         return answered(shown.model_dump())
 
@@ -102,13 +106,13 @@ def operations(services: OpenIntent) -> tuple[Operation, ...]:
             method="GET", path="/.well-known/openintent.json", name="openintent_discover",
             summary="What this service speaks of OpenIntent.", handler=discover, answer=Discovery,
         ),
-        *search.operations(services.search),
-        *namespaces.operations(services.namespaces),
-        *memory.operations(services.entries),
-        *intents.operations(services.intents),
-        *task_changes.operations(services.tasks),
-        *streams.operations(services.events),
-        *participants.operations(services.participants, services.clock),
+        *search.operations(searching),
+        *namespaces.operations(namespaces.Namespaces(audit=audit, **over)),
+        *memory.operations(entries),
+        *intents.operations(intents.Intents(**over)),
+        *tasks.operations(tasks.Tasks(on_erased=entries.on_erased, audit=audit, **over)),
+        *events.operations(events.Events(**over)),
+        *participants.operations(participants.Participants(audit=audit, **over), services.clock),
     )  # fmt: skip
 
 

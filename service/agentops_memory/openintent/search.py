@@ -25,9 +25,9 @@ from ..recall.text.features import Features
 from ..recall.text.query import Query, understood
 from ..telemetry import Cut, annotate
 from ..telemetry import events as span_events
-from .accesses import Accesses
 from .api import Shown, limited, op, whose
 from .entries import CONDITIONS, MEMORY, AgentEntry, AgentFilter, some
+from .memory import Accesses
 from .namespaces import readable
 
 SEARCH = f"{MEMORY}/search"
@@ -140,7 +140,7 @@ class AgentSearch:
         query = understood(text, self.features, self.timeout)
         clean = filter_.clean(Redactor(self.rules(caller)))
         found, at = await self.engine.read(caller, _search, eyes, query, clean, limit)
-        self.accesses.note(caller, eyes, at, *(it for _, it in found.hits))
+        self.accesses.note(caller, eyes, at, (it for _, it in found.hits))
         return found
 
 
@@ -180,6 +180,6 @@ def _readable(tx: Transaction, eyes: Eyes, filter_: AgentFilter) -> Iterator[str
 
 def _hits(tx: Transaction, eyes: Eyes, filter_: AgentFilter, found: Found) -> Iterator[Hit]:
     ranks = {hit.memory.id: hit.rank for hit in found.hits}
-    for entry in some(tx, list(ranks), eyes):
+    for entry in some(tx, eyes, list(ranks)):
         if filter_.fits(entry):
             yield ranks[entry.memory], entry

@@ -1,26 +1,71 @@
-"""Tasks: what they are, what is said of them, and their rows (RFC-0015 §6.5, §8; RFC-0012)."""
+"""Tasks: made, assigned, reported on, finished (RFC-0015 §6.5, §8; RFC-0012)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
-from ..engine.engine import Transaction
-from ..errors import Conflict
+from ..engine.callbacks import Audit, noop
+from ..engine.engine import Engine, Transaction
+from ..errors import BadFields, Conflict, Denied, Invalid, NotFound
 from ..http.bodies import GIVEN, written
-from ..memory.model.access import AgentId
+from ..http.protocol import Operation, Parameter
+from ..http.requests import parameter, query_of
+from ..memory.changes import Written
+from ..memory.idempotency import is_due, once
+from ..memory.limits import require_margin, require_room
+from ..memory.model.access import AgentId, Caller
+from ..memory.model.agent_events import OF_STATUS, EventType
 from ..memory.model.agent_memory import Binding, Eyes, Labels
 from ..memory.model.intents import MOST_ENTRIES, MOST_SIZE, IntentId, TaskId, TaskStatus
+from ..memory.model.liveness import expired
 from ..memory.model.rows import count, instant, micros, optional_instant, optional_micros, reads
 from ..memory.model.table import Sql
+from ..memory.redactor import RulesOf, default_rules
 from ..memory.sight import DETAILS_OF_TASK, FINISHED, Policy, policy_of
-from . import intents
-from .api import PREFIX, Agent, Detailed, Json, JsonObject, Stale, Time, compact
-from .intents import Chosen, Description, Nested, Object, Small, Title, Word, Words, standing
+from ..recall.text.json_words import object_of
+from ..telemetry import annotate
+from ..telemetry import count as counted
+from ..telemetry.measures import AGENT_ARCHIVED
+from . import api, events, intents
+from .api import (
+    BODIES,
+    Agent,
+    JsonObject,
+    Left,
+    Time,
+    answer,
+    op,
+    redactor_for,
+    whose,
+    writer,
+)
+from .events import add_event
+from .intents import (
+    INTENT,
+    Chosen,
+    Description,
+    Nested,
+    Object,
+    Small,
+    Title,
+    Word,
+    Words,
+    intent_id,
+    new_id,
+    require_sight,
+    seen,
+    standing,
+)
+from .participants import guardrails
 
-TASKS = f"{PREFIX}/tasks"
+TASKS = f"{api.PREFIX}/tasks"
 NO_TASK = "No such task."
 TASK = """t.id, t.intent, t.parent, t.agent, t.status, t.policy, t.details, t.version, t.attempt,
           t.created_at, t.started_at, t.completed_at"""
@@ -32,7 +77,7 @@ TaskState = Literal[
 ]  # fmt: skip
 
 
-class OutdatedTask(Stale):
+class OutdatedTask(api.Stale):
     """The task is not at the version that was expected."""
 
     def __init__(self, current: "Task") -> None:
@@ -67,6 +112,9 @@ class ToolRequirement(Nested):
     required: bool = True
 
 
+Tools = Annotated[list[ToolRequirement], Field(max_length=intents.MAX_ITEMS)]
+
+
 class TaskBody(BaseModel):
     """POST /api/v1/tasks."""
 
@@ -87,9 +135,7 @@ class TaskBody(BaseModel):
     capabilities_required: Words | None = None
     depends_on: Words | None = None
     blocks: Words | None = None
-    requires_tools: Annotated[list[ToolRequirement], Field(max_length=intents.MAX_ITEMS)] | None = (
-        None
-    )
+    requires_tools: Tools | None = None
     retry_policy: Word | None = None
     timeout_seconds: Small | None = None
     max_attempts: Small | None = None
@@ -123,15 +169,17 @@ class TaskChangeBody(BaseModel):
         return self.model_fields_set <= {"status", *REPORTED}
 
     @property
-    def details(self) -> Json:
+    def details(self) -> api.Json:
         """Members that take the place of those of the same names."""
         names = [*REPORTED, "metadata"] if self.metadata is not None else [*REPORTED]
         names = [it for it in type(self).model_fields if it in names]
-        return compact({it: getattr(self, it) for it in names if it in self.model_fields_set})
+        return api.compact({it: getattr(self, it) for it in names if it in self.model_fields_set})
 
 
-class Task(Detailed):
+class Task(api.Detailed):
     """A piece of the work on an intent, assigned to at most one agent."""
+
+    is_tagged: ClassVar = True
 
     id: TaskId
     intent_id: IntentId
@@ -171,6 +219,317 @@ class Task(Detailed):
         tools = [{"scopes": [], "required": True, **it} for it in cast("Any", self.requires_tools)]
         names = (name for name, it in type(self).model_fields.items() if not it.exclude)
         return written({name: shown.get(name, tools) for name in names})
+
+
+def operations(tasks: "Tasks") -> Sequence[Operation]:
+    async def create(request: Request) -> Response:
+        body = await BODIES.read(request, TaskBody)
+        made = await tasks.create(*await writer(request), body)
+        return answer(made, 201)
+
+    async def get(request: Request) -> Response:
+        caller, eyes = whose(request)
+        found = await tasks.engine.read(caller, known, eyes, _task_id(request))
+        return answer(found)
+
+    async def update(request: Request) -> Response:
+        at = api.version(request)
+        body = await BODIES.read(request, TaskChangeBody, nulls=True)
+        caller, eyes = await writer(request)
+        after = await tasks.amend(caller, eyes, _task_id(request), body, at)
+        annotate({"memory.archived_count": after.archived})
+        if not caller.is_replay:
+            counted(AGENT_ARCHIVED, by=after.archived)
+        return answer(after)
+
+    async def list_(request: Request) -> Response:
+        limit, offset = api.page(request)
+        intent, status = intent_id(request), _status(request)
+        found = await tasks.page(lambda: whose(request), intent, limit, offset, status)
+        return await api.streamed(found)
+
+    of_task = replace(api.MUST_MATCH, help='The version that the task must have, such as "3".')
+    status = Parameter(name="status", help="Of this status alone.", choices=tuple(TaskStatus))
+    one = f"{TASKS}/{{task_id}}"
+    return (
+        op("POST", TASKS, "create_task", "Make a task of an intent, and assign it.",
+           create, Task, status=201, body=TaskBody, refusals=(404, 409)),
+        op("GET", one, "get_task", "One task.", get, Task, refusals=(404,)),
+        op("PATCH", one, "update_task",
+           "Assign a task, or report on it; its end archives its working memory.",
+           update, Task, body=TaskChangeBody, sends=(of_task,), refusals=(404, 409, 428)),
+        op("GET", f"{INTENT}/tasks", "list_tasks", "The tasks of an intent, the first first.",
+           list_, Task, is_list=True, refusals=(404,), query=(status, *api.PAGE)),
+    )  # fmt: skip
+
+
+def _task_id(request: Request) -> TaskId:
+    return TaskId(api.chosen_id(request, "task_id", NO_TASK))
+
+
+def _status(request: Request) -> TaskStatus | None:
+    said = parameter(query_of(request), "status")
+    if said is not None and said not in [*TaskStatus]:
+        raise BadFields([("status", f"must be one of {', '.join(TaskStatus)}")])
+    return None if said is None else TaskStatus(said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tasks:
+    """The tasks of one service.
+
+    NotFound for a task of an intent that an agent may not see, as for what is not there;
+    Denied for what it may see alone.
+    """
+
+    engine: Engine
+    audit: Audit  # of what an administrator assigns in the work of others
+    rules: RulesOf = default_rules
+    on_erased: Callable[[Caller], None] = noop
+
+    async def create(self, caller: Caller, eyes: Eyes, body: TaskBody) -> Written[Task]:
+        """Make a task, which who directs the intent may; AlreadyThere for an id that is taken."""
+        details = api.details_of(body, but=OF_ROW)
+        redactor = redactor_for(self.rules, caller, eyes.agent, body.assigned_agent, body.id)
+        clean = str(api.screened(redactor, details))
+        await self._audit_assignment(caller, eyes, body.assigned_agent, _draft, body)
+        made = await self.engine.write(caller, _CREATE, eyes, body, clean)
+        self._settle_soon(caller, made)
+        return Written(value=made, redacted=redactor.count)
+
+    async def page(
+        self, asking: api.Asking, intent: IntentId, limit: int, offset: int,
+        status: TaskStatus | None = None,
+    ) -> api.Listing[Task]:  # fmt: skip
+        """Those of an intent, the first first; who asks is asked before each portion."""
+
+        def ids(tx: Transaction, _: Eyes) -> tuple[Left, None]:
+            return _sized_ids(tx, intent, limit, offset, status), None
+
+        return await api.listing(self.engine, asking(), asking, ids, partial(_some, intent))
+
+    async def amend(
+        self, caller: Caller, eyes: Eyes, task: TaskId, body: TaskChangeBody, version: int
+    ) -> Written[Task]:
+        """Change a task that is at this version; at its end its working memory is archived.
+
+        Its agent may report on it; all else is for who directs the intent. TaskFinished for
+        one that is finished, unless it failed and is ready again.
+        """
+        details, agent = body.details, body.assigned_agent
+        redactor = redactor_for(self.rules, caller, eyes.agent, agent)
+        clean = str(api.screened(redactor, details))
+        await self._audit_assignment(caller, eyes, agent, _changeable, task, body, version)
+        done = await self.engine.write(caller, _AMEND, eyes, task, body, clean, version)
+        self._settle_soon(caller, done.value)
+        return replace(done, redacted=redactor.count)
+
+    async def _audit_assignment(
+        self, caller: Caller, eyes: Eyes, assignee: AgentId | None,
+        of: Callable[..., Task | TaskBody], *asked: object,
+    ) -> None:  # fmt: skip
+        """Audit what an administrator assigns in an intent of others."""
+        if eyes.is_admin and assignee is not None:
+            intent = await self.engine.read(caller, _intent_of_others, eyes, of, *asked)
+            if intent is not None:
+                said = {"intent": intent, "assignee": assignee}
+                await api.audited(self.audit, caller, "task.assigned", eyes, **said)
+
+    def _settle_soon(self, caller: Caller, task: Task) -> None:
+        """Let what a task left that has ended lie in its archives, and then nowhere else."""
+        if task.status.is_final:
+            self.on_erased(caller)
+
+
+def known(tx: Transaction, eyes: Eyes, task: TaskId, *_: object) -> Task:
+    found = seen_task(tx, eyes, task)
+    if found is None:
+        raise NotFound(NO_TASK)
+    return found
+
+
+def _draft(tx: Transaction, eyes: Eyes, body: TaskBody) -> TaskBody:
+    """The task to be made, or the refusal of it, as things stand."""
+    if not require_sight(tx, eyes, IntentId(body.intent_id)).directs:
+        raise Denied("Only who made the intent, and its coordinators, make tasks of it.")
+    if body.parent_task_id is not None:
+        parent = task_with(tx, TaskId(body.parent_task_id))
+        if parent is None or parent.intent_id != body.intent_id:
+            raise api.BadField("parent_task_id", "must be a task of the same intent")
+    if body.id is not None and task_with(tx, TaskId(body.id)) is not None:
+        raise api.AlreadyThere
+    require_room(tx)
+    return body
+
+
+def _create(tx: Transaction, eyes: Eyes, body: TaskBody, details: str) -> Task:
+    _draft(tx, eyes, body)
+    made = Task.made(
+        details, id=TaskId(body.id or new_id(tx, "task")), intent_id=IntentId(body.intent_id),
+        parent_task_id=body.parent_task_id, assigned_agent=body.assigned_agent,
+        memory_policy=body.memory_policy, created_at=tx.now,
+        **_at_status(tx, TaskStatus(body.status), None),
+    )  # fmt: skip
+    tx[Sql].insert("tasks", **row_of(made))
+    _tell(tx, eyes, EventType.TASK_CREATED, made, None)
+    _assign(tx, eyes, made, None)
+    _end(tx, eyes, made)
+    return made
+
+
+def _changeable(
+    tx: Transaction, eyes: Eyes, task: TaskId, body: TaskChangeBody, version: int
+) -> Task:
+    """The task before a change, or the refusal of it."""
+    before = known(tx, eyes, task)
+    if not require_sight(tx, eyes, before.intent_id).directs:
+        if before.assigned_agent != eyes.agent:
+            raise Denied("The task is assigned to another agent.")
+        if not body.is_report:
+            raise Denied("The agent of a task reports status, output, error and blocked_reason.")
+    if version != before.version:
+        raise OutdatedTask(before)
+    if before.status.is_final and not _is_retry(before, body):
+        raise TaskFinished
+    ends = body.status is not None and TaskStatus(body.status).is_final
+    (require_margin if ends else require_room)(tx)  # what ends takes no more memory
+    return before
+
+
+def _amend(
+    tx: Transaction, eyes: Eyes, task: TaskId, body: TaskChangeBody, details: str, version: int
+) -> Written[Task]:
+    before = _changeable(tx, eyes, task, body, version)
+    status, is_retry = TaskStatus(body.status or before.status), _is_retry(before, body)
+    named = body.model_fields_set & {"assigned_agent", "memory_policy"}
+    core = {name: getattr(before, name) for name in Task.model_fields if name not in Task.members}
+    core |= {name: getattr(body, name) for name in named}
+    core |= _at_status(tx, status, before.started_at)
+    core |= {"version": before.version + 1, "attempt": before.attempt + is_retry}
+    after = Task.made(_merged(core.pop("details"), details), **core)
+    tx[Sql].update("tasks", "id", row_of(after))
+    if status is not before.status:
+        type_ = EventType.TASK_RETRYING if is_retry else OF_STATUS[status]
+        _tell(tx, eyes, type_, after, before)
+    _assign(tx, eyes, after, before.assigned_agent)
+    return Written(value=after, archived=_end(tx, eyes, after))
+
+
+_CREATE = once(_create, check=lambda tx, eyes, body, _: require_sight(tx, eyes, body.intent_id))
+_AMEND = once(_amend, check=known)
+
+
+def _is_retry(before: Task, body: TaskChangeBody) -> bool:
+    return before.status is TaskStatus.FAILED and body.status == TaskStatus.READY.value
+
+
+def _at_status(tx: Transaction, status: TaskStatus, started_at: datetime | None) -> dict[str, Any]:
+    """The status with the times that it comes to."""
+    started = tx.now if status is TaskStatus.RUNNING else None
+    return {
+        "status": status, "state": status, "started_at": started_at or started,
+        "completed_at": tx.now if status.is_final else None,
+    }  # fmt: skip
+
+
+def _end(tx: Transaction, eyes: Eyes, task: Task) -> int:
+    """End the working memory of a task that is finished, mirrored late too; how much it was."""
+    if not task.status.is_final:
+        return 0
+    must = any(it.must_archive for it in guardrails(tx, task.intent_id))
+    archiving = must or task.memory_policy is None or task.memory_policy.archive_on_completion
+    return events.end(tx, bound_to(task), eyes, archives=archiving)
+
+
+def _assign(tx: Transaction, eyes: Eyes, task: Task, before: AgentId | None) -> None:
+    """Tell to whom a task is assigned, and bind what that agent has of it, whatever the limits."""
+    agent = task.assigned_agent
+    if agent != before:
+        said = {"task_id": task.id, "agent": agent, "previous_agent": before}
+        _add(tx, eyes, EventType.ASSIGNED, task, said)
+    if agent is not None:
+        tx[Sql].run(  # nothing that is of another intent: the entry says which
+            f"""UPDATE agent_memories
+                   SET binding = {Binding.TASK:d}, intent = :intent, attempt = :attempt
+                 WHERE task = :task AND agent = :agent AND binding < {Binding.TASK:d}
+                       AND coalesce(intent, :intent) = :intent
+                       AND NOT {expired("agent_memories.memory_id")}""",
+            task=task.id, agent=agent, intent=task.intent_id, attempt=task.attempt,
+            now=micros(tx.now),
+        )  # fmt: skip
+
+
+def _tell(tx: Transaction, eyes: Eyes, type_: EventType, task: Task, before: Task | None) -> None:
+    payload = {
+        "task_id": task.id, "name": object_of(task.details).get("name"),
+        "status": task.status.value,
+        "previous_status": None if before is None else before.status.value,
+    }  # fmt: skip
+    _add(tx, eyes, type_, task, payload)
+
+
+def _add(
+    tx: Transaction, eyes: Eyes, type_: EventType, task: Task, payload: dict[str, Any]
+) -> None:
+    labels = Labels(task=task.id, intent=task.intent_id, binding=Binding.TASK)
+    add_event(tx, type_, payload, labels, agent=None, actor=eyes.agent)
+
+
+def _merged(details: str, change: str) -> str:
+    """The details with members in place of those of the same names; Invalid beyond 64 KB."""
+    if change == "{}":
+        return details
+    try:
+        return str(api.Json.of({**object_of(details), **object_of(change)}))
+    except Invalid as error:
+        raise Invalid(str(error).replace("value", "The task", 1)) from error
+
+
+def _sized_ids(
+    tx: Transaction, intent: IntentId, limit: int, offset: int, status: TaskStatus | None
+) -> Left:
+    of_status = "" if status is None else " AND status = :status"
+    rows = tx[Sql].run(
+        f"""SELECT {tx[Sql].dialect.row}, id, length(details)
+              FROM tasks
+             WHERE intent = :intent{of_status}
+          ORDER BY created_at, id
+             LIMIT :limit OFFSET :offset""",
+        intent=intent, status=status, limit=limit, offset=offset,
+    )  # fmt: skip
+    return list(tx[Sql].intact(rows, _sized))
+
+
+@reads("tasks")
+def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
+    return TaskId(id_), size
+
+
+def _some(intent: IntentId, tx: Transaction, eyes: Eyes, ids: Sequence[TaskId]) -> list[Task]:
+    seen(tx, eyes, intent)
+    rows = tx[Sql].run(
+        f"""SELECT t.{tx[Sql].dialect.row}, {TASK}
+              FROM {tx[Sql].dialect.texts("given")}
+             {tx[Sql].dialect.leads} tasks t ON t.id = given.value
+          ORDER BY given.key""",
+        texts=json.dumps(ids),
+    )
+    return list(tx[Sql].intact(rows, task_of))
+
+
+def _intent_of_others(
+    tx: Transaction, eyes: Eyes, of: Callable[..., Task | TaskBody], *asked: object
+) -> IntentId | None:
+    """The intent of a task, if it is the role alone that lets an administrator direct it.
+
+    Or the refusal of what is asked; None if that was done before.
+    """
+    if not is_due(tx):
+        return None
+    intent = IntentId(of(tx, eyes, *asked).intent_id)
+    found = standing(tx, eyes, intent)
+    is_own = found.is_creator or found.is_coordinator
+    return None if is_own or not found.is_admin else intent
 
 
 def seen_task(tx: Transaction, eyes: Eyes, named: str | None) -> Task | None:

@@ -377,15 +377,14 @@ def search_entries(
 
 
 def list_refs(tx: Transaction, after: str, limit: int) -> Sequence[RefExtent]:
-    rows = tx[Sql].run(
-        """SELECT space_id, ref, entries, size
-             FROM refs
-            WHERE ref > :after AND entries > 0
-         ORDER BY ref
-            LIMIT :limit""",
-        after=after, limit=limit,
-    )  # fmt: skip
-    return list(tx[Sql].intact(rows, _extent))
+    statement = """SELECT space_id, ref, entries, size
+                     FROM refs
+                    WHERE ref > :after AND entries > 0
+                 ORDER BY ref
+                    LIMIT :limit"""
+    return tx[Sql].filled(
+        limit, lambda most: tx[Sql].run(statement, after=after, limit=most), _extent
+    )
 
 
 @reads("refs")
@@ -439,7 +438,9 @@ def put_entry(
     return Written(value=entry, is_new=True, fired=fired)
 
 
-def _still_live(ref: MemoryRef, tx: Transaction, put: Written[RefEntry]) -> Written[RefEntry]:
+def _still_live(
+    ref: MemoryRef, tx: Transaction, put: Written[RefEntry], *_: object, **__: object
+) -> Written[RefEntry]:
     """What was put; AnswerErased if it is deleted, or over its time."""
     if tx[RefTable].get(ref, put.value.id) != put.value:
         raise AnswerErased

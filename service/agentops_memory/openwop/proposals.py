@@ -385,16 +385,15 @@ def list_artifacts(
 ) -> Sequence[InstalledArtifact]:
     """What is applied, in order of its proposals."""
     of_kind = "" if kind is None else "AND kind = :kind"
-    rows = tx[Sql].run(
-        f"""SELECT id, name, kind, checksum
-              FROM proposals
-             WHERE state = 'applied' AND id > :after {of_kind}
-          ORDER BY id
-             LIMIT :limit""",
-        after=_number_of(tx, after and proposal_in(after)), kind=kind, limit=limit,
-    )  # fmt: skip
-
-    return list(tx[Sql].intact(rows, _installed))
+    statement = f"""SELECT id, name, kind, checksum
+                      FROM proposals
+                     WHERE state = 'applied' AND id > :after {of_kind}
+                  ORDER BY id
+                     LIMIT :limit"""
+    given = {"after": _number_of(tx, after and proposal_in(after)), "kind": kind}
+    return tx[Sql].filled(
+        limit, lambda most: tx[Sql].run(statement, limit=most, **given), _installed
+    )
 
 
 @reads("proposals")
@@ -498,15 +497,14 @@ def proposal_sizes(
 ) -> Sequence[tuple[int, int]]:
     """The numbers of proposals after one, in order, each with the bytes of its texts."""
     conditions = [f"AND {column} = :{column}" for column, it in where.items() if it is not None]
-    rows = tx[Sql].run(
-        f"""SELECT id, size
-              FROM proposals
-             WHERE id > :after {" ".join(conditions)}
-          ORDER BY id
-             LIMIT :most""",
-        after=after, most=most, **where,
-    )  # fmt: skip
-    return list(tx[Sql].intact(rows, _sized))
+    statement = f"""SELECT id, size
+                      FROM proposals
+                     WHERE id > :after {" ".join(conditions)}
+                  ORDER BY id
+                     LIMIT :most"""
+    return tx[Sql].filled(
+        most, lambda limit: tx[Sql].run(statement, after=after, most=limit, **where), _sized
+    )
 
 
 def _number_of(tx: Transaction, proposal: str | None) -> int:

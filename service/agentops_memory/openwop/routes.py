@@ -24,11 +24,10 @@ from ..errors import (
     Refusal,
     TooMany,
 )
-from ..http.bodies import JSON, answered, written
+from ..http.bodies import JSON, Refused, answered, written
 from ..http.openapi import document
 from ..http.protocol import REDACTED, Operation, Protocol
 from ..http.refusals import Refusals
-from ..http.request_ids import Refused
 from ..memory.model.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too

@@ -229,7 +229,7 @@ def _memory(tx: Transaction, memory: Memory) -> Record:
             tx[MemoryTable].must_scrub(memory.id)
         else:
             said = replace(said, session=memory.session, space=memory.space)
-            _replace(tx, _without_taken_key(tx, memory, said))
+            _replace(tx, memory, _without_taken_key(tx, memory, said))
         return len(changed)
 
     return Record(
@@ -249,8 +249,9 @@ def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory
     return clean if held is None or held.id == memory.id else replace(clean, key=None)
 
 
-def _replace(tx: Transaction, clean: Memory) -> None:
-    tx[MemoryTable].replace(replace(clean, content_hash=content_hash(clean.text.content)))
+def _replace(tx: Transaction, memory: Memory, clean: Memory) -> None:
+    hashed = replace(clean, content_hash=content_hash(clean.text.content))
+    tx[MemoryTable].replace(memory, hashed)
     tx[MemoryTable].must_scrub(clean.id)
 
 
@@ -263,7 +264,7 @@ def _ref_entry(tx: Transaction, memory: Memory) -> Record:
         return replace(memory, text=screened(redactor, memory.text))
 
     def write(clean: Memory, again: Redactor) -> None:
-        _replace(tx, clean)
+        _replace(tx, memory, clean)
         measure(tx, clean)
         screen_tags(tx, memory.id, Screen(again))
 
@@ -287,7 +288,7 @@ def _entry(tx: Transaction, memory: Memory) -> Record:
             _measure(tx, memory.id, memory.revision, clean.text)
             more = size_of(clean.text.content) - size_of(memory.text.content)
             grow(tx, store, 0, more)
-        _replace(tx, clean)
+        _replace(tx, memory, clean)
 
     return Record(
         place=SecretFinding(memory=memory.id, store=store, entry=EntryId(memory.uid)),

@@ -9,7 +9,6 @@ from itertools import chain, islice
 from time import time_ns
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from ..engine.callbacks import PastStep
 from ..engine.shared.stems import Stems
 from ..memory.model.access import Patterns
 from ..memory.model.memory import MemoryId, Shown
@@ -17,6 +16,7 @@ from ..memory.model.ranking import Scored
 from ..memory.model.search import Method
 from ..memory.model.space import GLOBAL_AREA, Project
 from ..secrets.redaction import Rules
+from ..steps import PastStep
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
 from .inverted_index.group import Group, Stem, StemPiece
 from .inverted_index.prompt_words import ParsedPrompt, PromptWords

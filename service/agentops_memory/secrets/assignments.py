@@ -240,14 +240,13 @@ _WIDE = r"[\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef]"  
 _END = rf"""[.,;:)\]}}>|\\]{{0,4}}(?:[\s"'`\x1b]|$|{_WIDE})|</|\\[nrt]|[&,;]\s?[\w. ]{{1,31}}[=:]"""
 _BARE = rf"""(?>(?:{PLACEHOLDER}|(?!{_END})[^\s"'`\x00-\x1f]){{{SHORTEST},}})"""
 _QUOTED = rf"(?>(?:(?!(?P=quote))(?:\\[^\r\n]|[^\r\n\\])){{{SHORTEST},{LONGEST}}})(?=(?P=quote))"
-ASSIGNMENT = re.compile(
+ASSIGNMENT = (
     rf"(?P<name>{_NAMES})"
     rf"(?:\\{{0,3}}[\"'`])?[\])]{{0,2}}(?:\*\*)?"
     rf"(?P<between>=(?!=)|:-|>|{VALUE_OF}[ \t]{{0,8}}"
     rf"|(?:{TYPE}[ \t]{{0,4}}=(?![=~])|[ \t]{{0,40}}{_IS})(?:{_BLOCK}|[ \t]{{0,40}})"
     r"|[ \t]{0,4}(?:,|\|\||\?\?|or)[ \t]{1,4}|,|[ \t]{1,40}\|[ \t]{1,40}|\([ \t]?|[ \t]{1,4})"
-    rf"(?:{_WRAPPER}?[rbuf@]{{0,2}}(?=[\"']))?(?P<quote>\\{{0,3}}[\"'`])?(?P<secret>(?(quote)(?:{_QUOTED})|(?:{_BARE})))",
-    re.IGNORECASE | re.ASCII,
+    rf"(?:{_WRAPPER}?[rbuf@]{{0,2}}(?=[\"']))?(?P<quote>\\{{0,3}}[\"'`])?(?P<secret>(?(quote)(?:{_QUOTED})|(?:{_BARE})))"
 )
 
 _OPTION = re.compile(r"(?<![\w-])(?:--[\w.-]*|require|(?:env|setx?) [\w.-]*)\Z", re.IGNORECASE)

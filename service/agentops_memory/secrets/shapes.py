@@ -8,7 +8,8 @@ looks random (a hash, an identifier, an image) is not a secret, nor is a placeho
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -48,24 +49,29 @@ def _is_credential(secret: str) -> bool:
     return is_random(secret) or re.fullmatch(UUID, secret) is not None
 
 
-class _Label(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class _Label:
     """A pattern for a label with its secret, and a predicate on the match."""
 
     kind: str
-    pattern: re.Pattern[str]
+    text: str
     holds: Callable[[re.Match[str]], bool]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled when first needed: all of them take 30 ms, and a command may read only."""
+        return re.compile(self.text, re.ASCII | re.IGNORECASE)
 
 
 def _label(
     kind: str, pattern: str, is_secret: Callable[[str], bool] = lambda _: True, after: str = ""
 ) -> _Label:
-    flags = re.ASCII | re.IGNORECASE
-    before = re.compile(after, flags)
+    before = re.compile(after, re.ASCII | re.IGNORECASE)
 
     def holds(found: re.Match[str]) -> bool:
         return is_secret(found["secret"]) and follows(before, found)
 
-    return _Label(kind, re.compile(pattern, flags), holds)
+    return _Label(kind=kind, text=pattern, holds=holds)
 
 
 def _random(label: str) -> _Label:
@@ -75,7 +81,7 @@ def _random(label: str) -> _Label:
         r"""|(?P<next>\\{0,3}["'],[ \t]{0,4}\\{0,3}["'])"""
     )
     pattern = rf"(?P<name>{label})(?:{between}){_RANDOM}"
-    return _Label("labelled-secret", re.compile(pattern, re.ASCII | re.IGNORECASE), is_named)
+    return _Label(kind="labelled-secret", text=pattern, holds=is_named)
 
 
 def _passwords(label: str) -> list[_Label]:
@@ -88,7 +94,7 @@ def _passwords(label: str) -> list[_Label]:
     ]
 
 
-PASSWORD = _Label("password", ASSIGNMENT, is_password)
+PASSWORD = _Label(kind="password", text=ASSIGNMENT, holds=is_password)
 _connection = partial(_label, "connection-password")
 _WORD = re.compile(r"[A-Z]?[a-z._~/-]+|[A-Z._/-]+")
 _PORTS = re.compile(r"[\d.:]+(?:/\w+)?")
@@ -328,7 +334,7 @@ def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
     """
     for start, end in _runs(raw.translate(_RUN_MASK)):
         has_sign = any(text.find(sign, start, end) >= 0 for sign in SIGNS)
-        pattern, kinds = _ALL if has_sign else _WITHOUT_SIGNS
+        pattern, kinds = _compiled(has_sign=has_sign)
         for token in pattern.finditer(text, start, end):
             yield SecretSpan(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
         if has_sign and text.find("eyJ", start, end) >= 0:
@@ -513,8 +519,12 @@ def _at_start(prefix: str) -> str:
     return f"{prefix}(?:(?<![A-Za-z0-9]{prefix})|{escaped})"
 
 
-def _compiled(*patterns: tuple[str, str]) -> tuple[re.Pattern[str], list[str]]:
+@cache
+def _compiled(*, has_sign: bool) -> tuple[re.Pattern[str], list[str]]:
     """One alternation of all (kind, pattern), and the kind of each of its groups."""
+    patterns = _SIGNLESS_PATTERNS
+    if has_sign:
+        patterns = [*_DISTINCT_PATTERNS, *_SIGNLESS_PATTERNS, *_WORDLIKE_PATTERNS]
     return re.compile("|".join(f"{each}()" for _, each in patterns)), [kind for kind, _ in patterns]
 
 
@@ -525,8 +535,6 @@ _RUN_MASK = bytes(
 _DISTINCT_PATTERNS = [(kind, prefix + rest) for kind, prefix, rest in _DISTINCT]
 _SIGNLESS_PATTERNS = [(kind, _at_start(prefix) + rest) for kind, prefix, rest in _SIGNLESS]
 _WORDLIKE_PATTERNS = [(kind, _at_start(prefix) + rest) for kind, prefix, rest in _WORDLIKE]
-_WITHOUT_SIGNS = _compiled(*_SIGNLESS_PATTERNS)
-_ALL = _compiled(*_DISTINCT_PATTERNS, *_SIGNLESS_PATTERNS, *_WORDLIKE_PATTERNS)
 
 _AZURE_DEVOPS = re.compile(_at_start("") + "[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}(?![A-Za-z0-9])")
 

@@ -1,8 +1,11 @@
 """One frozen Settings, in which each setting stands once: its field, variable, flag and parser."""
 
+# ruff: noqa: RUF009 - a row of the table is a field
+
 import os
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,19 +30,29 @@ class Variable:
     help: str
 
 
-def variable(
-    name: str,
-    flag: str,
+def setting(
     kind: str,
     parse: Callable[[str], Any],
     default: str = "",
     *,
     help: str,  # noqa: A002 - as click calls it
-) -> dict[str, Any]:
-    """The metadata of a field: all of its Variable but the field's name."""
-    return {
-        "name": name, "flag": flag, "kind": kind, "parse": parse, "default": default, "help": help
-    }  # fmt: skip
+    name: str = "",
+    flag: str = "",
+    is_secret: bool = False,
+) -> Any:
+    """A field with its Variable; MEMORY_ITS_NAME and --its-name unless they are told."""
+    row = {"kind": kind, "parse": parse, "default": default, "help": help}
+    return field(
+        repr=not is_secret, metadata=row | {"name": name, "flag": None if is_secret else flag}
+    )
+
+
+def _variable(of: Field[Any]) -> Variable:
+    row = dict(of.metadata)
+    row["name"] = row["name"] or f"MEMORY_{of.name.upper()}"
+    flag = row["flag"] or f"--{of.name.replace('_', '-')}"
+    row["flag"] = "" if row["flag"] is None else flag
+    return Variable(field=of.name, **row)
 
 
 OF_FILES = (
@@ -61,177 +74,136 @@ def require_backup_dir(values: Mapping[str, object], given: Mapping[str, str | N
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that an operator decides: a row is variable, flag, kind, parser and default."""
+    """Everything that an operator decides: a row is kind, parser and default."""
 
     # The URL of the database is a secret, and has no flag.
-    database_url: str | None = field(repr=False, metadata=variable(
-        "MEMORY_DATABASE_URL", "", "URL", parsing.database_url,
-        help="The URL of a PostgreSQL database that keeps everything in place of the file."))
-    database_pool: int = field(metadata=variable(
-        "MEMORY_DATABASE_POOL", "--database-pool", "NUMBER", parsing.between(1, 1000), "8",
-        help="How many connections to PostgreSQL a process has for requests."))
-    database_retention: timedelta | None = field(metadata=variable(
-        "MEMORY_DATABASE_RETENTION", "--database-retention", "TIME", parsing.optional_retention,
+    database_url: str | None = setting("URL", parsing.database_url, is_secret=True,
+        help="The URL of a PostgreSQL database that keeps everything in place of the file.")
+    database_pool: int = setting("NUMBER", parsing.between(1, 1000), "8",
+        help="How many connections to PostgreSQL a process has for requests.")
+    database_retention: timedelta | None = setting("TIME", parsing.optional_retention,
         help="How long the write-ahead log and the backups of PostgreSQL are kept, so that "
-        "receipts of erasures can say when the bytes are gone. Unset: they never say so."))
-    listen: Address = field(metadata=variable(
-        "MEMORY_LISTEN", "--listen", "ADDRESS", parsing.address, "127.0.0.1:7437",
-        help="Where to listen; without a host, on every interface."))
-    db_path: Path = field(metadata=variable(
-        "MEMORY_DB_PATH", "--db", "FILE", parsing.file,
+        "receipts of erasures can say when the bytes are gone. Unset: they never say so.")
+    listen: Address = setting("ADDRESS", parsing.address, "127.0.0.1:7437",
+        help="Where to listen; without a host, on every interface.")
+    db_path: Path = setting("FILE", parsing.file, flag="--db",
         help="The database file. Unset, it is /data/memory.db where /data can be written, else "
-        "./data/memory.db."))
-    lock_wait: timedelta = field(metadata=variable(
-        "MEMORY_LOCK_WAIT", "--lock-wait", "DURATION", parsing.duration, "30s",
-        help="How long to wait at the start while another service has the database; 0: not at all.",
-    ))
-    allow_network_fs: bool = field(metadata=variable(
-        "MEMORY_ALLOW_NETWORK_FS", "--allow-network-fs", "SWITCH", parsing.switch, "off",
+        "./data/memory.db.")
+    lock_wait: timedelta = setting("DURATION", parsing.duration, "30s",
+        help="How long to wait at the start while another service has the database; 0: not at all.")
+    allow_network_fs: bool = setting("SWITCH", parsing.switch, "off",
         help="Whether the database may lie on a network file system. It may be damaged if another "
-        "machine opens it."))
-    auth: str = field(metadata=variable(  # "", "none" or "keys"
-        "MEMORY_AUTH", "--auth", "MODE", parsing.one_of("", "none", "keys"),
+        "machine opens it.")
+    auth: str = setting(  # "", "none" or "keys"
+        "MODE", parsing.one_of("", "none", "keys"),
         help="Who is let in while no key was ever made: with none everybody, with keys nobody. "
-        "Unset: everybody, but then the service listens on a loopback address alone."))
-    keys_file: Path = field(metadata=variable(
-        "MEMORY_KEYS_FILE", "--keys-file", "FILE", parsing.optional_file,
-        help="The file of the keys. Unset, it is the database's path with .keys at its end."))
-    redaction_file: Path = field(metadata=variable(
-        "MEMORY_REDACTION_FILE", "--redaction-file", "FILE", parsing.optional_file,
+        "Unset: everybody, but then the service listens on a loopback address alone.")
+    keys_file: Path = setting("FILE", parsing.optional_file,
+        help="The file of the keys. Unset, it is the database's path with .keys at its end.")
+    redaction_file: Path = setting("FILE", parsing.optional_file,
         help="What is not taken for a secret, by tenant. Unset, it is the database's path with "
-        ".redaction at its end."))
-    seal_file: Path = field(metadata=variable(
-        "MEMORY_SEAL_FILE", "--seal-file", "FILE", parsing.optional_file,
+        ".redaction at its end.")
+    seal_file: Path = setting("FILE", parsing.optional_file,
         help="The keys that encrypt confidential values of agents' memory. Unset, it is the "
-        "database's path with .seal at its end, made with the first such value."))
-    tenant_quota: int | None = field(metadata=variable(  # bytes
-        "MEMORY_TENANT_QUOTA", "--tenant-quota", "SIZE", parsing.optional_size,
+        "database's path with .seal at its end, made with the first such value.")
+    tenant_quota: int | None = setting(  # bytes
+        "SIZE", parsing.optional_size,
         help="How much the database of a tenant may hold; beyond, saves are refused. Unset: as "
-        "much as the disk."))
-    dedupe_window: timedelta = field(metadata=variable(
-        "MEMORY_DEDUPE_WINDOW", "--dedupe-window", "DURATION", parsing.duration, "15m",
-        help="How long the same content counts as a duplicate; 0 turns that off."))
-    drain: timedelta = field(metadata=variable(
-        "MEMORY_DRAIN", "--drain", "DURATION", parsing.duration, "1s",
-        help="How long requests are still served after SIGTERM, while /health fails."))
-    recall_limit: timedelta = field(metadata=variable(
-        "MEMORY_RECALL_LIMIT", "--recall-limit", "DURATION", parsing.duration, "2s",
-        help="How long words may be looked for, before the newest memories stand in."))
-    index_cache: int = field(metadata=variable(  # bytes
-        "MEMORY_INDEX_CACHE", "--index-cache", "SIZE", parsing.size_or_none, "64MiB",
+        "much as the disk.")
+    dedupe_window: timedelta = setting("DURATION", parsing.duration, "15m",
+        help="How long the same content counts as a duplicate; 0 turns that off.")
+    drain: timedelta = setting("DURATION", parsing.duration, "1s",
+        help="How long requests are still served after SIGTERM, while /health fails.")
+    recall_limit: timedelta = setting("DURATION", parsing.duration, "2s",
+        help="How long words may be looked for, before the newest memories stand in.")
+    index_cache: int = setting(  # bytes
+        "SIZE", parsing.size_or_none, "64MiB",
         help="How much of the full-text index is held in memory, for the projects that are asked "
-        "for; 0 turns that off."))
-    episodic_capacity: int = field(metadata=variable(
-        "MEMORY_EPISODIC_CAPACITY", "--episodic-capacity", "NUMBER",
-        parsing.between(1, LARGEST_CAPACITY), "1000",
-        help="How many episodic entries an agent may hold; the next one makes room."))
-    working_capacity: int = field(metadata=variable(
-        "MEMORY_WORKING_CAPACITY", "--working-capacity", "NUMBER",
-        parsing.between(1, 10_000), "1000",
-        help="How many working entries an agent may hold; the next one is refused."))
-    sweep_every: timedelta = field(metadata=variable(
-        "MEMORY_SWEEP_EVERY", "--sweep-every", "DURATION", parsing.duration, "10m",
-        help="How often the service compares its index with the memories; 0 turns that off."))
-    review_after: Mapping[str, timedelta] = field(metadata=variable(
-        "MEMORY_REVIEW_AFTER", "--review-after", "PERIODS", parsing.periods,
+        "for; 0 turns that off.")
+    episodic_capacity: int = setting("NUMBER", parsing.between(1, LARGEST_CAPACITY), "1000",
+        help="How many episodic entries an agent may hold; the next one makes room.")
+    working_capacity: int = setting("NUMBER", parsing.between(1, 10_000), "1000",
+        help="How many working entries an agent may hold; the next one is refused.")
+    sweep_every: timedelta = setting("DURATION", parsing.duration, "10m",
+        help="How often the service compares its index with the memories; 0 turns that off.")
+    review_after: Mapping[str, timedelta] = setting("PERIODS", parsing.periods,
         help="After how long memories of a type are due for a review, such as config=90d, with "
-        "commas. Unset: only those that were given a date."))
-    session_idle: timedelta = field(metadata=variable(
-        "MEMORY_SESSION_IDLE", "--session-idle", "DURATION", parsing.duration, "24h",
+        "commas. Unset: only those that were given a date.")
+    session_idle: timedelta = setting("DURATION", parsing.duration, "24h",
         help="How long nothing is told of a session before it ends by itself, and of a run before "
-        "its secrets are forgotten; 0 means never."))
-    keep_deleted: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_DELETED", "--keep-deleted", "TIME", parsing.retention, "0",
-        help="How long what is deleted can be restored, such as 90d; 0 means for ever."))
-    keep_expired: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_EXPIRED", "--keep-expired", "TIME", parsing.retention, "30d",
-        help="How long an observation is kept after its end; 0 means for ever."))
-    keep_revisions: int = field(metadata=variable(
-        "MEMORY_KEEP_REVISIONS", "--keep-revisions", "NUMBER", parsing.retained, "100",
-        help="How many of the newest revisions of an observation are kept; 0 means all."))
-    keep_idempotency: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_IDEMPOTENCY", "--keep-idempotency", "TIME", parsing.retention, "24h",
-        help="How long a request with an idempotency key is known again; 0 means for ever."))
-    keep_audit: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_AUDIT", "--keep-audit", "TIME", parsing.retention, "400d",
-        help="How long lines of the audit file are kept; 0 means for ever."))
-    keep_receipts: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_RECEIPTS", "--keep-receipts", "TIME", parsing.retention, "0",
-        help="How long receipts of erasures are kept once the bytes are gone; 0 means for ever."))
-    keep_events: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_EVENTS", "--keep-events", "TIME", parsing.retention, "30d",
-        help="How long events of agents, and of runs after their end, are kept; 0: for ever."))
-    keep_archives: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_ARCHIVES", "--keep-archives", "TIME", parsing.retention, "0",
-        help="After how long a distilled archive of a ref ends; 0 means never."))
-    consolidate_every: timedelta = field(metadata=variable(
-        "MEMORY_CONSOLIDATE_EVERY", "--consolidate-every", "DURATION", parsing.duration, "0",
-        help="How often refs that have changed are consolidated; 0 means never."))
-    keep_log: timedelta = field(metadata=variable(
-        "MEMORY_KEEP_LOG", "--keep-log", "TIME", parsing.retention, "0",
-        help="How long logs of intents, and finished tasks, are kept; 0 means for ever."))
-    max_run_secrets: int = field(metadata=variable(  # bytes
-        "MEMORY_MAX_RUN_SECRETS", "--max-run-secrets", "SIZE", parsing.size, "64MiB",
-        help="Maximum memory for the secret values that the runs of a tenant register."))
-    backup_dir: Path | None = field(metadata=variable(
-        "MEMORY_BACKUP_DIR", "--backup-dir", "FOLDER", parsing.optional_file,
+        "its secrets are forgotten; 0 means never.")
+    keep_deleted: timedelta = setting("TIME", parsing.retention, "0",
+        help="How long what is deleted can be restored, such as 90d; 0 means for ever.")
+    keep_expired: timedelta = setting("TIME", parsing.retention, "30d",
+        help="How long an observation is kept after its end; 0 means for ever.")
+    keep_revisions: int = setting("NUMBER", parsing.retained, "100",
+        help="How many of the newest revisions of an observation are kept; 0 means all.")
+    keep_idempotency: timedelta = setting("TIME", parsing.retention, "24h",
+        help="How long a request with an idempotency key is known again; 0 means for ever.")
+    keep_audit: timedelta = setting("TIME", parsing.retention, "400d",
+        help="How long lines of the audit file are kept; 0 means for ever.")
+    keep_receipts: timedelta = setting("TIME", parsing.retention, "0",
+        help="How long receipts of erasures are kept once the bytes are gone; 0 means for ever.")
+    keep_events: timedelta = setting("TIME", parsing.retention, "30d",
+        help="How long events of agents, and of runs after their end, are kept; 0: for ever.")
+    keep_archives: timedelta = setting("TIME", parsing.retention, "0",
+        help="After how long a distilled archive of a ref ends; 0 means never.")
+    consolidate_every: timedelta = setting("DURATION", parsing.duration, "0",
+        help="How often refs that have changed are consolidated; 0 means never.")
+    keep_log: timedelta = setting("TIME", parsing.retention, "0",
+        help="How long logs of intents, and finished tasks, are kept; 0 means for ever.")
+    max_run_secrets: int = setting(  # bytes
+        "SIZE", parsing.size, "64MiB",
+        help="Maximum memory for the secret values that the runs of a tenant register.")
+    backup_dir: Path | None = setting("FOLDER", parsing.optional_file,
         help="The folder that the service makes backups in, on another disk and for it alone. "
-        "Unset: it makes none."))
-    backup_every: timedelta = field(metadata=variable(
-        "MEMORY_BACKUP_EVERY", "--backup-every", "DURATION", parsing.interval, "24h",
-        help="How old the newest backup may get before the next is made; 0 means never."))
-    backup_keep: int = field(metadata=variable(
-        "MEMORY_BACKUP_KEEP", "--backup-keep", "NUMBER", parsing.between(1, 10_000), "7",
-        help="How many backups are kept in the folder."))
-    recall: Features = field(metadata=variable(
-        "MEMORY_RECALL_WITHOUT", "--recall-without", "NAMES", parsing.features,
+        "Unset: it makes none.")
+    backup_every: timedelta = setting("DURATION", parsing.interval, "24h",
+        help="How old the newest backup may get before the next is made; 0 means never.")
+    backup_keep: int = setting("NUMBER", parsing.between(1, 10_000), "7",
+        help="How many backups are kept in the folder.")
+    recall: Features = setting(
+        "NAMES", parsing.features, name="MEMORY_RECALL_WITHOUT", flag="--recall-without",
         help="Techniques of recall to leave out, to measure what they bring. The index is built "
-        "anew at the start when it was made by others."))
-    delete_answer: str = field(metadata=variable(  # "empty" or "json"
-        "MEMORY_DELETE_ANSWER", "--delete-answer", "ANSWER", parsing.one_of("empty", "json"),
-        "empty",
+        "anew at the start when it was made by others.")
+    delete_answer: str = setting(  # "empty" or "json"
+        "ANSWER", parsing.one_of("empty", "json"), "empty",
         help="How the deletion of an observation is answered: with empty by 204 without a body, "
-        "with json by 200 and its id, for clients that parse every body as JSON."))
-    max_upload: int = field(metadata=variable(  # bytes
-        "MEMORY_MAX_UPLOAD", "--max-upload", "SIZE", parsing.size, "256MiB",
-        help="The largest body of /import and of a session's end."))
-    allowed_origins: frozenset[str] = field(metadata=variable(
-        "MEMORY_ALLOWED_ORIGINS", "--allowed-origins", "ORIGINS", parsing.allowed_origins,
-        help="Origins of web pages that may ask and read, separated by commas."))
-    rate_limit: Rate | None = field(metadata=variable(
-        "MEMORY_RATE_LIMIT", "--rate-limit", "RATE", parsing.rate,
-        help="How often each key may ask: 50/s, 600/m or 20000/h. Unset: no limit."))
-    tools: tuple[str, ...] = field(metadata=variable(
-        "MEMORY_TOOLS", "--tools", "NAMES", parsing.tools, "default",
-        help="The tools of agents that come through MCP: default, all, or names with commas."))
-    context_limit: int = field(metadata=variable(
-        "MEMORY_CONTEXT_LIMIT", "--context-limit", "NUMBER", parsing.between(0, 50), "5",
-        help="How many memories mem_context gives unless it is told, 0 to 50; 0 gives none at all.",
-    ))
-    auto_summarize: bool = field(metadata=variable(
-        "MEMORY_AUTO_SUMMARIZE", "--auto-summarize", "SWITCH", parsing.switch, "on",
-        help="Whether mem_session_end takes the conversation, and makes a summary of it."))
-    auto_save: bool = field(metadata=variable(
-        "MEMORY_AUTO_SAVE", "--auto-save", "SWITCH", parsing.switch, "on",
-        help="Whether agents that come through MCP have mem_save."))
-    auto_search: bool = field(metadata=variable(
-        "MEMORY_AUTO_SEARCH", "--auto-search", "SWITCH", parsing.switch, "on",
-        help="Whether agents that come through MCP have mem_search."))
-    log_level: str = field(metadata=variable(
-        "MEMORY_LOG_LEVEL", "--log-level", "LEVEL",
-        parsing.one_of("debug", "info", "warning", "error"), "info",
-        help="The least severe log lines to write: debug, info, warning or error."))
-    metrics: str = field(metadata=variable(  # "keys", "open" or "off"
-        "MEMORY_METRICS", "--metrics", "MODE", parsing.one_of("keys", "open", "off"), "keys",
+        "with json by 200 and its id, for clients that parse every body as JSON.")
+    max_upload: int = setting(  # bytes
+        "SIZE", parsing.size, "256MiB",
+        help="The largest body of /import and of a session's end.")
+    allowed_origins: frozenset[str] = setting("ORIGINS", parsing.allowed_origins,
+        help="Origins of web pages that may ask and read, separated by commas.")
+    rate_limit: Rate | None = setting("RATE", parsing.rate,
+        help="How often each key may ask: 50/s, 600/m or 20000/h. Unset: no limit.")
+    tools: tuple[str, ...] = setting("NAMES", parsing.tools, "default",
+        help="The tools of agents that come through MCP: default, all, or names with commas.")
+    context_limit: int = setting("NUMBER", parsing.between(0, 50), "5",
+        help="How many memories mem_context gives unless it is told, 0 to 50; 0 gives none at all.")
+    auto_summarize: bool = setting("SWITCH", parsing.switch, "on",
+        help="Whether mem_session_end takes the conversation, and makes a summary of it.")
+    auto_save: bool = setting("SWITCH", parsing.switch, "on",
+        help="Whether agents that come through MCP have mem_save.")
+    auto_search: bool = setting("SWITCH", parsing.switch, "on",
+        help="Whether agents that come through MCP have mem_search.")
+    log_level: str = setting("LEVEL", parsing.one_of("debug", "info", "warning", "error"), "info",
+        help="The least severe log lines to write: debug, info, warning or error.")
+    log_format: str = setting(  # "", "json" or "text"
+        "FORMAT", parsing.one_of("", "json", "text"),
+        help="How to write log lines: json, or text for people. Unset: text on a terminal, else "
+        "json.")
+    metrics: str = setting(  # "keys", "open" or "off"
+        "MODE", parsing.one_of("keys", "open", "off"), "keys",
         help="Who may read /metrics: with keys whoever has a key of the tenant default, and "
-        "everybody while no key was ever made; with open everybody; with off nobody."))
-    otlp_endpoint: str | None = field(metadata=variable(
-        "OTEL_EXPORTER_OTLP_ENDPOINT", "--otlp-endpoint", "ENDPOINT", parsing.endpoint,
-        help="Where to send traces: host:port (plain-text gRPC) or a URL. Unset: nowhere."))
-    otlp_protocol: str = field(metadata=variable(
-        "OTEL_EXPORTER_OTLP_PROTOCOL", "--otlp-protocol", "PROTOCOL",
-        parsing.one_of("grpc", "http/protobuf"), "grpc",
-        help="How to send traces: grpc or http/protobuf."))
+        "everybody while no key was ever made; with open everybody; with off nobody.")
+    otlp_endpoint: str | None = setting(
+        "ENDPOINT", parsing.endpoint, name="OTEL_EXPORTER_OTLP_ENDPOINT",
+        help="Where to send traces: host:port (plain-text gRPC) or a URL. Unset: nowhere.")
+    otlp_protocol: str = setting(
+        "PROTOCOL", parsing.one_of("grpc", "http/protobuf"), "grpc",
+        name="OTEL_EXPORTER_OTLP_PROTOCOL",
+        help="How to send traces: grpc or http/protobuf.")
     # fmt: on
 
     @property
@@ -266,7 +238,7 @@ class Settings:
         )
 
 
-VARIABLES = tuple(Variable(field=it.name, **it.metadata) for it in fields(Settings))
+VARIABLES = tuple(map(_variable, fields(Settings)))
 
 
 def settings(
@@ -291,6 +263,53 @@ def _parsed(variable: Variable, text: str | None) -> Any:
     except (ValueError, OSError) as error:  # the latter for a working folder that is gone
         shown = repr(value) if variable.flag else "it"
         raise SettingRefused(f"{variable.name}: {shown} {error}.") from error
+
+
+Flags = Mapping[str, str | None]
+
+OURS = "MEMORY_"
+OF_CLIENTS = ("MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT")
+BY_NAME = {variable.name: variable for variable in VARIABLES}
+KNOWN = (*BY_NAME, *OF_CLIENTS)
+# Kubernetes tells of a service that is called memory by variables of its own.
+OF_A_CLUSTER = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsableSettings:
+    """The settings, with a default in place of each that cannot be used, and those refusals."""
+
+    settings: Settings
+    refusals: tuple[str, ...]
+
+
+def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> UsableSettings:
+    """The settings that can be used. A file that cannot be named is SettingRefused."""
+    refusals: list[str] = []
+    left, given = dict(environment), dict(flags)
+    while True:
+        try:
+            return UsableSettings(settings=settings(left, given), refusals=tuple(refusals))
+        except SettingRefused as refusal:
+            wrong = BY_NAME.get(str(refusal).partition(":")[0])
+            if wrong is None or not (left.pop(wrong.name, None) or given.get(wrong.field)):
+                raise
+            given[wrong.field] = None
+            refusals.append(str(refusal))
+
+
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """The variables that look like settings and are none, each with the one it resembles."""
+    from difflib import get_close_matches  # noqa: PLC0415 - seldom needed
+
+    unknown = sorted(
+        name
+        for name in environment
+        if name.startswith(OURS) and name not in KNOWN and not OF_A_CLUSTER.fullmatch(name)
+    )
+    return {
+        name: next(iter(get_close_matches(name, KNOWN, n=1, cutoff=0.75)), None) for name in unknown
+    }
 
 
 DEFAULTS: dict[str, Callable[[], str]] = {"db_path": parsing.default_db_path}

@@ -2,8 +2,9 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 from uuid import uuid4
 
@@ -26,10 +27,13 @@ from ..recall.text.normalization import clean
 from ..recall.text.visible import has_controls
 from ..record import Microseconds, Record
 from ..telemetry import annotate
+from . import api
+from . import entry as entries
 from . import store as rules
-from .api import Dialect, Read, about_any, in_path, in_query, listed, page_json
-from .entry import Entries, Entry
-from .version import Version, Versions
+from . import version as versions
+from .api import Dialect, Read, in_path, in_query
+from .entry import Entry
+from .version import Version
 
 POLICY = rules.Policy(
     paths_nest=False,
@@ -276,14 +280,14 @@ class AnthropicVersion(Shown):
 
 
 _NEXT = {"next_page": str | None}
-AnthropicStoreList = listed(
+AnthropicStoreList = api.listed(
     "AnthropicStoreList", AnthropicStore, "A page of stores, newest first.", **_NEXT
 )
-AnthropicMemoryList = listed(
+AnthropicMemoryList = api.listed(
     "AnthropicMemoryList", AnthropicMemory | AnthropicPrefix,
     "A page of memories and folders, in the order of their paths.", **_NEXT,
 )  # fmt: skip
-AnthropicVersionList = listed(
+AnthropicVersionList = api.listed(
     "AnthropicVersionList", AnthropicVersion, "A page of versions, newest first.", **_NEXT
 )
 
@@ -348,26 +352,14 @@ def _given(request: Request, name: str) -> str | None:
     return clean(values[0]) if values else None
 
 
-def _must(said: str, parsed: Callable[[Request, str], Any], absent: object = None) -> Read:
-    """Reads a parameter; Invalid says what one must that is parsed as None."""
-
-    def read(request: Request, name: str) -> Any:
-        text = _given(request, name)
-        if text is None:
-            return absent
-        value = parsed(request, text)
-        if value is None:
-            raise Invalid(f"{name}: it must {said}.")
-        return value
-
-    return read
+_must = api.must(_given, lambda name, said: Invalid(f"{name}: it must {said}."))
 
 
 def _choice(choices: Mapping[str, Any], said: str, absent: object = False) -> Read:
-    return _must(f"be {said}", lambda _, text: choices.get(text), absent)
+    return _must(f"be {said}", choices.get, absent)
 
 
-def _limit(_: Request, text: str) -> int | None:
+def _limit(text: str) -> int | None:
     number = int(text) if _NUMBER.fullmatch(text) else 0
     return number if 1 <= number <= MAX_PAGE else None
 
@@ -377,15 +369,19 @@ def _list_of(request: Request) -> list[object]:
     return [request.scope["path"], [(name, _given(request, name)) for name in _FILTERS]]
 
 
-def _folder(_: Request, prefix: str) -> str | None:
+def _folder(prefix: str) -> str | None:
     """The beginning of stored paths that a prefix means: a folder, or the whole store."""
     return prefix[1:] if prefix.startswith("/") and prefix.endswith("/") else None
 
 
 def _instant(*, rounds_up: bool = False) -> Read:
-    return _must(
-        "be an instant in RFC 3339", lambda _, text: paging.instant(text, rounds_up=rounds_up)
-    )
+    return _must("be an instant in RFC 3339", partial(paging.instant, rounds_up=rounds_up))
+
+
+def _position(request: Request, name: str) -> Any:
+    """Where a page begins: behind the one that the same list had before."""
+    parsed = partial(paging.position, _list_of(request))
+    return _must("be the next_page of an earlier page of the same list", parsed)(request, name)
 
 
 def _memory(request: Request, name: str) -> rules.EntryId | None:
@@ -413,23 +409,11 @@ LIMIT = in_query(
     "How many items, from 1 to 100; 20 if absent, and at most 20 with `view=full`.",
     kind="count", most=MAX_PAGE, is_row_count=True,
 )  # fmt: skip
-PAGE = in_query(
-    "page", "after",
-    _must("be the next_page of an earlier page of the same list",
-          lambda request, given: paging.position(_list_of(request), given)),
-    "The `next_page` of the page before.",
-)  # fmt: skip
-FROM = in_query(
-    "created_at[gte]", "created_from", _instant(rounds_up=True),
-    "Created at this instant or later.", kind="instant",
-)  # fmt: skip
-TO = in_query(
-    "created_at[lte]", "created_to", _instant(), "Created at this instant or earlier.",
-    kind="instant",
-)  # fmt: skip
+PAGE = in_query("page", "after", _position, "The `next_page` of the page before.")
+FROM, TO = api.created(_instant, "instant")
 ARCHIVED = in_query(
     "include_archived", "with_archived",
-    _must("be true or false", lambda _, text: FLAGS.get(text.lower()), absent=False),
+    _must("be true or false", lambda text: FLAGS.get(text.lower()), absent=False),
     "`true` shows archived ones too.", kind="boolean",
 )  # fmt: skip
 PATH_PREFIX = in_query(
@@ -467,39 +451,43 @@ VERSIONS = f"{STORE_PATH}/memory_versions"
 VERSION_PATH = f"{VERSIONS}/{{memory_version_id}}"
 
 
-def operations(stores: rules.Stores, entries: Entries, versions: Versions) -> Sequence[Operation]:
+async def _delete_store(
+    serving: rules.Serving, caller: Caller, store: StoreId
+) -> AnthropicStoreDeleted:
+    await rules.delete(serving, caller, store)
+    return AnthropicStoreDeleted(id=store)
+
+
+async def _delete_memory(
+    serving: rules.Serving, caller: Caller, store: StoreId, entry: rules.EntryId, expected: Expected
+) -> AnthropicMemoryDeleted:
+    await entries.delete(serving, caller, store, entry, expected)
+    return AnthropicMemoryDeleted(id=entry)
+
+
+def operations(serving: rules.Serving) -> Sequence[Operation]:
     """Every operation of the protocol."""
-
-    async def delete_store(caller: Caller, store: StoreId) -> AnthropicStoreDeleted:
-        await stores.delete(caller, store)
-        return AnthropicStoreDeleted(id=store)
-
-    async def delete_memory(
-        caller: Caller, store: StoreId, entry: rules.EntryId, expected: Expected
-    ) -> AnthropicMemoryDeleted:
-        await entries.delete(caller, store, entry, expected)
-        return AnthropicMemoryDeleted(id=entry)
-
-    op, store = Dialect(bodies=BODIES, answer=_answer).op, (in_path("memory_store_id", "store"),)
+    op = Dialect(serving=serving, bodies=BODIES, answer=_answer).op
+    store = (in_path("memory_store_id", "store"),)
     memory = (*store, in_path("memory_id", "entry"))
     version = (*store, in_path("memory_version_id", "version"))
     return (
         op("POST", STORES, "anthropic_create_store", "Create a memory store.",
-           Role.WRITER, stores.create, body=AnthropicStoreBody, answer=AnthropicStore),
+           Role.WRITER, rules.create, body=AnthropicStoreBody, answer=AnthropicStore),
         op("GET", STORES, "anthropic_list_stores", "Memory stores, newest first.",
-           Role.READER, stores.list, (ARCHIVED, FROM, TO, LIMIT, PAGE),
+           Role.READER, rules.list_stores, (ARCHIVED, FROM, TO, LIMIT, PAGE),
            answer=AnthropicStoreList),
         op("GET", STORE_PATH, "anthropic_get_store", "One memory store, archived or not.",
-           Role.READER, stores.get, store, answer=AnthropicStore),
+           Role.READER, rules.known_store, store, answer=AnthropicStore),
         op("POST", STORE_PATH, "anthropic_update_store", "Change parts of a memory store.",
-           Role.WRITER, stores.amend, store, body=AnthropicStoreChange, body_required=False,
+           Role.WRITER, rules.amend, store, body=AnthropicStoreChange, body_required=False,
            answer=AnthropicStore),
         op("POST", f"{STORE_PATH}/archive", "anthropic_archive_store",
            "Close a memory store for good; a second time changes nothing.",
-           Role.WRITER, stores.archive, store, answer=AnthropicStore),
+           Role.WRITER, rules.archive, store, answer=AnthropicStore),
         op("DELETE", STORE_PATH, "anthropic_delete_store",
            "Delete a memory store with all that is in it.",
-           Role.ADMIN, delete_store, store, answer=AnthropicStoreDeleted),
+           Role.ADMIN, _delete_store, store, answer=AnthropicStoreDeleted),
         op("POST", MEMORIES, "anthropic_create_memory", "Create a memory at a path.",
            Role.WRITER, entries.create, (*store, VIEW), body=AnthropicMemoryBody,
            answer=AnthropicMemory),
@@ -508,22 +496,22 @@ def operations(stores: rules.Stores, entries: Entries, versions: Versions) -> Se
            answer=AnthropicMemoryList),
         op("GET", MEMORY, "anthropic_get_memory",
            "One memory, with its content unless the view is basic.",
-           Role.READER, entries.get, (FULL_VIEW, *memory), answer=AnthropicMemory),
+           Role.READER, entries.known_entry, (FULL_VIEW, *memory), answer=AnthropicMemory),
         op("POST", MEMORY, "anthropic_update_memory",
            "Change the content of a memory, or its path.",
            Role.WRITER, entries.amend, (*memory, VIEW), body=AnthropicMemoryChange,
            body_required=False, answer=AnthropicMemory),
         op("DELETE", MEMORY, "anthropic_delete_memory", "Delete a memory; its versions stay.",
-           Role.WRITER, delete_memory, (*memory, EXPECTED), answer=AnthropicMemoryDeleted),
+           Role.WRITER, _delete_memory, (*memory, EXPECTED), answer=AnthropicMemoryDeleted),
         op("GET", VERSIONS, "anthropic_list_versions",
            "Versions of the memories of a store, newest first.",
-           Role.READER, versions.list,
+           Role.READER, versions.list_versions,
            (*store, VIEW_OF_LIST, LIMIT, PAGE, MEMORY_ID, SESSION, SERVICE_ACCOUNT, AUTHOR,
             OPERATION, FROM, TO),
            answer=AnthropicVersionList),
         op("GET", VERSION_PATH, "anthropic_get_version",
            "One version, with its content unless the view is basic.",
-           Role.READER, versions.get, (FULL_VIEW, *version), answer=AnthropicVersion),
+           Role.READER, versions.known_version, (FULL_VIEW, *version), answer=AnthropicVersion),
         op("POST", f"{VERSION_PATH}/redact", "anthropic_redact_version",
            "Take what a version says out for good.",
            Role.ADMIN, versions.redact, version, answer=AnthropicVersion),
@@ -538,7 +526,7 @@ def _answer(
     if redacted:
         headers[REDACTED] = str(redacted)
     if not isinstance(value, rules.Slice):
-        annotate(about_any(value))
+        annotate(api.about_any(value))
         return Response(_shown(value, full=full).json_bytes(), status, headers, media_type=JSON)
     annotate({"memory.result_count": len(value.items)})
     cursor = None
@@ -547,7 +535,7 @@ def _answer(
         after = last.path if isinstance(last, Entry) else getattr(last, "id", last)
         cursor = paging.cursor(_list_of(request), after)
     shown = (_shown(it).json_bytes() for it in value.items)
-    return Response(page_json(shown, next_page=cursor), status, headers, media_type=JSON)
+    return Response(api.page_json(shown, next_page=cursor), status, headers, media_type=JSON)
 
 
 def refused(refusal: Refusal) -> Response:

@@ -1,23 +1,25 @@
 """How an operation of a dialect is declared: its handler follows from what it takes."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any
 
 from pydantic import BaseModel, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..errors import Refusal
 from ..http.bodies import WRITTEN, Bodies, written
 from ..http.endpoint import current_caller
 from ..http.ids import ENTRY, STORE, VERSION, known_uid, public_id
 from ..http.protocol import Operation, Parameter
-from ..memory.model.access import Role
+from ..memory.model.access import Caller, Role
 from ..memory.stores import NO_STORE
 from ..record import Record
 from ..telemetry import annotate
 from .entry import Entry
-from .store import NO_ENTRY, NO_VERSION, Body, Store
+from .store import NO_ENTRY, NO_VERSION, Body, Serving, Store
 from .version import Version
 
 Read = Callable[[Request, str], Any]
@@ -52,6 +54,37 @@ def in_query(name: str, into: str, read: Read, help_: str, **more: Any) -> Param
     return Param(name=name, into=into, read=read, help=help_, **more)
 
 
+def must(
+    text_of: Callable[[Request, str], str | None], refusal: Callable[[str, str], Refusal]
+) -> Callable[..., Read]:
+    """How a dialect reads a parameter: `must(said, parsed, absent)`.
+
+    The refusal, made of its name and of what is `said`, is of a text that is parsed as None.
+    """
+
+    def of(said: str, parsed: Callable[[str], Any], absent: object = None) -> Read:
+        def read(request: Request, name: str) -> Any:
+            text = text_of(request, name)
+            value = absent if text is None else parsed(text)
+            if text is not None and value is None:
+                raise refusal(name, said)
+            return value
+
+        return read
+
+    return of
+
+
+def created(read: Callable[..., Read], what: str) -> tuple[Param, Param]:
+    """The parameters of when what is listed was created, as `what` at each end."""
+    return (
+        in_query("created_at[gte]", "created_from", read(rounds_up=True),
+                 f"Created at this {what} or later.", kind="instant"),
+        in_query("created_at[lte]", "created_to", read(), f"Created at this {what} or earlier.",
+                 kind="instant"),
+    )  # fmt: skip
+
+
 def listed(name: str, item: Any, docs: str, **beside: Any) -> type[Record]:
     """The shape of a page of items, and of what is beside them."""
     fields: dict[str, Any] = {
@@ -62,11 +95,18 @@ def listed(name: str, item: Any, docs: str, **beside: Any) -> type[Record]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How bodies are read and answers are written."""
+    """How bodies are read and answers are written, of what serves them."""
 
+    serving: Serving
     bodies: Bodies
     answer: Callable[..., Response]
     """Writes what an operation returns, for a request, with a status; and what shapes it."""
+
+    async def done(self, caller: Caller, work: Callable[..., Any], **values: Any) -> object:
+        """What work returns: of a read it is the transaction, of a write a coroutine function."""
+        if iscoroutinefunction(work):
+            return await work(self.serving, caller, **values)
+        return await self.serving.engine.read(caller, work, **values)
 
     def op(  # noqa: PLR0913, PLR0917 - all that an operation is
         self,
@@ -75,7 +115,7 @@ class Dialect:
         name: str,
         summary: str,
         role: Role,
-        work: Callable[..., Awaitable[object]],
+        work: Callable[..., Any],
         takes: Sequence[Param] = (),
         *,
         body: type[Body] | None = None,
@@ -83,7 +123,7 @@ class Dialect:
         status: int = 200,
         answer: type[BaseModel] | None = None,
     ) -> Operation:
-        """An operation. `work` gets the caller, who may still do this, and what the request has.
+        """An operation of a caller who may still do this. `work` gets what the request has.
 
         That is, by name, what it takes, read in this order, and the `body`.
         """
@@ -99,7 +139,7 @@ class Dialect:
             caller = await self.bodies.caller(request) if is_write else current_caller(request)
             # The gate has asked the same; a right may have been taken away since.
             caller.require(role)
-            return self.answer(request, await work(caller, **values), status, **shape)
+            return self.answer(request, await self.done(caller, work, **values), status, **shape)
 
         return Operation(
             method=method, path=path, name=name, summary=summary, handler=handle, role=role,

@@ -1,7 +1,7 @@
 """Our dialect, the Memory Stores API: stores of documents at paths, below /api/v1/cloud."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -12,14 +12,13 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..errors import Invalid, Refusal
-from ..http.bodies import JSON, Bodies
+from ..http.bodies import JSON, REQUEST_ID, Bodies, Refused, request_id
 from ..http.faults import fault
 from ..http.ids import ENTRY, STORE, VERSION, public_id, uid_of
 from ..http.large_answers import paced
 from ..http.paging import instant
 from ..http.protocol import REDACTED, Operation, Protocol
 from ..http.refusals import Refusals
-from ..http.request_ids import REQUEST_ID, Refused, request_id
 from ..http.requests import exact_parameter, parameter, query_of
 from ..memory.changes import Written
 from ..memory.model.access import Caller, Role
@@ -32,10 +31,13 @@ from ..recall.text.normalization import clean, cut, sha256_of
 from ..record import Record
 from ..telemetry import Cut, annotate, events
 from ..telemetry.spans import Attributes
+from . import api
+from . import entry as entries
 from . import store as rules
-from .api import Dialect, Param, Read, about_any, in_path, in_query, listed, page_json
-from .entry import Entries, Entry
-from .version import Version, Versions
+from . import version as versions
+from .api import Dialect, Param, Read, in_path, in_query
+from .entry import Entry
+from .version import Version
 
 POLICY = rules.Policy(
     paths_nest=True,
@@ -165,11 +167,11 @@ class EntryHits(Record):
 
 
 _ENDS = {"first_id": str | None, "last_id": str | None, "has_more": bool}
-StoreList = listed("StoreList", rules.Store, "Memory stores, newest first.", **_ENDS)
-EntryList = listed(
+StoreList = api.listed("StoreList", rules.Store, "Memory stores, newest first.", **_ENDS)
+EntryList = api.listed(
     "EntryList", Entry, "Memories of a store without their contents, newest first.", **_ENDS
 )
-VersionList = listed(
+VersionList = api.listed(
     "VersionList", Version, "Versions of a store's memories without their contents, newest first.",
     **_ENDS,
 )  # fmt: skip
@@ -232,19 +234,10 @@ def _words(request: Request, name: str) -> str:
     return text
 
 
-def _must(said: str, parsed: Callable[[str], Any], unset: object = None) -> Read:
-    """Reads a parameter; BadField says what one must that is parsed as None."""
-
-    def read(request: Request, name: str) -> Any:
-        text = parameter(query_of(request), name)
-        if text is None:
-            return unset
-        value = parsed(text)
-        if value is None:
-            raise BadField(f"Field '{name}' must {said}.", name)
-        return value
-
-    return read
+_must = api.must(
+    lambda request, name: parameter(query_of(request), name),
+    lambda name, said: BadField(f"Field '{name}' must {said}.", name),
+)
 
 
 def _limit(text: str) -> int | None:
@@ -281,17 +274,10 @@ LIMIT = in_query(
     "How many, 20 unless told; at most 100, also for more.",
     kind="count", is_row_count=True,
 )  # fmt: skip
-FROM = in_query(
-    "created_at[gte]", "created_from", _instant(rounds_up=True),
-    "Created at this RFC 3339 time or later.", kind="instant",
-)  # fmt: skip
-TO = in_query(
-    "created_at[lte]", "created_to", _instant(), "Created at this RFC 3339 time or earlier.",
-    kind="instant",
-)  # fmt: skip
+FROM, TO = api.created(_instant, "RFC 3339 time")
 NAME = in_query("name", "name", _text, "Its beginning, whatever its case.")
 ARCHIVED = in_query(
-    "include_archived", "with_archived", _must("be true or false", _flag, unset=False),
+    "include_archived", "with_archived", _must("be true or false", _flag, absent=False),
     "`true` lists archived ones too.", kind="boolean",
 )  # fmt: skip
 PATH_PREFIX = in_query(
@@ -318,12 +304,12 @@ ENTRIES, VERSIONS = f"{STORE_PATH}/memories", f"{STORE_PATH}/versions"
 ENTRY_PATH, VERSION_PATH = f"{ENTRIES}/{{entry_id}}", f"{VERSIONS}/{{version_id}}"
 
 
-def operations(
-    stores: rules.Stores, entries: Entries, versions: Versions, recall: Recall
-) -> Sequence[Operation]:
+def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
     """Every operation of the protocol."""
 
-    async def search(caller: Caller, store: StoreId, text: str, limit: int) -> EntryHits:
+    async def search(
+        _: rules.Serving, caller: Caller, store: StoreId, text: str, limit: int
+    ) -> EntryHits:
         found = await recall.search_store(caller, store, text, limit)
         annotate({
             "memory.search.query": Cut(text, SHOWN_QUERY),
@@ -334,21 +320,23 @@ def operations(
         hits = paced((_hit(store, hit) for hit in found.hits), lambda hit: hit.size)
         return EntryHits(data=[hit async for hit in hits])
 
-    op, store = Dialect(bodies=BODIES, answer=_answer).op, (in_path("store_id", "store"),)
+    op = Dialect(serving=serving, bodies=BODIES, answer=_answer).op
+    store = (in_path("store_id", "store"),)
     entry = (*store, in_path("entry_id", "entry"))
     version = (*store, in_path("version_id", "version"))
     return (
         op("POST", STORES, "create_store", "Make a memory store; names need not differ.",
-           Role.WRITER, stores.create, body=StoreBody, answer=rules.Store, status=201),
+           Role.WRITER, rules.create, body=StoreBody, answer=rules.Store, status=201),
         op("GET", STORES, "list_stores", "Memory stores, newest first.",
-           Role.READER, stores.list, (NAME, ARCHIVED, FROM, TO, *_page(STORE)), answer=StoreList),
+           Role.READER, rules.list_stores, (NAME, ARCHIVED, FROM, TO, *_page(STORE)),
+           answer=StoreList),
         op("GET", STORE_PATH, "get_store", "One memory store.",
-           Role.READER, stores.get, store, answer=rules.Store),
+           Role.READER, rules.known_store, store, answer=rules.Store),
         op("POST", f"{STORE_PATH}/archive", "archive_store",
            "Close a memory store for good: it is read from then on.",
-           Role.WRITER, stores.archive, store, answer=rules.Store),
+           Role.WRITER, rules.archive, store, answer=rules.Store),
         op("DELETE", STORE_PATH, "delete_store", "Delete a memory store with everything in it.",
-           Role.ADMIN, stores.delete, store, status=204),
+           Role.ADMIN, rules.delete, store, status=204),
         op("GET", f"{STORE_PATH}/search", "search_store",
            "Memories of a store by their words and paths, best first.",
            Role.READER, search, (*store, WORDS, LIMIT), answer=EntryHits),
@@ -356,10 +344,10 @@ def operations(
            Role.WRITER, entries.create, store, body=EntryBody, answer=Entry, status=201),
         op("GET", ENTRIES, "list_entries",
            "Memories of a store without their contents, newest first.",
-           Role.READER, entries.list, (*store, PATH_PREFIX, FROM, TO, *_page(ENTRY)),
+           Role.READER, entries.list_entries, (*store, PATH_PREFIX, FROM, TO, *_page(ENTRY)),
            answer=EntryList),
         op("GET", ENTRY_PATH, "get_entry", "One memory, with its content.",
-           Role.READER, entries.get, entry, answer=Entry),
+           Role.READER, entries.known_entry, entry, answer=Entry),
         op("PUT", ENTRY_PATH, "update_entry",
            "Replace the content of a memory, if it is in the state that is expected.",
            Role.WRITER, entries.amend, entry, body=EntryChangeBody, answer=Entry),
@@ -367,10 +355,11 @@ def operations(
            Role.WRITER, entries.delete, entry, status=204),
         op("GET", VERSIONS, "list_versions",
            "Versions of a store's memories without their contents, newest first.",
-           Role.READER, versions.list, (*store, ENTRY_ID, *_page(VERSION)), answer=VersionList),
+           Role.READER, versions.list_versions, (*store, ENTRY_ID, *_page(VERSION)),
+           answer=VersionList),
         op("GET", VERSION_PATH, "get_version",
            "One version, with its content unless it is redacted.",
-           Role.READER, versions.get, version, answer=Version),
+           Role.READER, versions.known_version, version, answer=Version),
         op("POST", f"{VERSION_PATH}/redact", "redact_version",
            "Take the content out of a version for good.",
            Role.ADMIN, versions.redact, version, answer=Version),
@@ -394,7 +383,7 @@ def _page_json(page: rules.Slice[Any]) -> bytes:
     ends = [public_id(_KINDS[it.type], it.id) for it in (*page.items[:1], *page.items[-1:])]
     first, last = ends or (None, None)
     items = (it.json_bytes() for it in page.items)
-    return page_json(items, first_id=first, last_id=last, has_more=page.has_more)
+    return api.page_json(items, first_id=first, last_id=last, has_more=page.has_more)
 
 
 def _span(value: object) -> Attributes:
@@ -409,7 +398,7 @@ def _span(value: object) -> Attributes:
             more = {"memory.version.action": value.deed.value}
         case _:
             more = {}
-    return {**about_any(value), **more}
+    return {**api.about_any(value), **more}
 
 
 def _hit(store: StoreId, hit: Hit) -> EntryHit:

@@ -3,9 +3,9 @@
 Each write is one transaction with its version.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import islice
 from typing import Any, Literal
 
 from pydantic import Field
@@ -22,7 +22,6 @@ from ..memory.model.memory import ANY_STATE, ChangeKind, Expected, Memory, Memor
 from ..memory.model.rows import count, instant, micros, pairs_of, reads
 from ..memory.model.space import Space, StoreId, in_no_session
 from ..memory.model.table import Sql
-from ..memory.redactor import Redactor
 from ..memory.revisions import changed_at, created, revised
 from ..recall.text.ids import uid_after
 from ..recall.text.normalization import sha256_of
@@ -64,60 +63,32 @@ class Stale(Conflict):
         self.current = current
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entries(rules.Serving):
-    """Entries of one service, under a dialect's policy."""
+async def create(
+    serving: rules.Serving, caller: Caller, store: StoreId, body: rules.Body
+) -> Written[Entry]:
+    """Write a new entry; PathTaken, Archived."""
+    return await serving.write(caller, _CREATE, body, store, serving.policy)
 
-    async def create(self, caller: Caller, store: StoreId, body: rules.Body) -> Written[Entry]:
-        """Write a new entry; PathTaken, Archived."""
-        redactor = Redactor(self.rules(caller))
-        parts = await asyncio.to_thread(rules.clean, redactor, body.parts)
-        work = once(create_entry, check=rules.known_store, about=lambda it: [it.memory])
-        entry = await self.engine.write(caller, work, store, parts, self.policy)
-        return Written(value=entry, redacted=redactor.count)
 
-    async def get(self, caller: Caller, store: StoreId, entry: EntryId) -> Entry:
-        """The entry, with its content."""
-        return await self.engine.read(caller, known_entry, store, entry)
+async def amend(
+    serving: rules.Serving, caller: Caller, store: StoreId, entry: EntryId, body: rules.Body
+) -> Written[Entry]:
+    """Change an entry that is in the expected state; Stale, PathTaken, Archived."""
+    of = store, entry, body.expected, serving.policy
+    done = await serving.write(caller, _AMEND, body, *of)
+    amended, has_erased = done.value
+    if has_erased:
+        serving.on_erased(caller)
+    return Written(value=amended, redacted=done.redacted)
 
-    async def list(
-        self, caller: Caller, store: StoreId, *, path_prefix: str | None = None, **page: Any
-    ) -> rules.Slice[Entry]:
-        """A page of entries without content, newest first."""
-        return await self.engine.read(
-            caller, list_entries, store, rules.Page(**page), path_prefix or ""
-        )
 
-    async def tree(
-        self, caller: Caller, store: StoreId, *, limit: int, with_content: bool = False, **of: Any
-    ) -> rules.Slice[Entry | str]:
-        """Entries in order of path; a text stands for the folder of those that lie deeper."""
-        most = min(limit, MOST_WITH_CONTENT) if with_content else limit
-        return await self.engine.read(
-            caller, tree, store, limit=most, with_content=with_content, **of
-        )
-
-    async def amend(
-        self, caller: Caller, store: StoreId, entry: EntryId, body: rules.Body
-    ) -> Written[Entry]:
-        """Change an entry that is in the expected state; Stale, PathTaken, Archived."""
-        redactor = Redactor(self.rules(caller))
-        parts = await asyncio.to_thread(rules.clean, redactor, body.parts)
-        work = once(amend_entry, check=rules.known_store, about=lambda it: [it[0].memory])
-        amended, has_erased = await self.engine.write(
-            caller, work, store, entry, parts, body.expected, self.policy
-        )
-        if has_erased:
-            self.on_erased(caller)
-        return Written(value=amended, redacted=redactor.count)
-
-    async def delete(
-        self, caller: Caller, store: StoreId, entry: EntryId, expected: Expected = ANY_STATE
-    ) -> None:
-        """Delete an entry that is in the expected state; its versions stay. Stale, Archived."""
-        work = once(delete_entry, check=rules.require_stores)
-        if await self.engine.write(caller, work, store, entry, expected, self.policy):
-            self.on_erased(caller)
+async def delete(
+    serving: rules.Serving, caller: Caller, store: StoreId, entry: EntryId,
+    expected: Expected = ANY_STATE,
+) -> None:  # fmt: skip
+    """Delete an entry that is in the expected state; its versions stay. Stale, Archived."""
+    if await serving.engine.write(caller, _DELETE, store, entry, expected, serving.policy):
+        serving.on_erased(caller)
 
 
 def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
@@ -130,47 +101,47 @@ def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
 
 
 def list_entries(
-    tx: Transaction, store: StoreId, page: rules.Page, prefix: str
+    tx: Transaction, /, store: StoreId, *, path_prefix: str | None = None, **of: Any
 ) -> rules.Slice[Entry]:
+    """A page of entries without content, newest first."""
     rules.known_store(tx, store)
+    page, prefix = rules.Page(**of), path_prefix or ""
     begins = "substr(m.key, 1, CAST(:length AS INTEGER)) = :prefix" if prefix else "TRUE"
-    rows = _rows(
-        tx, f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most", "NULL",
-        store=store, prefix=prefix, length=len(prefix), **page.values,
-    )  # fmt: skip
-    return page.sliced(rows, lambda it: tx[Sql].intact(it, _entry))
+    which = f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most"
+    given = {"store": store, "prefix": prefix, "length": len(prefix), **page.values}
+    found = tx[Sql].filled(
+        page.limit + 1, lambda most: _rows(tx, which, "NULL", most=most, **given), _entry
+    )
+    return page.sliced(found)
 
 
 def tree(
-    tx: Transaction,
-    store: StoreId,
-    *,
-    prefix: str = "",
-    is_shallow: bool = False,
-    after: str | None = None,
-    limit: int,
-    with_content: bool = False,
-) -> rules.Slice[Entry | str]:
-    """What lies below a prefix, which is empty or ends with a slash, after an item.
+    tx: Transaction, /, store: StoreId, *, limit: int, prefix: str = "", is_shallow: bool = False,
+    after: str | None = None, with_content: bool = False,
+) -> rules.Slice[Entry | str]:  # fmt: skip
+    """Entries in the order of paths, below a prefix that is empty or ends with a slash.
 
-    Where it is shallow, folders, which end with a slash, stand for what lies deeper.
+    They come after an item. Where it is shallow, folders, which end with a slash, stand for what
+    lies deeper.
     """
     rules.known_store(tx, store)
+    most = min(limit, MOST_WITH_CONTENT) if with_content else limit
     first = prefix if after is None else _next(after)
     items: list[Entry | str] = []
-    while (wanted := limit + 1 - len(items)) > 0:
-        entries = tx[Sql].intact(_from_path(tx, store, first, prefix, wanted), _entry)
+    while (wanted := most + 1 - len(items)) > 0:
+        rows = _from_path(tx, store, first, prefix)
+        entries = islice(tx[Sql].intact(rows, _entry), wanted)
         some = list(_until_a_folder(entries, prefix) if is_shallow else entries)
         items += some
         if not some or (len(some) < wanted and isinstance(some[-1], Entry)):
             break
         first = _next(some[-1])
-    shown = items[:limit]
+    shown = items[:most]
     if with_content:
         shown = [
             it if isinstance(it, str) else _with_content(tx, store, it.id) or it for it in shown
         ]
-    return rules.Slice(shown, len(items) > limit)
+    return rules.Slice(shown, len(items) > most)
 
 
 def _until_a_folder(entries: Iterable[Entry], prefix: str) -> Iterator[Entry | str]:
@@ -190,7 +161,7 @@ def _next(item: Entry | str) -> str:
 
 
 def create_entry(
-    tx: Transaction, store: StoreId, parts: rules.Parts, policy: rules.Policy
+    tx: Transaction, store: StoreId, policy: rules.Policy, parts: rules.Parts
 ) -> Entry:
     rules.open_store(tx, store)
     require_room(tx)
@@ -207,13 +178,9 @@ def create_entry(
 
 
 def amend_entry(
-    tx: Transaction,
-    store: StoreId,
-    entry: EntryId,
+    tx: Transaction, store: StoreId, entry: EntryId, expected: Expected, policy: rules.Policy,
     parts: rules.Parts,
-    expected: Expected,
-    policy: rules.Policy,
-) -> tuple[Entry, bool]:
+) -> tuple[Entry, bool]:  # fmt: skip
     """The entry as it is now, and whether a redacted version's bytes are to be erased."""
     before = known_entry(tx, store, entry)
     rules.open_store(tx, store)
@@ -225,7 +192,7 @@ def amend_entry(
     require_room(tx)
     if wanted.path != before.path:
         _require_free(tx, store, wanted.path, policy, but=entry)
-    text, at = _text(wanted.path, wanted.content or ""), changed_at(tx, held)
+    text, at = _text(wanted.path, wanted.content or ""), changed_at(tx, held.updated_at)
     after = replace(held, key=wanted.path, text=text, extras=wanted.metadata, updated_at=at)
     has_erased = _revise(tx, before, held, after, ChangeKind.UPDATED)
     return known_entry(tx, store, entry), has_erased
@@ -243,6 +210,11 @@ def delete_entry(
     # The row keeps nothing of what the versions keep, or have lost.
     gone = replace(held, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
     return _revise(tx, before, held, gone, ChangeKind.DELETED)
+
+
+_CREATE = once(create_entry, check=rules.known_store, about=lambda it: [it.memory])
+_AMEND = once(amend_entry, check=rules.known_store, about=lambda it: [it[0].memory])
+_DELETE = once(delete_entry, check=rules.require_stores)
 
 
 def require_state(memory: Memory, expected: Expected) -> None:
@@ -298,7 +270,7 @@ def _require_free(
     for each in paths:
         held += _rows(tx, "m.key = :path", "NULL", store=store, path=each)
     if not policy.paths_nest:
-        held += _from_path(tx, store, "", f"{path}/", 2)
+        held += islice(_from_path(tx, store, "", f"{path}/"), 2)
     for other in map(_entry, held):
         if other.id != but:
             raise PathTaken("Another memory holds this path.", other.id, other.path)
@@ -321,16 +293,17 @@ ENTRY = """m.id, m.uid, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.ext
 
 
 def _rows(tx: Transaction, condition: str, content: str, **values: object) -> Iterable[Any]:
+    return tx[Sql].run(_selecting(tx, condition, content), now=micros(tx.now), **values)
+
+
+def _selecting(tx: Transaction, condition: str, content: str) -> str:
     # The store leads. The newest version always has a size and a hash of its own.
-    return tx[Sql].run(
-        f"""SELECT {ENTRY}, {content}
-              FROM stores t
-             {tx[Sql].dialect.leads} memories m
-                   ON m.space_id = t.space_id AND {live("m")} AND {in_no_session("m")}
-              JOIN versions v ON v.memory_id = m.id AND v.number = m.revision
-             WHERE t.uid = :store AND t.erasure_id IS NULL AND {condition}""",
-        now=micros(tx.now), **values,
-    )  # fmt: skip
+    return f"""SELECT {ENTRY}, {content}
+                 FROM stores t
+                {tx[Sql].dialect.leads} memories m
+                      ON m.space_id = t.space_id AND {live("m")} AND {in_no_session("m")}
+                 JOIN versions v ON v.memory_id = m.id AND v.number = m.revision
+                WHERE t.uid = :store AND t.erasure_id IS NULL AND {condition}"""
 
 
 def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | None:
@@ -338,16 +311,14 @@ def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | No
     return next(map(_entry, rows), None)
 
 
-def _from_path(
-    tx: Transaction, store: StoreId, first: str, prefix: str, limit: int
-) -> Iterable[Any]:
+def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iterable[Any]:
     """Entries below a prefix from path `first` on, in code point order.
 
     The prefix is empty or ends with a slash.
     """
-    return _rows(
-        tx, "m.key >= :first AND m.key < :end ORDER BY m.key LIMIT :limit", "NULL",
-        store=store, first=max(first, prefix), limit=limit,
+    return tx[Sql].stream(
+        _selecting(tx, "m.key >= :first AND m.key < :end ORDER BY m.key", "NULL"),
+        now=micros(tx.now), store=store, first=max(first, prefix),
         end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
     )  # fmt: skip
 

@@ -91,6 +91,15 @@ class Serving:
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = noop
 
+    async def write(
+        self, caller: Caller, work: Callable[..., T], body: "Body", *of: object
+    ) -> Written[T]:
+        """What work makes of something, if it is named, and of a body without secrets."""
+        redactor = Redactor(self.rules(caller))
+        parts = await asyncio.to_thread(clean, redactor, body.parts, self.policy.longest_name)
+        done = await self.engine.write(caller, work, *of, parts)
+        return Written(value=done, redacted=redactor.count)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
@@ -117,20 +126,19 @@ class Page:
 
     @property
     def values(self) -> dict[str, object]:
-        """The values that `window` names; and `most`, for the rows that `sliced` reads."""
+        """The values that `window` names."""
         spans = {"created_from": self.created_from, "created_to": self.created_to}
         return {
-            "after": self.after, "before": self.before, "most": self.limit + 1,
+            "after": self.after,
+            "before": self.before,
             **{name: micros(at) for name, at in spans.items() if at is not None},
-        }  # fmt: skip
+        }
 
-    def sliced(
-        self, found: Iterable[Any], made: Callable[[Iterable[Any]], Iterable[T]] = iter
-    ) -> "Slice[T]":
-        """The page of what is made of rows, newest first; one more says that there is more."""
-        rows = list(islice(found, self.limit + 1))
-        items = list(made(rows[: self.limit]))
-        has_more = len(rows) > self.limit and bool(items)  # a page without any ends a list
+    def sliced(self, found: Iterable[T]) -> "Slice[T]":
+        """The page of what is found, newest first; one more says that there is more."""
+        items = list(islice(found, self.limit + 1))
+        has_more = len(items) > self.limit
+        del items[self.limit :]
         if self.before is not None:
             items.reverse()
         return Slice(items, has_more)
@@ -232,52 +240,33 @@ class Store(Record):
         return "active" if self.archived_at is None else "archived"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stores(Serving):
-    """Memory stores of one service, under a dialect's policy."""
+# What a dialect's operations run: names of stores need not be unique.
 
-    async def create(self, caller: Caller, body: Body) -> Written[Store]:
-        """Create a store. Names need not be unique."""
-        redactor = Redactor(self.rules(caller))
-        parts = clean(redactor, body.parts, self.policy.longest_name)
-        work = once(create_store, check=require_stores)
-        store = await self.engine.write(caller, work, parts)
-        return Written(value=store, redacted=redactor.count)
 
-    async def get(self, caller: Caller, store: StoreId) -> Store:
-        """The store, archived or not."""
-        return await self.engine.read(caller, known_store, store)
+async def create(serving: Serving, caller: Caller, body: Body) -> Written[Store]:
+    return await serving.write(caller, _CREATE, body)
 
-    async def list(
-        self, caller: Caller, *, name: str | None = None, with_archived: bool = False, **page: Any
-    ) -> Slice[Store]:
-        """A page of stores, newest first; the name matches as a prefix, in any case."""
-        return await self.engine.read(caller, list_stores, Page(**page), name, with_archived)
 
-    async def amend(self, caller: Caller, store: StoreId, body: Body) -> Written[Store]:
-        """Change parts of a store; Archived if it is read-only."""
-        redactor = Redactor(self.rules(caller))
-        parts = clean(redactor, body.parts, self.policy.longest_name)
-        work = once(amend_store, check=known_store)
-        amended = await self.engine.write(caller, work, store, parts)
-        return Written(value=amended, redacted=redactor.count)
+async def amend(serving: Serving, caller: Caller, store: StoreId, body: Body) -> Written[Store]:
+    """Change parts of a store; Archived if it is read-only."""
+    return await serving.write(caller, _AMEND, body, store)
 
-    async def archive(self, caller: Caller, store: StoreId) -> Store:
-        """Make a store read-only for good; AlreadyDone where the policy refuses a repetition."""
-        work = once(archive_store, check=known_store)
-        return await self.engine.write(caller, work, store, self.policy)
 
-    async def delete(self, caller: Caller, store: StoreId) -> None:
-        """Delete a store with all its entries and versions, for good.
+async def archive(serving: Serving, caller: Caller, store: StoreId) -> Store:
+    """Make a store read-only for good; AlreadyDone where the policy refuses a repetition."""
+    return await serving.engine.write(caller, _ARCHIVE, store, serving.policy)
 
-        It is invisible at once; its rows and bytes are erased in the background.
-        """
-        if found := await self.engine.read(caller, store_to_delete, store):
-            about = {"tenant": caller.tenant, "store": store, "observations": found.entries}
-            await asyncio.to_thread(self.audit, caller, "store.deleted", **about)
-        work = once(delete_store, check=require_stores)
-        await self.engine.write(caller, work, store)
-        self.on_erased(caller)
+
+async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
+    """Delete a store with all its entries and versions, for good.
+
+    It is invisible at once; its rows and bytes are erased in the background.
+    """
+    if found := await serving.engine.read(caller, store_to_delete, store):
+        about = {"tenant": caller.tenant, "store": store, "observations": found.entries}
+        await asyncio.to_thread(serving.audit, caller, "store.deleted", **about)
+    await serving.engine.write(caller, _DELETE, store)
+    serving.on_erased(caller)
 
 
 def known_store(tx: Transaction, store: StoreId, *_: object) -> Store:
@@ -312,9 +301,12 @@ def create_store(tx: Transaction, parts: Parts) -> Store:
     return store
 
 
-def list_stores(tx: Transaction, page: Page, name: str | None, with_archived: bool) -> Slice[Store]:
+def list_stores(
+    tx: Transaction, /, *, name: str | None = None, with_archived: bool = False, **page: Any
+) -> Slice[Store]:
+    """A page of stores, newest first; the name matches as a prefix, in any case."""
     tx.caller.require_stores()
-    return stores_of(tx, page, name, with_archived=with_archived)
+    return stores_of(tx, Page(**page), name, with_archived=with_archived)
 
 
 def stores_of(
@@ -358,13 +350,7 @@ def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
 def replace_store(tx: Transaction, store: Store, **instants: datetime) -> Store:
     """Update a store's name, description, metadata and instants."""
     after = store.model_copy(update=instants)
-    tx[Sql].run(
-        """UPDATE stores
-              SET name = :name, description = :description, metadata = :metadata,
-                  updated_at = :updated_at, archived_at = :archived_at
-            WHERE uid = :uid""",
-        **_row(after),
-    )
+    tx[Sql].update("stores", "uid", _row(after))
     return after
 
 
@@ -444,6 +430,10 @@ def erase_some_of_store(tx: Transaction) -> None:
     sql.run("DELETE FROM stores WHERE space_id = :space", space=space)
     sql.run("DELETE FROM spaces WHERE id = :space", space=space)
     tx[ReceiptTable].complete(erasure, 0)
+
+
+_CREATE, _AMEND = once(create_store, check=require_stores), once(amend_store, check=known_store)
+_ARCHIVE, _DELETE = once(archive_store, check=known_store), once(delete_store, check=require_stores)
 
 
 COLUMNS = """space_id, uid, name, description, metadata, entries, size, created_at, updated_at,

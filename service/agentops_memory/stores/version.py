@@ -4,8 +4,6 @@ The versions of deleted entries stay.
 """
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, field_serializer
@@ -67,38 +65,20 @@ class Past(NamedTuple):
     text: Text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Versions(rules.Serving):
-    """Versions of one service, under a dialect's policy."""
+async def redact(
+    serving: rules.Serving, caller: Caller, store: StoreId, version: VersionId
+) -> Version:
+    """Remove a version's content for good, in archived stores too; AlreadyDone, StillCurrent.
 
-    async def get(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
-        """The version, with its content unless it was redacted."""
-        return await self.engine.read(caller, known_version, store, version)
-
-    async def list(
-        self, caller: Caller, store: StoreId, *, limit: int, with_content: bool = False,
-        entry: EntryId | None = None, deed: ChangeKind | None = None, author: KeyId | None = None,
-        **page: Any,
-    ) -> rules.Slice[Version]:  # fmt: skip
-        """A page of versions of all entries, newest first."""
-        most = min(limit, MOST_WITH_CONTENT) if with_content else limit
-        filters = {"entry": entry, "deed": deed, "author": author}
-        return await self.engine.read(
-            caller, list_versions, store, rules.Page(limit=most, **page), filters, with_content
-        )
-
-    async def redact(self, caller: Caller, store: StoreId, version: VersionId) -> Version:
-        """Remove a version's content for good, in archived stores too; AlreadyDone, StillCurrent.
-
-        Its bytes are erased within seconds, unless the entry has the same text now.
-        """
-        if await self.engine.read(caller, is_to_redact, store, version, self.policy):
-            about = {"tenant": caller.tenant, "store": store, "version": version}
-            await asyncio.to_thread(self.audit, caller, "version.redacted", **about)
-        work = once(redact_version, check=rules.known_store, about=lambda it: [it.memory])
-        redacted = await self.engine.write(caller, work, store, version, self.policy)
-        self.on_erased(caller)
-        return redacted
+    Its bytes are erased within seconds, unless the entry has the same text now.
+    """
+    of = store, version, serving.policy
+    if await serving.engine.read(caller, is_to_redact, *of):
+        about = {"tenant": caller.tenant, "store": store, "version": version}
+        await asyncio.to_thread(serving.audit, caller, "version.redacted", **about)
+    redacted = await serving.engine.write(caller, _REDACT, *of)
+    serving.on_erased(caller)
+    return redacted
 
 
 def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Version:
@@ -115,23 +95,24 @@ def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Versio
 
 
 def list_versions(
-    tx: Transaction,
-    store: StoreId,
-    page: rules.Page,
-    filters: Mapping[str, str | None],
-    with_content: bool,
-) -> rules.Slice[Version]:
+    tx: Transaction, /, store: StoreId, *, limit: int, with_content: bool = False,
+    entry: EntryId | None = None, deed: ChangeKind | None = None, author: KeyId | None = None,
+    **of: Any,
+) -> rules.Slice[Version]:  # fmt: skip
+    """A page of versions of all entries, newest first."""
     rules.known_store(tx, store)
-    leading = OF_STORE if filters["entry"] is None else OF_ENTRY
-    deed = "" if filters["deed"] is None else " AND r.deed = :deed"
-    author = "" if filters["author"] is None else " AND v.author = :author"
-    found = tx[Sql].run(
-        f"""SELECT {VERSION}, {CONTENT if with_content else "NULL"}
-              FROM {_joined(tx, leading)}{deed}{author}{page.window("v.uid", "r.at")}
-             LIMIT :most""",
-        store=store, **filters, **page.values,
-    )  # fmt: skip
-    return page.sliced(found, lambda it: tx[Sql].intact(it, _version))
+    page = rules.Page(limit=min(limit, MOST_WITH_CONTENT) if with_content else limit, **of)
+    leading = OF_STORE if entry is None else OF_ENTRY
+    of_deed = "" if deed is None else " AND r.deed = :deed"
+    of_author = "" if author is None else " AND v.author = :author"
+    statement = f"""SELECT {VERSION}, {CONTENT if with_content else "NULL"}
+                      FROM {_joined(tx, leading)}{of_deed}{of_author}{page.window("v.uid", "r.at")}
+                     LIMIT :most"""
+    given = {"store": store, "entry": entry, "deed": deed, "author": author, **page.values}
+    found = tx[Sql].filled(
+        page.limit + 1, lambda most: tx[Sql].run(statement, most=most, **given), _version
+    )
+    return page.sliced(found)
 
 
 def is_to_redact(tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy) -> bool:
@@ -145,15 +126,12 @@ def redact_version(
     redacted = _redacted(tx, store, version, policy)
     if redacted is None:
         return known_version(tx, store, version)
-    tx[Sql].run(
-        """UPDATE versions
-              SET path = :path, size = :size, sha256 = :sha256,
-                  redacted_at = :at, redacted_by = :by
-            WHERE uid = :uid""",
-        uid=version, path=redacted.path or None, sha256=redacted.sha256 or None,
-        size=redacted.size if redacted.sha256 else None,
-        at=rows.optional_micros(redacted.redacted_at), by=redacted.redacted_by,
-    )  # fmt: skip
+    tx[Sql].update("versions", "uid", {
+        "uid": version, "path": redacted.path or None, "sha256": redacted.sha256 or None,
+        "size": redacted.size if redacted.sha256 else None,
+        "redacted_at": rows.optional_micros(redacted.redacted_at),
+        "redacted_by": redacted.redacted_by,
+    })  # fmt: skip
     # An empty copy of its own: the next change gives it none.
     tx[Sql].run(
         """UPDATE revisions
@@ -163,6 +141,9 @@ def redact_version(
     )  # fmt: skip
     erased(tx, redacted.memory)
     return redacted
+
+
+_REDACT = once(redact_version, check=rules.known_store, about=lambda it: [it.memory])
 
 
 def _redacted(

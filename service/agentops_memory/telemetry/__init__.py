@@ -1,11 +1,21 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
-from .logs import OwnText, Requests, configure_logging, hidden, hide_by, hide_too, log_answered
+from .logs import (
+    CALLER,
+    OwnText,
+    Requests,
+    configure_logging,
+    hidden,
+    hide_by,
+    hide_too,
+    log_answered,
+    show_banner,
+)
 from .metrics import Metrics, count
-from .spans import Cut, Telemetry, annotate, events
-from .step_spans import traced
+from .spans import Cut, Telemetry, annotate, events, traced
 
 __all__ = [
+    "CALLER",
     "Cut",
     "Metrics",
     "OwnText",
@@ -19,5 +29,6 @@ __all__ = [
     "hide_by",
     "hide_too",
     "log_answered",
+    "show_banner",
     "traced",
 ]

@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from functools import cache, lru_cache
-from typing import TextIO, cast
+from functools import lru_cache
+from typing import Any, NamedTuple, TextIO, cast
 
 from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..memory.model.access import Caller
+from ..recall.text.visible import printable
 from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Rules
 from ..secrets.sanitizing import is_own, message_of, text_of, trace
 from .measures import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT
@@ -25,7 +27,12 @@ TEXTS = 16  # of a request that are remembered without their secrets
 FAILED = 500  # what the server answers for an application that raised
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 OTHER = "other"  # a method that no standard knows
+CALLER = "agentops_memory.caller"  # in the scope of a request: the Caller, once it is known
+CALLERS = 256  # whose fields of a line are remembered
 CHATTY = ("mcp", "httpx", "httpcore")  # a line or more a request, some with its whole query
+
+BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"  # of ANSI terminals
+STYLES = {logging.WARNING: YELLOW, logging.ERROR: RED, logging.CRITICAL: RED}
 
 log = logging.getLogger(f"{__package__}.requests")  # as a line of a request has it
 
@@ -43,8 +50,23 @@ def hide_by(rules: Callable[[], Rules]) -> None:
     They are asked for once, if it says anything in which a secret can be. What it says several
     times, as of a prompt or a type in its spans, is looked through once.
     """
-    known = cache(rules)
-    _hidden.set(lru_cache(TEXTS)(lambda text: known().redacted(text).text))
+    _hidden.set(_Hiding(rules))
+
+
+class _Hiding:
+    """Made for each request, most of which say nothing in which a secret can be."""
+
+    __slots__ = ("_hidden", "_rules")
+
+    def __init__(self, rules: Callable[[], Rules]) -> None:
+        self._rules = rules
+        self._hidden: Callable[[str], str] | None = None
+
+    def __call__(self, text: str) -> str:
+        if self._hidden is None:
+            known = self._rules()
+            self._hidden = lru_cache(TEXTS)(lambda text: known.redacted(text).text)
+        return self._hidden(text)
 
 
 def hide_too(rewritten: Callable[[str], str]) -> None:
@@ -63,17 +85,21 @@ class OwnText(str):
     __slots__ = ()
 
 
-def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout) -> None:
+def configure_logging(
+    level: str = "INFO", stream: TextIO = sys.stdout, form: str = "", *, has_colors: bool = True
+) -> None:
     """Write every logger's lines of this level and above to the stream, as JSON.
 
-    Libraries that tell of each request are heard from warnings on.
+    The form is `json`, or `text` for people; where it is empty a terminal gets text. Libraries
+    that tell of each request are heard from warnings on.
     """
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter())
+    is_text = form == "text" or (not form and stream.isatty())
+    handler.setFormatter(TextFormatter(has_colors=has_colors) if is_text else JsonFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # which have handlers of their own
         theirs = logging.getLogger(name)
         theirs.handlers = []
         theirs.propagate = True
@@ -100,6 +126,57 @@ class JsonFormatter(logging.Formatter):
         if record.stack_info:
             fields["stack"] = record.stack_info
         return _line(fields)
+
+
+class TextFormatter(logging.Formatter):
+    """A record as a line for people, without secrets; of a request what a glance should tell."""
+
+    def __init__(self, *, has_colors: bool) -> None:
+        super().__init__()
+        self._has_colors = has_colors
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        extra = {name: _without_secrets(it) for name, it in _extra(record).items()}
+        if record.name == log.name and "status" in extra:
+            return f"{self.styled(at, DIM)}  {self._request(extra)}"
+        line = f"{self.styled(at, DIM)}  {self._level(record)}{hidden(message_of(record))}"
+        line += "".join(f"  {name}={it}" for name, it in extra.items())
+        error = record.exc_info[1] if record.exc_info else None
+        return line + (f"\n{trace(error).rstrip()}" if error else "")
+
+    def styled(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self._has_colors else text
+
+    def _level(self, record: logging.LogRecord) -> str:
+        style = STYLES.get(record.levelno, "")
+        return f"{self.styled(record.levelname.lower(), style)}  " if style else ""
+
+    def _request(self, told: Mapping[str, Any]) -> str:
+        status, method = told["status"], f"{told['method']:<6}"
+        style = RED if status >= 500 else YELLOW if status >= 400 else GREEN
+        who = "  ".join(
+            printable(told[name]) for name in ("key", "tenant", "client") if name in told
+        )
+        milliseconds = f"{told['duration_ms']:g} ms"
+        return (
+            f"{self.styled(str(status), style)}  {method} {printable(told['path'])}  "
+            f"{self.styled(f'{milliseconds}  {who}', DIM)}"
+        )
+
+
+def show_banner(title: str, facts: Mapping[str, str]) -> bool:
+    """Greet people who watch the log; whether there are any."""
+    handler = next(iter(logging.root.handlers), None)
+    if not isinstance(handler, logging.StreamHandler):
+        return False
+    form = handler.formatter
+    if not isinstance(form, TextFormatter):
+        return False
+    rows = [f"  {form.styled(f'{name:<15}', DIM)}{fact}" for name, fact in facts.items()]
+    handler.stream.write("\n".join(["", f"  {form.styled(title, BOLD)}", *rows, "", ""]))
+    handler.stream.flush()
+    return True
 
 
 def _head(record: logging.LogRecord) -> _Fields:
@@ -189,8 +266,18 @@ class Requests:
             self._in_flight -= 1
             _spans.reset(token)
             seconds, span = time.perf_counter() - began, spans[-1] if spans else INVALID_SPAN
-            route = self._route_of(scope)
-            _log_request(scope, route, status, said, seconds, span)
+            route, method, path = self._route_of(scope), scope["method"], scope["path"]
+            _write_request(
+                _KNOWN.get(method, method),
+                OwnText(route) if route == path else path,
+                status,
+                seconds,
+                span,
+                _who(scope),
+                request_id=next(
+                    (said[it].decode("latin-1") for it in REQUEST_IDS if it in said), ""
+                ),
+            )
             self._measure(scope, route, status, seconds, span)
 
     def _measure(self, scope: Scope, route: str, status: int, seconds: float, span: Span) -> None:
@@ -199,45 +286,89 @@ class Requests:
         self._metrics.observe(REQUEST_SECONDS, seconds, method, route, span=span)
 
 
-def log_answered(path: str, seconds: float, metrics: Metrics, span: Span = INVALID_SPAN) -> None:
-    """Tell of a GET that was answered in front of `Requests`, as that tells of it."""
+def log_answered(
+    path: str,
+    seconds: float,
+    metrics: Metrics,
+    span: Span = INVALID_SPAN,
+    by: tuple[str, ...] = (),
+) -> None:
+    """Tell of a GET that was answered in front of `Requests`, as that tells of it.
+
+    `by` is the address of the client, the tenant, and the name of the key.
+    """
     metrics.tally(REQUESTS, "GET", path, "200", span=span)
     metrics.observe(REQUEST_SECONDS, seconds, "GET", path, span=span)
-    _write_request("GET", path, 200, seconds, span)
+    _write_request(_KNOWN["GET"], OwnText(path), 200, seconds, span, _told_of(by))
 
 
-def _write_request(method: str, path: str, status: int, seconds: float, span: Span) -> None:
-    """A line with nothing but these, in which no secret can be; as the formatter writes it."""
-    if not log.isEnabledFor(logging.DEBUG if path in QUIET else logging.INFO):
+def _who(scope: Scope) -> "By":
+    client, caller = scope.get("client"), cast("Caller | None", scope.get(CALLER))
+    known = (caller.tenant, caller.key_name) if caller else ()
+    return _told_of((client[0] if client else "", *known))
+
+
+class By(NamedTuple):
+    """Who asked, as fields of a line, and as the JSON of these behind others."""
+
+    fields: Mapping[str, object]
+    json: str
+
+
+@lru_cache(CALLERS)
+def _told_of(who: tuple[str, ...]) -> By:
+    told = zip(("client", "tenant", "key"), who, strict=False)  # nobody may be known yet
+    fields = {name: OwnText(it) for name, it in told if it}
+    return By(fields, "".join(f', "{name}": {json.dumps(it)}' for name, it in fields.items()))
+
+
+def _write_request(
+    method: str,
+    path: str,
+    status: int,
+    seconds: float,
+    span: Span,
+    by: By,
+    *,
+    request_id: str = "",
+) -> None:
+    """The line of a request. One of our own texts alone is made by hand, in a fraction of the time,
+    as the formatter would write it.
+    """
+    level = logging.DEBUG if path in QUIET else logging.INFO
+    if not log.isEnabledFor(level):
         return
+    named, took = trace_ids(span) if span is not INVALID_SPAN else {}, round(seconds * 1000, 2)
     handlers = logging.root.handlers
     if (
-        path not in QUIET
+        level == logging.INFO
+        and isinstance(method, OwnText)
+        and isinstance(path, OwnText)
+        and not (request_id or log.handlers)
         and len(handlers) == 1
         and isinstance(handlers[0].formatter, JsonFormatter)
-        and not log.handlers
     ):
         now = time.time()
         second = int(now)
-        named = {} if span is INVALID_SPAN else trace_ids(span)
         ids = "".join([f', "{name}": "{value}"' for name, value in named.items()])
         line = (
             f'{{"time": "{_second(second)}.{int((now - second) * 1000):03d}Z", "level": "INFO", '
             f'"logger": "{log.name}", "message": "request", "method": "{method}", '
-            f'"path": "{path}", "status": {status}, "duration_ms": {round(seconds * 1000, 2)}'
-            f"{ids}}}\n"
+            f'"path": "{path}", "status": {status}, "duration_ms": {took}{by.json}{ids}}}\n'
         )
-        handler = cast("logging.StreamHandler[TextIO]", handlers[0])
+        stream = cast("logging.StreamHandler[TextIO]", handlers[0]).stream
         with suppress(OSError, ValueError):  # as a handler: a log that is closed stops no request
-            handler.stream.write(line)
-            handler.stream.flush()
+            stream.write(line)
+            stream.flush()
         return
     fields: _Fields = {
-        "method": OwnText(method), "path": OwnText(path), "status": status,
-        "duration_ms": round(seconds * 1000, 2), **trace_ids(span),
+        "method": method, "path": path, "status": status, "duration_ms": took, **by.fields,
     }  # fmt: skip
-    level = logging.DEBUG if path in QUIET else logging.INFO
-    log.handle(log.makeRecord(log.name, level, "", 0, "request", (), None, extra=fields))
+    if request_id:
+        fields["request_id"] = request_id
+    # As `log.log`, which would look for the line of the program that it is called from.
+    extra = fields | named
+    log.handle(log.makeRecord(log.name, level, "", 0, "request", (), None, extra=extra))
 
 
 def remember(span: Span) -> None:
@@ -247,30 +378,7 @@ def remember(span: Span) -> None:
         spans.append(span)
 
 
-def _log_request(
-    scope: Scope, route: str, status: int, said: Mapping[bytes, bytes], seconds: float, span: Span
-) -> None:
-    method = scope["method"]
-    is_plain = span is INVALID_SPAN and route == scope["path"] and method in _KNOWN
-    if is_plain and said.keys().isdisjoint(REQUEST_IDS):
-        _write_request(method, route, status, seconds, span)
-        return
-    fields: _Fields = {
-        "method": _KNOWN.get(method, method),
-        "path": OwnText(route) if route == scope["path"] else scope["path"],
-        "status": status,
-        "duration_ms": round(seconds * 1000, 2),
-    }
-    for name in said.keys() & REQUEST_IDS:
-        fields["request_id"] = said[name].decode("latin-1")
-    level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
-    if log.isEnabledFor(level):
-        # As `log.log`, which would look for the line of the program that it is called from.
-        fields |= trace_ids(span)
-        log.handle(log.makeRecord(log.name, level, "", 0, "request", (), None, extra=fields))
-
-
-_KNOWN = {method: OwnText(method) for method in METHODS}
+_KNOWN: Mapping[str, str] = {method: OwnText(method) for method in METHODS}
 
 _STRICT = json.JSONEncoder(allow_nan=False)
 

@@ -1,11 +1,14 @@
 """Spans: how one begins, its attributes and events, how it fails; and where all are sent."""
 
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import copy_context
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -22,8 +25,16 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AnyValue
 
 from .. import __version__
-from ..errors import AtItem, Conflict, Refusal
+from ..engine.callbacks import noop
+from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Maintenance
+from ..errors import AtItem, Conflict, Refusal, RunAgain
+from ..memory import saves
+from ..memory.model.access import Caller
+from ..recall import recall
 from ..secrets.sanitizing import safe_message, trace
+from ..steps import TRACING, Tracing
+from ..steps import Attributes as StepAttributes
 from .logs import OwnText, hidden, remember
 from .metrics import CURRENT, Metrics, Prometheus, instruments
 
@@ -145,11 +156,11 @@ def span(
             raise
 
 
-def annotate(attributes: Attributes) -> None:
-    """Give attributes to the current span; a value of None is left out."""
+def annotate(attributes: Attributes | Callable[[], Attributes]) -> None:
+    """Give attributes to the current span, made if it is recorded; a value of None is left out."""
     current = get_current_span()
     if current.is_recording():
-        current.set_attributes(sendable(attributes))
+        current.set_attributes(sendable(attributes() if callable(attributes) else attributes))
 
 
 def events(name: str, each: Iterable[Attributes]) -> None:
@@ -161,7 +172,7 @@ def events(name: str, each: Iterable[Attributes]) -> None:
 
 
 def _fail(current: Span, error: Exception) -> None:
-    if not current.is_recording():
+    if isinstance(error, RunAgain) or not current.is_recording():
         return
     annotate({"error.type": _error_type(error)})
     name, message = type(error).__name__, safe_message(error)
@@ -201,3 +212,72 @@ def _shown(value: AnyValue | Cut) -> AnyValue:
 def _encodable(text: str) -> str:
     """The text without secrets, and without lone surrogates: one would lose a batch of spans."""
     return hidden(text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8"))
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Work = Callable[Concatenate[Transaction, P], T]
+
+MOST_STEPS = 64  # spans of one transaction; an import would have several for each row
+
+WORK: Mapping[Callable[..., object], str] = {
+    saves.save: "store.add_observation",
+    recall.search: "store.search",
+    recall.context: "store.fetch_context",
+}
+
+
+def traced(engine: Engine, telemetry: Telemetry) -> Engine:
+    """The engine, with a span for each transaction and for its steps; itself when nothing is sent.
+
+    A transaction's span lasts as long as its caller waits, so it shows the queue
+    and the commit too.
+    """
+    return _TracedEngine(engine, telemetry.tracer) if telemetry.is_sent else engine
+
+
+class _TracedEngine:
+    def __init__(self, engine: Engine, tracer: Tracer) -> None:
+        self._engine = engine
+        self._tracer = tracer
+
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with span(self._tracer, _span_name(work)):
+            return await self._engine.read(caller, self._carried(work), *args, **kwargs)
+
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with span(self._tracer, _span_name(work)):
+            return await self._engine.write(caller, self._carried(work), *args, **kwargs)
+
+    @property
+    def maintenance(self) -> Maintenance:
+        return self._engine.maintenance
+
+    def _carried(self, work: Work[P, T]) -> Work[P, T]:
+        context = copy_context()  # it travels along, onto the thread of the transaction
+
+        @wraps(work)
+        def carried(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            context.run(TRACING.set, _steps(self._tracer))
+            return context.run(work, tx, *args, **kwargs)
+
+        return carried
+
+
+def _steps(tracer: Tracer) -> Tracing:
+    """The spans of one transaction, until there are as many as it may have."""
+    room = iter(range(MOST_STEPS))
+
+    @contextmanager
+    def step(name: str) -> Iterator[Callable[[StepAttributes], None]]:
+        if next(room, None) is None:
+            yield noop
+        else:
+            with span(tracer, name):
+                yield annotate
+
+    return step
+
+
+def _span_name(work: Callable[..., object]) -> str:
+    return WORK.get(inspect.unwrap(work)) or f"store.{getattr(work, '__name__', 'work')}"

@@ -10,11 +10,13 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
+from ...engine.callbacks import noop
 from ...memory.erasure import UNKNOWN_COPIES
 from ...memory.model.access import AgentId, Caller, agent_id, tenant_id
 from ...memory.model.keys import Key
 from ...openintent.agents import AgentExtent, Agents, ListedAgent
 from ...recall.text.instants import rendered
+from ..catalog import group
 from ..invocation import now, user
 from ..options import (
     Command,
@@ -25,7 +27,7 @@ from ..options import (
     without_route,
     yes_option,
 )
-from ..output import confirm, counted, is_terminal, say, size
+from ..output import confirm, counted, progress_bar, say, size
 from ..output_file import refuse_own, written
 from ..place import Place, finish, on_tenant, place_of
 from ..print_results import print_records
@@ -37,7 +39,7 @@ HEADINGS = ("AGENT", "WORKING", "EPISODIC", "BYTES", "CAPACITY", "CHANGED")
 AS_ALL = "default"  # the capacity of an agent of which nothing was said
 
 
-@click.group()
+@group()
 def agents() -> None:
     """List, limit, export and erase the agents of a database file, with their memory.
 
@@ -67,8 +69,7 @@ def list_(as_json: bool, **where: str | None) -> None:
     """Show the agents with their working and episodic entries, and the capacity of their own."""
     listed = _run(where, lambda agents, caller: agents.list(caller))
     shown = [*map(_listed, listed)]
-    rows = [["" if cell is None else cell for cell in it.values()] for it in shown]
-    print_records(shown, HEADINGS, rows, as_json=as_json)
+    print_records(shown, HEADINGS, as_json=as_json)
 
 
 @agents.command("set", short_help="Give an agent a capacity of its own.")
@@ -159,18 +160,13 @@ class _Left:
 async def _erased(
     place: Place, agent: AgentId, keys: Sequence[Key], agents: Agents, caller: Caller
 ) -> tuple[AgentExtent, _Left]:
-    ids, is_watched = [key.id for key in keys], is_terminal(sys.stderr)
-    total = _rows(await agents.plan_erasure(caller, agent, ids)) if is_watched else 0
-    with click.progressbar(
-        length=total, label="Erasing", file=sys.stderr, hidden=not is_watched
-    ) as bar:
-        erased = await agents.erase(
-            caller, agent, ids, lambda erased: bar.update(_rows(erased) - bar.pos)
-        )
+    ids = [key.id for key in keys]
+    with progress_bar("Erasing") as advance:
+        total = _rows(await agents.plan_erasure(caller, agent, ids)) if advance else 0
+        told = (lambda erased: advance(_rows(erased), total)) if advance else noop
+        erased = await agents.erase(caller, agent, ids, told)
     engine = agents.engine
-    here = await finish(
-        place, engine, caller, lambda step: say(f"Blanking {step}") if is_watched else None
-    )
+    here = await finish(place, engine, caller)
     return erased, _Left(here, (*engine.maintenance.copies(caller), *UNKNOWN_COPIES))
 
 

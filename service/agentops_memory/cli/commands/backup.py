@@ -9,30 +9,42 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from ...engine.files import drafts
 from ...errors import Refusal
 from ...memory.model.access import tenant_id
 from ...memory.model.findings import some_of
-from ...operations.backup.archive import Manifest
-from ...operations.backup.backup import Scope, make_archive
-from ...operations.backup.restore import KeysPlan, Replacement, Restore, prepared
-from ...operations.files.atomic import drafts
+from ...operations.backup import Manifest, Scope, make_archive
 from ...operations.files.keys import KeyFile
+from ...operations.restore import KeysPlan, Replacement, Restore, prepared
 from ...recall.text.instants import rendered
 from ...settings.settings import Settings
 from ...sqlite.schema.contents import Contents
+from ..catalog import command, is_id
 from ..errors import file_errors
 from ..invocation import now, user
-from ..options import dry_run_option, force_option, json_option, scope_option, setting_options
+from ..options import (
+    file_tenant_option,
+    force_option,
+    ids_or_files,
+    json_option,
+    key_file_option,
+    scope_option,
+    setting_options,
+    url_option,
+)
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, size
 from ..output_file import refuse_own
 from ..place import settings_of_files
 from ..service_files import require_local_files
+from ..target import taken_from
+from .changes import print_restored, restored
 
 STDOUT = "-"
 
 
-@click.command()
+@command()
 @setting_options("db_path", "keys_file", "redaction_file", "seal_file")
 @click.option(
     "--to", metavar="PATH", required=True, help="A file, or a folder; - is standard output."
@@ -99,7 +111,7 @@ def _stream(settings: Settings, scope: Scope) -> None:
 def _warn(manifest: Manifest) -> None:
     if manifest.damaged:
         say(
-            f"{_damage(manifest)} `agentops-memory doctor --fix` mends the database; keep an older "
+            f"{_damage(manifest)} `agentops-memory doctor --fix` fixes the database; keep an older "
             "archive."
         )
 
@@ -118,6 +130,12 @@ def _summary(manifest: Manifest) -> str:
     )
 
 
+# Options of `restore` by what it brings back.
+OF_ARCHIVES = (
+    "with_keys", "force", "without_receipts", "dry_run", "keys_file", "redaction_file", "seal_file",
+)  # fmt: skip
+OF_A_MEMORY = ("revision", "url", "key_file", "tenant")
+NOT_BOTH = {True: "the id of a memory", False: "an archive"}
 HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "IN ITS PLACE NOW")
 NOBODY_KNOWS = "The audit file does not reach back to the archive, so nobody can know which of "
 NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file", "seal.json": "seal file"}
@@ -133,20 +151,55 @@ AGAIN = {
 }
 
 
-@click.command()
+@command()
 @setting_options("db_path", "keys_file", "redaction_file", "seal_file")
-@click.argument("archive")
-@click.option("--keys", "with_keys", is_flag=True, help="Bring back keys that are not known now.")
-@click.option("--force", is_flag=True, help="Replace databases; the old ones are kept beside.")
+@click.argument("what", metavar="ID|ARCHIVE", shell_complete=ids_or_files)
+@click.option(
+    "--revision", type=click.IntRange(1), metavar="NUMBER",
+    help="Of a memory: bring back the text of this revision, as `history` numbers them.",
+)  # fmt: skip
+@click.option("--keys", "with_keys", is_flag=True,
+              help="Of an archive: bring back keys that are not known now.")  # fmt: skip
+@click.option("--force", is_flag=True,
+              help="Of an archive: replace databases; the old ones are kept beside.")  # fmt: skip
 @click.option(
     "--without-receipts",
     is_flag=True,
-    help="Restore also where damaged receipts do not tell all that was erased since.",
+    help="Of an archive: also where damaged receipts do not tell all that was erased since.",
 )
-@dry_run_option
+@click.option("--dry-run", is_flag=True,
+              help="Of an archive: tell what would be done, and do nothing.")  # fmt: skip
+@url_option
+@key_file_option
+@file_tenant_option
 @json_option()
-def restore(
+@click.pass_context
+def restore(context: click.Context, /, what: str, as_json: bool, **given: Any) -> None:
+    """Bring back the deleted memory ID, or put the databases of ARCHIVE in their place.
+
+    A number is the ID of a memory, never a file: an archive of that name is ./12.
+
+    An archive is read whole before anything is replaced, and no service may be running on
+    the database. What is replaced is kept beside it. Tenants that the archive does not
+    have stay as they are.
+    """
+    is_memory = is_id(what)
+    for name in OF_ARCHIVES if is_memory else OF_A_MEMORY:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = next(it.opts[0] for it in context.command.params if it.name == name)
+            kind = "an archive" if is_memory else "a memory"
+            raise click.UsageError(f"{option} is for {kind}; {what} is {NOT_BOTH[is_memory]}.")
+    where, revision = taken_from(given), given.pop("revision")
+    if is_memory:
+        memory = int(what.removeprefix("#"))
+        print_restored(restored(memory, revision, where), as_json=as_json)
+    else:
+        _restore(what, as_json=as_json, db_path=where["db_path"], **given)
+
+
+def _restore(
     archive: str,
+    *,
     with_keys: bool,
     force: bool,
     without_receipts: bool,
@@ -154,11 +207,6 @@ def restore(
     as_json: bool,
     **files: str | None,
 ) -> None:
-    """Put the databases of ARCHIVE in their place, once all of it was found to be good.
-
-    No service may be running on the database. What is replaced is kept beside
-    it. Tenants that the archive does not have stay as they are.
-    """
     with file_errors():
         chosen = settings_of_files(files)
         require_local_files(chosen)

@@ -3,12 +3,13 @@
 import click
 from click.shell_completion import get_completion_class
 
+from ..catalog import command
 from ..errors import NAME
 
 VARIABLE = "_AGENTOPS_MEMORY_COMPLETE"  # in which the shell asks
 
 
-@click.command()
+@command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...memory.model.access import tenant_id
-from ...operations.copying import CopyRefused
+from ...operations.copied_files import CopyRefused
 from ...operations.files.keys import KeyFile
 from ...settings.settings import Settings, settings
+from ..catalog import command
 from ..errors import file_errors
 from ..invocation import now, user
 from ..options import json_option, scope_option, setting_options
@@ -19,7 +20,7 @@ from ..service_files import require_local_files
 from ..target import silent
 
 if TYPE_CHECKING:
-    from ...operations.copying.tenants import Copied
+    from ...operations.copying import Copied
 
 POSTGRESQL = "postgresql"
 URL_PARTS = ("://", "password=", "host=", "dbname=")
@@ -27,7 +28,7 @@ OF_TABLES, OF_PROJECTS = ("TABLE", "ROWS"), ("PROJECT", "DIGEST")
 NO_PROJECT = "(none)"
 
 
-@click.command()
+@command()
 @setting_options("db_path", "keys_file")
 @click.option(
     "--to",
@@ -65,8 +66,8 @@ def _copied(settings: Settings, to: str, named: Sequence[Any]) -> Iterator["Copi
     if settings.database_url is None:
         raise CopyRefused("MEMORY_DATABASE_URL is unset: it names the database.")
     # Not at the top: the driver is an extra, and its absence is told of by the setting.
-    from ...operations.copying.files import Files  # noqa: PLC0415
-    from ...operations.copying.tenants import to_database, to_files  # noqa: PLC0415
+    from ...operations.copied_files import Files  # noqa: PLC0415
+    from ...operations.copying import to_database, to_files  # noqa: PLC0415
 
     require_local_files(settings)
     files = Files(

@@ -11,8 +11,9 @@ import click
 
 from ...memory.model.access import tenant_id
 from ...memory.model.findings import Finding, Status, has_failed, worst_first
-from ...operations.doctor.doctor import DoctorContext, findings_of, fixed
-from ...operations.doctor.settings import settings_or_defaults
+from ...operations.doctor import DoctorContext, findings_of, fixed
+from ...settings.settings import settings_or_defaults
+from ..catalog import command
 from ..invocation import now
 from ..options import json_option, setting_options
 from ..output import counted, one_line
@@ -22,7 +23,7 @@ COLOURS = {Status.FAILED: "red", Status.WARNING: "yellow"}
 WIDEST = len("not fixed")
 
 
-@click.command()
+@command()
 @setting_options()
 @click.option("--tenant", metavar="NAME", help="Whose database; without, every tenant's.")
 @click.option("--thorough", is_flag=True, help="Compare every index, row by row and word by word.")

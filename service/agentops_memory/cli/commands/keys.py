@@ -20,11 +20,12 @@ from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
 from ...settings.parsing import duration
+from ..catalog import group
 from ..invocation import now, user
 from ..options import Command, json_option, parsed_by, setting_options, tenant_option, without_route
 from ..output import say
 from ..place import Place, place_of
-from ..print_results import print_records
+from ..print_results import cells, print_records
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
 ROLES = tuple(role.value for role in Role)
@@ -34,7 +35,7 @@ def _files(command: Command) -> Command:
     return setting_options("db_path", "keys_file")(without_route(command))
 
 
-@click.group()
+@group()
 def keys() -> None:
     """Make, list, replace and revoke the keys of callers.
 
@@ -121,7 +122,7 @@ def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
         say(f"No key was ever made: there is none in {place.called}.")
     every = ring.keys.values()
     shown = [_shown(key) for key in every if with_revoked or key.revoked_at is None]
-    print_records(shown, HEADINGS, [*map(_row, shown)], as_json=as_json)
+    print_records(shown, HEADINGS, _row, as_json=as_json)
 
 
 @keys.command(short_help="Let a key open nothing any more.")
@@ -201,13 +202,14 @@ def _shown(key: Key) -> dict[str, object]:
 
 
 def _row(shown: Mapping[str, Any]) -> tuple[str, ...]:
+    told = cells(shown)
     state = "works"
     if shown["revoked_at"]:
-        state = f"revoked {shown['revoked_at']}"
+        state = f"revoked {told['revoked_at']}"
     elif shown["old_secret_until"]:
-        state = f"works, the old secret until {shown['old_secret_until']}"
+        state = f"works; the old secret ends {told['old_secret_until']}"
     fields = (shown[name] for name in ("id", "name", "tenant", "role"))
     projects, agents = (",".join(shown[name]) for name in ("projects", "agents"))
     if shown["coordinates"]:
         agents += " (coordinator)"
-    return (*fields, projects, agents.strip(), shown["created_at"], state)
+    return (*fields, projects, agents.strip(), str(told["created_at"]), state)

@@ -15,6 +15,7 @@ from ...settings.settings import Settings
 from ...sqlite.engine.tenant_files import tenants_of
 from ...sqlite.engine.tenants import tenant_file
 from ...sqlite.schema.migrate import Plan, migrated, planned, tried
+from ..catalog import command
 from ..invocation import now
 from ..options import setting_options, tenant_option
 from ..output import size
@@ -22,7 +23,7 @@ from ..place import on_tenant, place_of, settings_of_files
 from ..target import silent
 
 
-@click.command()
+@command()
 @setting_options()
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and try it on a copy.")
 def migrate(dry_run: bool, **flags: str | None) -> None:
@@ -42,7 +43,7 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
     sys.exit(0 if all(done) else 1)
 
 
-@click.command()
+@command()
 @setting_options()
 @tenant_option("Whose index.")
 @click.option("--check", is_flag=True, help="Compare every word, not only the number of rows.")

@@ -5,31 +5,24 @@ import signal
 import sys
 from contextlib import AbstractAsyncContextManager
 
-import click
-
 from agentops_memory_client.contract.extras import SERVER, install_command
 from agentops_memory_client.contract.service import MemoryService
 
-from ...compose import opened_here
 from ...errors import Invalid
+from ...local import opened_here
 from ...memory.model.space import project_name
 from ...recall.text.normalization import clean
 from ...settings.settings import Settings
 from ...telemetry import Telemetry, configure_logging
+from ..catalog import command
 from ..errors import NoMcp, file_errors
-from ..options import PROJECT, file_tenant_option, key_file_option, setting_options, url_option
+from ..options import file_tenant_option, here_option, key_file_option, setting_options, url_option
 from ..place import chosen_settings, usable
 from ..target import Target, service_at
 
 
-@click.command()
-@click.option(
-    "--project",
-    metavar="NAME",
-    envvar=PROJECT,
-    required=True,
-    help=f"The project that the agent works on. [{PROJECT}]",
-)
+@command()
+@here_option
 @url_option
 @key_file_option
 @file_tenant_option
@@ -37,16 +30,16 @@ from ..target import Target, service_at
     "db_path", "allow_network_fs", "redaction_file", "tenant_quota", "dedupe_window",
     "recall_limit", "recall",
     "tools", "context_limit", "auto_summarize", "auto_save", "auto_search",
-    "log_level", "otlp_endpoint", "otlp_protocol",
+    "log_level", "log_format", "otlp_endpoint", "otlp_protocol",
 )  # fmt: skip
 def mcp(
     project: str, url: str | None, key_file: str | None, tenant: str | None, **flags: str | None
 ) -> None:
     """Speak MCP through standard input and output, until the input ends.
 
-    An agent's host starts it; nothing else is written to the output, and the
-    log goes to standard error. Without a URL it works on the database file
-    itself, which a service may be using meanwhile.
+    An agent's host starts it in the folder that the agent works in, whose
+    repository is the project. The log goes to standard error. Without a URL it
+    works on the database file itself, which a service may be using meanwhile.
     """
     where = {"url": url, "key_file": key_file, "tenant": tenant, "db_path": flags["db_path"]}
     target = Target.of(where)
@@ -54,11 +47,11 @@ def mcp(
         chosen = chosen_settings(flags)
         name = project_name(clean(project))
         if not name:
-            raise Invalid("validation failed: project is required")
+            raise Invalid("validation failed: project is required; --project names it.")
         # Python would wait for a line of the input first; what is not answered is not promised.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        configure_logging(chosen.log_level.upper(), sys.stderr)
+        configure_logging(chosen.log_level.upper(), sys.stderr, chosen.log_format or "json")
         asyncio.run(_speak(chosen, target, name))
 
 

@@ -1,118 +1,249 @@
 """The commands that save, find and review memories, for people."""
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
+
+from agentops_memory_client.contract.models import Context, Found, Observation
+from agentops_memory_client.contract.service import MemoryService
 
 from ...memory.model.space import project_name
-from ...recall.text.instants import rendered
 from ...settings.parsing import retention
-from ..options import json_option, parsed_by, project_option, target_options
-from ..output import counted, is_terminal, one_line, print_table, show
-from ..print_results import print_context, print_found, print_history, print_json, print_saved
+from ..catalog import command
+from ..invocation import now
+from ..options import (
+    MemoryId,
+    excluded_option,
+    here_option,
+    id_argument,
+    ids,
+    json_option,
+    limit_option,
+    parsed_by,
+    project_option,
+    scope_name_option,
+    tag_option,
+    target_options,
+    type_option,
+    types,
+)
+from ..output import (
+    ago,
+    counted,
+    cut,
+    is_piped,
+    lines,
+    one_line,
+    print_table,
+    read_piped,
+    say,
+    show,
+)
+from ..print_results import (
+    Elsewhere,
+    elsewhere,
+    ids_of,
+    print_context,
+    print_found,
+    print_history,
+    print_json,
+    print_observations,
+    print_saved,
+    say_nothing,
+)
 from ..target import run_on_target, taken_from
 
-MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
+LONGEST_TITLE = 60  # characters that a title has which is taken from its text
 
 _json = json_option("Print the JSON of the REST API.")
 _explain = click.option("--explain", is_flag=True, help="Tell why each was found.")
-_excluded = click.option(
-    "--exclude-type", "exclude_types", multiple=True, metavar="TYPE",
-    help="Not this type; may be repeated.",
-)  # fmt: skip
-_tag = click.option("--tag", metavar="TAG", help="Only memories with this tag.")
-_scope = click.option(
-    "--scope", metavar="NAME", help="Only this scope; global means those of all projects."
-)
-_id = click.argument("memory", metavar="ID", type=click.IntRange(min=1))
 
 
-def _limit(default: int) -> Callable[..., Any]:
-    return click.option(
-        "--limit",
-        type=click.IntRange(1, 1000),
-        default=default,
-        show_default=True,
-        help="How many at most.",
-    )
-
-
-@click.command()
-@click.argument("title")
-@click.argument("content", required=False)
-@project_option
-@click.option("--type", default="discovery", show_default=True, help="What it is.")
+@command()
+@click.argument("title", metavar="[TITLE] CONTENT")
+@click.argument("content", required=False, metavar="")
+@here_option
+@click.option("--type", default="discovery", show_default=True, shell_complete=types,
+              help="What it is, such as decision, bugfix, config.")  # fmt: skip
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="May be repeated.")
 @click.option("--topic-key", metavar="KEY", help="What it is about: the same key is updated.")
 @click.option("--scope", metavar="NAME", help="global is seen from every project.")
-@click.option(
-    "--session", "session_id", metavar="ID", help="In which session. [default: cli:PROJECT]"
-)
+@click.option("--session", "session_id", metavar="ID",
+              help="In which session. [default: cli:PROJECT:DATE]")  # fmt: skip
 @click.option("--ttl", metavar="TIME", callback=parsed_by(retention),
-              help="How long it holds, such as 30d.")  # fmt: skip
+              help="How long it is true, such as 30d.")  # fmt: skip
 @click.option("--pinned", is_flag=True, help="First in every context of the project.")
-@click.option("--supersedes", multiple=True, metavar="ID", type=click.IntRange(min=1),
+@click.option("--supersedes", multiple=True, metavar="ID", type=MemoryId(), shell_complete=ids,
               help="The memory that it replaces; may be repeated.")  # fmt: skip
 @target_options
 @_json
-def save(content: str | None, project: str | None, as_json: bool, **given: Any) -> None:
-    """Save a memory. CONTENT is read from standard input if it is - or left out.
+def save(title: str, content: str | None, project: str, as_json: bool, **given: Any) -> None:
+    """Save a memory: a text alone, or a title and its content.
 
-    The same topic key updates the memory that has it; the same words again
-    within MEMORY_DEDUPE_WINDOW are counted, and not stored twice.
+    The project is that of the repository you are in, and the session is today's.
+    CONTENT is read from standard input if it is - or comes through a pipe. The same
+    topic key updates the memory that has it; the same text again within
+    MEMORY_DEDUPE_WINDOW is counted, and not stored twice.
     """
     if not project:
         raise click.UsageError("A memory belongs to a project: --project or MEMORY_PROJECT.")
-    text = _read() if content in (None, "-") else content
-    where, session = taken_from(given), given.pop("session_id") or f"cli:{project_name(project)}"
-    given |= {"project": project, "content": text or "", "pinned": given["pinned"] or None}
+    title, text = _titled(title, content)
+    where, session = taken_from(given), given.pop("session_id") or _session(project)
+    given |= {"project": project, "title": title, "content": text}
+    given["pinned"] = given["pinned"] or None
     saved = run_on_target(where, lambda it: it.save(session_id=session, **given), may_make=True)
-    print_saved(saved, as_json=as_json)
+    source = click.get_current_context().get_parameter_source("project")
+    is_found = source is ParameterSource.DEFAULT  # which the user has not said, and may not expect
+    where_it_is = f" in the project {project_name(project)}" if is_found else ""
+    print_saved(saved, where_it_is, as_json=as_json)
 
 
-@click.command()
+def _session(project: str) -> str:
+    return f"cli:{project_name(project)}:{now():%Y-%m-%d}"
+
+
+def _titled(title: str, content: str | None) -> tuple[str, str]:
+    """The title and the content; a text alone is its own title as far as that may go."""
+    if content == "-" or (content is None and is_piped()):
+        piped = read_piped()
+        if piped or content == "-":
+            return title, piped
+    if content is not None:
+        return title, content
+    first, _, rest = title.strip().partition("\n")
+    if rest.strip():
+        return first.strip(), rest.strip()
+    return cut(first.rstrip("."), LONGEST_TITLE), first
+
+
+@command("list")
+@here_option
+@type_option
+@excluded_option
+@tag_option
+@scope_name_option
+@limit_option(default=20)
+@click.option("--before", metavar="ID", type=MemoryId(), help="Only those older than this one.")
+@target_options
+@_json
+def list_(limit: int, as_json: bool, **given: Any) -> None:
+    """List the memories of the project, newest first."""
+    where, project = taken_from(given), given["project"]
+
+    async def listed(memories: MemoryService) -> tuple[list[Observation], Elsewhere | None]:
+        found = await memories.recent(limit=limit + 1, **given)  # one more tells that there is more
+        return found, None if found else await elsewhere(memories, project)
+
+    found, other = run_on_target(where, listed)
+    shown = found[:limit]
+    if as_json:
+        print_json(shown)
+    else:
+        print_observations(shown)
+    if other:
+        say_nothing("There is no memory", given, other)
+    elif len(found) > limit:
+        say(f"There is more: --before {shown[-1].id}")
+
+
+@command("show")
+@id_argument
+@target_options
+@_json
+def show_(memory: int, as_json: bool, **where: str | None) -> None:
+    """Show the memory ID in full."""
+    found = run_on_target(where, lambda memories: memories.get(memory))
+    if as_json:
+        print_json(found)
+        return
+    show(one_line(f"#{found.id}  [{found.type}] {found.title}"), bold=True)
+    for name, value in _facts(found):
+        show(f"{name:<13}{one_line(value)}", indent=2, dim=True)
+    click.echo()
+    for line in lines(found.content):
+        click.echo(line)
+
+
+def _facts(it: Observation) -> Iterator[tuple[str, str]]:
+    yield "project", it.project if it.scope == "project" else f"{it.project} ({it.scope})"
+    yield "session", it.session_id
+    revisions = f", revision {it.revision_count}" if it.revision_count > 1 else ""
+    yield "saved", f"{ago(it.created_at)}{revisions}"
+    for name, at in (
+        ("changed", it.updated_at if it.updated_at != it.created_at else None),
+        ("confirmed", it.confirmed_at), ("review", it.review_at), ("expires", it.expires_at),
+    ):  # fmt: skip
+        if at:
+            yield name, ago(at)
+    for name, value in (
+        ("topic key", it.topic_key), ("tags", ", ".join(it.tags)), ("pinned", it.pinned and "yes"),
+        ("supersedes", ids_of(it.supersedes)), ("replaced by", ids_of(it.superseded_by)),
+    ):  # fmt: skip
+        if value:
+            yield name, value
+
+
+@command()
 @click.argument("words", nargs=-1, required=True)
-@project_option
-@click.option("--type", metavar="TYPE", help="Only this type.")
-@_excluded
-@_tag
-@_scope
-@_limit(10)
-@click.option("--superseded", is_flag=True, help="Also those that another replaced.")
+@here_option
+@type_option
+@excluded_option
+@tag_option
+@scope_name_option
+@limit_option(default=10)
+@click.option("--superseded", is_flag=True, help="Also memories that another one replaced.")
 @_explain
 @target_options
 @_json
 def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
-    """Find memories by WORDS, best first: of the project and global ones, or of all projects."""
+    """Find memories by WORDS, best first: of the project, and global ones."""
     where = taken_from(given)
-    found = run_on_target(where, lambda memories: memories.search(" ".join(words), **given))
+
+    async def searched(memories: MemoryService) -> tuple[Found, Elsewhere | None]:
+        found = await memories.search(" ".join(words), **given)
+        if found.hits:
+            return found, None
+        replaced = await memories.search(" ".join(words), **given | {"superseded": True})
+        return found, await elsewhere(memories, given["project"], len(replaced.hits))
+
+    found, other = run_on_target(where, searched)
     print_found(found, as_json=as_json)
+    if other:
+        say_nothing("Nothing was found", given, other)
 
 
-@click.command()
+@command()
 @click.argument("prompt", nargs=-1)
-@project_option
-@_excluded
-@_tag
-@_scope
-@_limit(5)
+@here_option
+@excluded_option
+@tag_option
+@scope_name_option
+@limit_option(default=5)
 @_explain
 @target_options
 @_json
 def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
-    """Show what an agent of the project would be reminded of before PROMPT.
+    """Preview the context that an agent of the project would get with PROMPT.
 
-    Without a prompt these are the newest; without a project global memories alone.
+    Without a prompt it has the newest memories; without a project global ones alone.
     """
     where, query = taken_from(given), " ".join(prompt) or None
-    reminded = run_on_target(where, lambda memories: memories.context(query=query, **given))
-    print_context(reminded, as_json=as_json)
+
+    async def reminded(memories: MemoryService) -> tuple[Context, Elsewhere | None]:
+        found = await memories.context(query=query, **given)
+        is_empty = not (found.observations or found.summaries)
+        return found, await elsewhere(memories, given["project"]) if is_empty else None
+
+    found, other = run_on_target(where, reminded)
+    print_context(found, as_json=as_json)
+    if other:
+        say_nothing("An agent would be reminded of nothing", given, other)
 
 
-@click.command()
-@_id
+@command()
+@id_argument
 @click.option("--before", type=click.IntRange(1, 1000), default=3, show_default=True)
 @click.option("--after", type=click.IntRange(1, 1000), default=3, show_default=True)
 @target_options
@@ -124,14 +255,14 @@ def timeline(memory: int, before: int, after: int, as_json: bool, **where: str |
         print_json(entries)
         return
     rows = [
-        (">" if it.id == memory else "", f"#{it.id}", rendered(it.created_at), it.type, it.title)
+        (">" if it.id == memory else "", f"#{it.id}", ago(it.created_at), it.type, it.title)
         for it in entries
     ]
     print_table(("", "ID", "SAVED", "TYPE", "TITLE"), rows)
 
 
-@click.command()
-@_id
+@command()
+@id_argument
 @target_options
 @_json
 def history(memory: int, as_json: bool, **where: str | None) -> None:
@@ -140,9 +271,9 @@ def history(memory: int, as_json: bool, **where: str | None) -> None:
     print_history(revisions, as_json=as_json)
 
 
-@click.command()
+@command()
 @project_option
-@_limit(20)
+@limit_option(default=20)
 @click.option("--before", metavar="ID", help="Only those older than this session.")
 @target_options
 @_json
@@ -157,14 +288,14 @@ def sessions(
         print_json(found)
         return
     rows = [
-        (it.id, it.project, rendered(it.started_at), "ended" if it.ended_at else "open",
+        (it.id, it.project, ago(it.started_at), "ended" if it.ended_at else "open",
          it.message_count, it.summary or "")
         for it in found
     ]  # fmt: skip
     print_table(("ID", "PROJECT", "STARTED", "STATE", "MESSAGES", "SUMMARY"), rows)
 
 
-@click.command()
+@command()
 @project_option
 @click.option("--storage", is_flag=True, help="Show what the files of the tenants are made of.")
 @target_options
@@ -190,10 +321,3 @@ def stats(project: str | None, storage: bool, as_json: bool, **where: str | None
     show(one_line(f"{observations} and {counted(totals.total_sessions, 'session')}{place}"))
     for name in totals.projects if not project else ():
         show(one_line(name), indent=2)
-
-
-def _read() -> str:
-    if sys.stdin is None or is_terminal(sys.stdin):
-        raise click.UsageError("CONTENT is missing; - reads it from standard input.")
-    content: bytes = sys.stdin.buffer.read(MOST_READ)
-    return content.decode(errors="replace").removesuffix("\n").removesuffix("\r")

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ...engine.callbacks import noop
 from ...memory.erasure import Erasure, receipt_of
 from ...memory.model.access import Caller, tenant_id
 from ...memory.model.space import Project, project_name
@@ -16,6 +16,7 @@ from ...memory.projects import Extent, Listed, Projects
 from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
+from ..catalog import group
 from ..options import (
     Command,
     dry_run_option,
@@ -26,7 +27,7 @@ from ..options import (
     without_route,
     yes_option,
 )
-from ..output import confirm, is_terminal, say
+from ..output import confirm, progress_bar
 from ..place import Place, finish, on_tenant, place_of
 from ..print_results import print_records
 from ..target import Target
@@ -43,7 +44,7 @@ RECEIPT = (
 HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
 
 
-@click.group()
+@group()
 def projects() -> None:
     """List, rename, merge and erase the projects of a database file.
 
@@ -70,8 +71,7 @@ def list_(as_json: bool, url: str | None, key_file: str | None, **where: str | N
         shown = _on_service(service, lambda routes: routes.list_projects())
     else:
         shown = [*map(_listed, _run(where, lambda projects, caller: projects.list(caller)))]
-    rows = [["" if cell is None else cell for cell in it.values()] for it in shown]
-    print_records(shown, HEADINGS, rows, as_json=as_json)
+    print_records(shown, HEADINGS, as_json=as_json)
 
 
 @projects.command(short_help="Give a project another name.")
@@ -169,18 +169,12 @@ async def _erased(
     place: Place, project: Project, projects: Projects, caller: Caller
 ) -> tuple[Erasure, str | None]:
     """Erase a project, and wait until its bytes have left the file; else where they still are."""
-    is_watched = is_terminal(sys.stderr)
-    total = (await projects.plan_erasure(caller, project)).memories if is_watched else 0
-    with click.progressbar(
-        length=total, label="Erasing", file=sys.stderr, hidden=not is_watched
-    ) as bar:
-        erasure = await projects.erase(
-            caller, project, lambda erasure: bar.update(erasure.observations - bar.pos)
-        )
+    with progress_bar("Erasing") as advance:
+        total = (await projects.plan_erasure(caller, project)).memories if advance else 0
+        told = (lambda erasure: advance(erasure.observations, total)) if advance else noop
+        erasure = await projects.erase(caller, project, told)
     engine = projects.engine
-    still = await finish(
-        place, engine, caller, lambda step: say(f"Blanking {step}") if is_watched else None
-    )
+    still = await finish(place, engine, caller)
     return await receipt_of(engine, caller, erasure.id), still
 
 

@@ -7,7 +7,6 @@ from functools import partial
 
 import click
 
-from ...engine.callbacks import noop
 from ...engine.engine import Engine
 from ...http.ids import ENTRY, STORE, public_id
 from ...memory.model.access import Caller, tenant_id
@@ -16,12 +15,13 @@ from ...operations.files.redaction import RedactionFile
 from ...operations.scan import Scan, SecretFinding
 from ...recall.text.visible import printable
 from ...secrets.redaction import redacted
+from ..catalog import command
 from ..options import json_option, setting_options, tenant_option
-from ..output import say
+from ..output import progress_bar, say
 from ..place import Place, finish, on_tenant, place_of
 
 
-@click.command()
+@command()
 @setting_options()
 @tenant_option("Whose memories.")
 @click.option("--redact", is_flag=True, help="Take them out; without, nothing is changed.")
@@ -43,14 +43,16 @@ async def _found(place: Place, redact: bool, engine: Engine, caller: Caller) -> 
     exceptions.read()
     scan = Scan(engine=engine, rules=Redaction(exceptions=exceptions.rules).rules)
     findings: list[SecretFinding] = []
-    length = await scan.size(caller)
-    with click.progressbar(length=length, label="scanning", file=sys.stderr) as bar:
+    done, total = 0, await scan.size(caller)
+    with progress_bar("Scanning") as advance:
         async for scanned in scan.redact(caller) if redact else scan.look(caller):
             findings += scanned.findings
-            bar.update(scanned.rows)
+            done += scanned.rows
+            if advance:
+                advance(done, total)
     if redact and any(finding.kinds for finding in findings):
         say("writing over what was taken out")
-        if still := await finish(place, engine, caller, noop):
+        if still := await finish(place, engine, caller):
             say(still)
     return findings
 

@@ -4,9 +4,10 @@ import json
 
 import click
 
+from ...engine.files import make_folder
 from ...memory.model.access import OPERATOR
-from ...operations.files.atomic import make_folder
 from ...operations.files.seals import SealFile
+from ..catalog import group
 from ..errors import file_errors
 from ..invocation import now
 from ..options import json_option, setting_options
@@ -14,7 +15,7 @@ from ..output import counted
 from ..place import place_of
 
 
-@click.group()
+@group()
 def seal() -> None:
     """Look after the keys that encrypt confidential values.
 

@@ -7,9 +7,8 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-import click
-
 from ...settings.settings import settings
+from ..catalog import command
 from ..errors import fail
 from ..options import service_options, setting_options
 from ..target import Target
@@ -19,7 +18,7 @@ log = logging.getLogger(__name__)
 TIMEOUT = 2.0  # seconds
 
 
-@click.command()
+@command()
 @setting_options()
 def serve(**flags: str | None) -> None:
     """Run the service until SIGTERM or Ctrl-C.
@@ -32,14 +31,15 @@ def serve(**flags: str | None) -> None:
     # Not at the top: the help would take five times as long.
     import asyncio  # noqa: PLC0415
 
-    from ...operations.doctor.settings import unknown_variables  # noqa: PLC0415
     from ...server import serve as served  # noqa: PLC0415
-    from ...sqlite.base.library import without_memory_statistics  # noqa: PLC0415
+    from ...settings.settings import unknown_variables  # noqa: PLC0415
+    from ...sqlite.base.connection import without_memory_statistics  # noqa: PLC0415
     from ...telemetry import configure_logging  # noqa: PLC0415
     from ..place import chosen_settings  # noqa: PLC0415
 
     chosen = chosen_settings(flags)
-    configure_logging(chosen.log_level.upper())
+    has_colors = not os.environ.get("NO_COLOR")
+    configure_logging(chosen.log_level.upper(), form=chosen.log_format, has_colors=has_colors)
     for name, meant in unknown_variables(os.environ).items():
         if meant:
             fields = {"variable": name, "meant": meant}
@@ -57,7 +57,7 @@ def _loop_factory() -> Any:
     return uvloop.Loop
 
 
-@click.command()
+@command()
 @service_options
 @setting_options()
 def health(url: str | None, key_file: str | None, **flags: str | None) -> None:

@@ -13,6 +13,7 @@ from ...agentops.transfer import Transfer
 from ...engine.engine import Engine
 from ...errors import NotFound, Refusal, Unavailable
 from ...memory.model.access import Caller, TenantId, tenant_id
+from ..catalog import group
 from ..invocation import now, user
 from ..options import (
     Command,
@@ -35,7 +36,7 @@ def _files(command: Command) -> Command:
     return setting_options("db_path", "keys_file")(without_route(command))
 
 
-@click.group()
+@group()
 def tenants() -> None:
     """Make, list, export and erase tenants: each has a database of its own.
 
@@ -64,7 +65,7 @@ def list_(as_json: bool, **files: str | None) -> None:
     """
     place = place_of(files)
     shown = [_shown(tenant, place) for tenant in _every(place)]
-    print_records(shown, HEADINGS, [*map(_row, shown)], as_json=as_json)
+    print_records(shown, HEADINGS, _row, as_json=as_json)
     unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
     for tenant in unread:
         say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")

@@ -23,11 +23,12 @@ from agentops_memory_client.contract.models import ImportConflict, Imported, Imp
 from agentops_memory_client.contract.service import MemoryService
 
 from ...agentops.transfer import recognized
+from ...engine.files import os_errors_as
 from ...errors import Invalid
 from ...http.json_reader import entries, members
 from ...memory.model.space import UNKNOWN_PROJECT
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
-from ...operations.files.atomic import os_errors_as
+from ..catalog import command
 from ..errors import FileRefused, FileThere, NotWhole, file_errors
 from ..options import force_option, json_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, show
@@ -169,7 +170,7 @@ CONFLICTS = {
 IN_CONFLICT = "{other} is in conflict with it"  # as only another version can tell
 
 
-@click.command()
+@command()
 @click.argument("file", required=False, default="-", type=FILE)
 @project_option
 @force_option
@@ -196,7 +197,7 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
     run_on_target(where, work)
 
 
-@click.command("import")
+@command("import")
 @click.argument("file", type=FILE)
 @click.option("--dry-run", is_flag=True, help="Tell what would be stored, and store nothing.")
 @target_options

@@ -3,9 +3,8 @@
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Match, Route
 
 from ... import __version__
@@ -22,7 +21,6 @@ from ...memory.model.access import DEFAULT_TENANT, Role
 from ...secrets.sanitizing import reason
 from ...telemetry import Telemetry
 from ..bodies import JSON
-from ..docs_page.page import file, loaded, page
 from ..endpoint import ADMISSION, Gate, routes
 from ..large_answers import Bounded
 from ..openapi import document
@@ -44,7 +42,7 @@ def application(
     The last protocol has the paths of no other.
     """
     protocols = [protocol for protocol, _ in served]
-    own, refusals = Documentation(served, more, gate).operations, _Refusals(protocols, gate)
+    own, refusals = documentation(served, more, gate), _Refusals(protocols, gate)
     most_asked, found = list[Route](), list[Route]()
     for protocol, operations in reversed(served):
         of_it = routes(protocol, operations, gate, telemetry)
@@ -54,7 +52,7 @@ def application(
         routes=[  # tried one after another
             *most_asked,
             *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
-            *(Route(path, _bounded(_loaded(it), gate)) for path, it in loaded().items()),
+            *(Route(path, _bounded(_loaded(it), gate)) for path, it in page_files().items()),
             *found,
         ],
         exception_handlers={
@@ -79,7 +77,7 @@ def _bounded(handler: Handler, gate: Gate) -> Handler:
 
 def _loaded(path: Path) -> Handler:
     async def handle(_: Request) -> Response:
-        return file(path)  # for anybody: a browser sends no key with what a page loads
+        return page_file(path)  # for anybody: a browser sends no key with what a page loads
 
     return handle
 
@@ -146,93 +144,108 @@ class Description(BaseModel):
     components: dict[str, Any]
 
 
-class Documentation:
+def documentation(
+    served: Sequence[Served], more: Sequence[Operation], gate: Gate
+) -> list[Operation]:
     """The operations that are of no protocol; the description has them with those of the last."""
 
-    def __init__(self, served: Sequence[Served], more: Sequence[Operation], gate: Gate) -> None:
-        self._served = served
-        self._more = more
-        self._gate = gate
+    @cache  # not made before it is asked for: it takes longer than the rest of the start
+    def described() -> bytes:
+        *others, (last, operations) = served
+        every = [(last, [*operations, *own]), *others]
+        documented = [each for each in every if each[0].problem is not None]
+        return bytes(JSONResponse(document(documented, title=TITLE, version=__version__)).body)
 
-    @property
-    def operations(self) -> list[Operation]:
-        operation = partial(Operation, method="GET", role=Role.READER, refusals=(503,))
-        return [
-            *self._more,
-            operation(
-                path="/openapi.json",
-                name="openapi",
-                summary="This description, in OpenAPI 3.1.",
-                handler=self._openapi,
-                answer=Description,
-            ),
-            operation(
-                path="/docs",
-                name="docs",
-                summary="This description, on a page.",
-                handler=self._docs,
-                media_type="text/html",
-            ),
-        ]
+    async def openapi(request: Request) -> Response:
+        gate.admit(request, Role.READER)
+        return Response(await asyncio.to_thread(described), media_type=JSON)
 
-    async def _openapi(self, request: Request) -> Response:
-        self._gate.admit(request, Role.READER)
-        return Response(await asyncio.to_thread(lambda: self._written), media_type=JSON)
-
-    async def _docs(self, request: Request) -> Response:
+    async def docs(request: Request) -> Response:
         try:
-            self._gate.admit(request, Role.READER)
+            gate.admit(request, Role.READER)
         except Unauthenticated:
             # A browser sends no key with a link; the page asks for one, and says nothing else.
             if "text/html" not in request.headers.get("accept", ""):
                 raise
-            answer = page(401)
+            answer = docs_page(401)
             answer.headers.update(HEADERS[401])
             return answer
-        return page(200)
+        return docs_page(200)
 
-    # Not made before it is asked for: it takes longer than the rest of the start.
+    operation = partial(Operation, method="GET", role=Role.READER, refusals=(503,))
+    own = [
+        *more,
+        operation(
+            path="/openapi.json",
+            name="openapi",
+            summary="This description, in OpenAPI 3.1.",
+            handler=openapi,
+            answer=Description,
+        ),
+        operation(
+            path="/docs",
+            name="docs",
+            summary="This description, on a page.",
+            handler=docs,
+            media_type="text/html",
+        ),
+    ]
+    return own
 
-    @cached_property
-    def _described(self) -> dict[str, Any]:
-        *others, (last, operations) = self._served
-        described = [(last, [*operations, *self.operations]), *others]
-        documented = [each for each in described if each[0].problem is not None]
-        return document(documented, title=TITLE, version=__version__)
 
-    @cached_property
-    def _written(self) -> bytes:
-        return bytes(JSONResponse(self._described).body)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scrape:
+def scrape(
+    refresh: Callable[[], Awaitable[None]],
+    exposition: Callable[[str], tuple[bytes, str]],  # for a header Accept
+    gate: Gate,
+    *,
+    is_open: bool,
+) -> Operation:
     """The measurements of all tenants together; to none but the default one, unless it is open."""
 
-    refresh: Callable[[], Awaitable[None]]
-    exposition: Callable[[str], tuple[bytes, str]]  # for a header Accept
-    gate: Gate
-    is_open: bool
-
-    @property
-    def operation(self) -> Operation:
-        return Operation(
-            method="GET",
-            path="/metrics",
-            name="metrics",
-            summary="Measurements, in the text format of Prometheus or as OpenMetrics.",
-            handler=self._metrics,
-            media_type="text/plain",
-            role=None if self.is_open else Role.READER,
-            refusals=() if self.is_open else (503,),
-        )
-
-    async def _metrics(self, request: Request) -> Response:
-        if not self.is_open:
-            caller = self.gate.admit(request, Role.READER, is_limited=False)
+    async def metrics(request: Request) -> Response:
+        if not is_open:
+            caller = gate.admit(request, Role.READER, is_limited=False)
             if caller.tenant != DEFAULT_TENANT or not caller.projects.are_everything:
                 raise Denied(PARTIAL)
-        await self.refresh()
+        await refresh()
         accept = request.headers.get("accept", "")
-        text, media_type = await asyncio.to_thread(self.exposition, accept)
+        text, media_type = await asyncio.to_thread(exposition, accept)
         return Response(text, media_type=media_type)
+
+    return Operation(
+        method="GET",
+        path="/metrics",
+        name="metrics",
+        summary="Measurements, in the text format of Prometheus or as OpenMetrics.",
+        handler=metrics,
+        media_type="text/plain",
+        role=None if is_open else Role.READER,
+        refusals=() if is_open else (503,),
+    )
+
+
+PAGE = Path(__file__).parents[1] / "docs_page"
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+# Told, not guessed: with `nosniff` a browser runs no script of another type.
+TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript"}
+
+
+def docs_page(status: int) -> FileResponse:
+    answer = page_file(PAGE / "page.html", status)
+    answer.headers["Content-Security-Policy"] = PAGE_POLICY
+    return answer
+
+
+def page_files() -> Mapping[str, Path]:
+    """The files that the page loads, by their paths."""
+    names = ("swagger-ui.css", "index.css", "swagger-ui-bundle.js")
+    return {"/docs/page.js": PAGE / "page.js"} | {
+        f"/docs/{name}": PAGE / "viewer" / name for name in names
+    }
+
+
+def page_file(path: Path, status: int = 200) -> FileResponse:
+    return FileResponse(path, status, media_type=TYPES[path.suffix])

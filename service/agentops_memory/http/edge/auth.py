@@ -5,6 +5,7 @@ import time
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -21,15 +22,13 @@ CREATE = "create one with `agentops-memory keys create --name NAME --role admin`
 ANYBODY = Caller()
 
 
+@dataclass(frozen=True, slots=True)
 class Identity:
     """Tells the callers of requests; a change of the keys holds from the next one on."""
 
-    def __init__(
-        self, keys: KeyStore, *, is_open_allowed: bool, clock: Callable[[], datetime]
-    ) -> None:
-        self._keys = keys
-        self._is_open_allowed = is_open_allowed
-        self._clock = clock
+    keys: KeyStore
+    is_open_allowed: bool
+    clock: Callable[[], datetime]
 
     def caller(self, headers: Mapping[str, str]) -> Caller:
         """Whose key stands in the headers, whose names are given in lower case.
@@ -38,10 +37,10 @@ class Identity:
         Unauthenticated is the same for every text that is no working key; Invalid if there
         are two keys.
         """
-        ring = self._keys.ring()
-        if self._is_open_allowed and not ring.was_ever_used:
+        ring = self.keys.ring()
+        if self.is_open_allowed and not ring.was_ever_used:
             return ANYBODY
-        key = ring.opened_by(_token(headers), self._clock())
+        key = ring.opened_by(_token(headers), self.clock())
         if key is None:
             raise Unauthenticated(NOT_A_KEY)
         return Caller(
@@ -51,6 +50,7 @@ class Identity:
             agents=key.agents,
             coordinates=key.coordinates,
             key=key.id,
+            key_name=key.name,
         )
 
 
@@ -132,6 +132,7 @@ def _password(credentials: str) -> str:
 MOST_KEYS = 10_000  # whose buckets are kept
 
 
+@dataclass(slots=True, eq=False)
 class RateLimiter:
     """Counts the requests of each key, and those without one together.
 
@@ -139,24 +140,21 @@ class RateLimiter:
     unit is forgotten; beyond MOST_KEYS those that asked longest ago are.
     """
 
-    def __init__(
-        self, limit: Rate | None, monotonic_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
-        self._limit = limit
-        self._monotonic_ns = monotonic_ns
-        self._full_at: OrderedDict[str | None, int] = OrderedDict()  # in ticks, see require
+    limit: Rate | None
+    monotonic_ns: Callable[[], int] = time.monotonic_ns
+    _full_at: OrderedDict[str | None, int] = field(default_factory=OrderedDict)  # in ticks
 
     def __len__(self) -> int:
         """How many keys are remembered."""
         return len(self._full_at)
 
     def require(self, key: str | None) -> None:
-        limit = self._limit
+        limit = self.limit
         if limit is None:
             return
         # A tick is a count-th of a nanosecond: in ticks a request costs just a unit, so
         # nothing is ever rounded. A bucket is known by when it is full again.
-        now, cost = self._monotonic_ns() * limit.count, limit.nanoseconds
+        now, cost = self.monotonic_ns() * limit.count, limit.nanoseconds
         full_at = max(self._full_at.get(key, now), now) + cost
         over = full_at - now - limit.count * cost
         if over > 0:

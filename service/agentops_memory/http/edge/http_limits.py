@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -46,6 +47,7 @@ class Refused(Exception):
         self.sentence = sentence
 
 
+@dataclass(slots=True, eq=False)
 class Framing:
     """Cuts the bytes of a connection where requests end, however the network has cut them.
 
@@ -53,11 +55,10 @@ class Framing:
     bytes of one request in a state that another one left.
     """
 
-    def __init__(self) -> None:
-        self._held = b""  # the start of what may be an end
-        self._has_begun = False
-        self._in_line = True  # before the end of the request line
-        self._left: int | None = None  # bytes of the body; None where an end is looked for
+    _held: bytes = b""  # the start of what may be an end
+    _has_begun: bool = False
+    _in_line: bool = True  # before the end of the request line
+    _left: int | None = None  # bytes of the body; None where an end is looked for
 
     def parts(self, data: bytes) -> Iterator[bytes]:
         """The data, each part of one request, with request lines as a client that escapes has them.
@@ -124,6 +125,7 @@ def require_clear(headers: Headers, version: Callable[[], str]) -> None:
         raise Refused(501, "A body comes as it is or in chunks; there is no other transfer coding.")
 
 
+@dataclass(eq=False)
 class HeldTransport:
     """A transport that leaves closing to the protocol, and takes nothing after it.
 
@@ -131,14 +133,11 @@ class HeldTransport:
     twice.
     """
 
-    def __init__(
-        self, wire: asyncio.Transport, finish: Callable[[], None], loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self._wire = wire
-        self._finish = finish
-        self._loop = loop
-        self._head = b""
-        self._is_finished = False
+    _wire: asyncio.Transport
+    _finish: Callable[[], None]
+    _loop: asyncio.AbstractEventLoop
+    _head: bytes = b""
+    _is_finished: bool = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._wire, name)
@@ -187,8 +186,10 @@ _LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the lin
 _ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
 
 
-Early = Callable[[bytes, Headers, bytes], bytes | None]
-"""The whole answer to a GET of a path and its query with these headers and a line with the date."""
+Early = Callable[[bytes, Headers, bytes, str], bytes | None]
+"""The whole answer to a GET of a path and its query with these headers and a line with the date.
+
+The last is the address of the client, for the log."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -305,7 +306,8 @@ class LimitedProtocol(HttpToolsProtocol):
             return False
         date = b"%b: %b\r\n" % self.server_state.default_headers[0]
         try:
-            answer = self._early(self.url, self.headers, date)
+            address = self.client[0] if self.client else ""
+            answer = self._early(self.url, self.headers, date, address)
         except Exception:  # else the parser would take it for a request that is none
             log.exception("a request is answered the long way")
             answer = None

@@ -190,9 +190,9 @@ class StartupGate:
         """Refuse requests until the service is open: an upgrade takes as long as it takes."""
         self._no_wait.set()
 
-    def early(self, url: bytes, headers: Headers, date: bytes) -> bytes | None:
+    def early(self, url: bytes, headers: Headers, date: bytes, client: str) -> bytes | None:
         """The whole answer to a GET that the application needs not be asked for."""
-        return self._early(url, headers, date) if self._probes is AS_USUAL else None
+        return self._early(url, headers, date, client) if self._probes is AS_USUAL else None
 
     def open(self, application: ASGIApp, early: Callable[..., bytes | None] = noop) -> None:
         """Serve the application from now on, also to the requests that have waited for it."""

@@ -106,6 +106,7 @@ class Caller:
     agents: Patterns = EVERYTHING  # for which it speaks
     coordinates: bool = True  # whether it may make intents
     key: KeyId | None = None
+    key_name: str = field(default="", compare=False)
     request: IdempotentRequest | None = field(default=None, compare=False, repr=False)
 
     @property

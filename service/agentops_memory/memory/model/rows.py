@@ -114,7 +114,8 @@ def flag(value: int) -> bool:
 
 
 def tag_array(tags: Iterable[str]) -> str:
-    return json.dumps(list(tags), ensure_ascii=False)
+    """Tags as the JSON array that a row holds."""
+    return json.dumps(every, ensure_ascii=False) if (every := list(tags)) else "[]"
 
 
 def texts_of(array: str) -> tuple[str, ...]:

@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from ...errors import DamagedRow
-from ...recall.text.columns import End
+from ...recall.text.columns import Columns, End
 from ...recall.text.features import Features
 from .access import Patterns
 from .liveness import Moment, superseded, superseded_in_ref
@@ -147,6 +148,15 @@ class Index(Protocol):
         """Note that words of a memory are to leave the storage of the index for good."""
 
 
+class Tables(Protocol):
+    """A transaction, as plain functions of its tables see it."""
+
+    @property
+    def now(self) -> datetime: ...
+
+    def __getitem__(self, table: type[T], /) -> T: ...
+
+
 MOST_KNOWN = 4096  # of each kind; then all of it is forgotten
 
 
@@ -163,11 +173,15 @@ class Known:
     # By area of the index, and by space and session: of the newest contents, oldest first.
     ends: dict[int, dict[tuple[int, SessionId], list[End]]] = field(default_factory=dict)
     features: Features | None = None
+    last_indexed: MemoryId | None = None
+    # For the full-text index: what it is to hold of each, with its area; and so many characters.
+    waiting: dict[MemoryId, tuple[int, Columns]] = field(default_factory=dict)
+    waiting_size: int = 0
 
     def forget(self) -> None:
-        for known in (self.spaces, self.sessions, self.partitions, self.ends):
+        for known in (self.spaces, self.sessions, self.partitions, self.ends, self.waiting):
             known.clear()
-        self.features = None
+        self.features, self.last_indexed, self.waiting_size = None, None, 0
 
     def keep_small(self) -> None:
         kinds = self.spaces, self.sessions, self.partitions, self.ends
@@ -210,6 +224,21 @@ class Table:
                 yield made(row)
             except DamagedRow as damage:
                 self._sql.note(self._connection, damage)
+
+    def _filled(
+        self, limit: int, rows: Callable[[int], Iterable[Any]], made: Callable[[Any], T]
+    ) -> list[T]:
+        """The first that `made` makes of rows, of which `rows` reads so many.
+
+        The next stand in for damaged ones: fewer than the limit are all that there are.
+        """
+        lost = 0
+        while True:
+            read = list(rows(limit + lost))
+            found = list(self._intact(read, made))
+            if len(found) >= limit or len(read) < limit + lost:
+                return found[:limit]
+            lost = len(read) - len(found)
 
     def _page(
         self,
@@ -262,11 +291,15 @@ class Sql(Table):
     run, first, exists = Table._execute, Table._first, Table._exists  # noqa: SLF001 - its own
     number, column, intact = Table._number, Table._scalars, Table._intact  # noqa: SLF001
     insert, inserted, stream = Table._insert, Table._inserted, Table._stream  # noqa: SLF001
-    texts = Table._texts  # noqa: SLF001
+    texts, filled = Table._texts, Table._filled  # noqa: SLF001
 
     @property
     def dialect(self) -> Dialect:
         return self._sql
+
+    def update(self, table: str, key: str, row: Mapping[str, object]) -> None:
+        """Update the columns of the row that has this one as its key."""
+        self._connection.execute(_updating(table, key, tuple(row)), row)
 
     def run_all(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
         self._connection.executemany(statement, rows)
@@ -276,6 +309,12 @@ class Sql(Table):
 def inserting(table: str, columns: tuple[str, ...]) -> str:
     values = ", ".join(f":{column}" for column in columns)
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
+
+
+@cache
+def _updating(table: str, key: str, columns: tuple[str, ...]) -> str:
+    values = ", ".join(f"{column} = :{column}" for column in columns if column != key)
+    return f"UPDATE {table} SET {values} WHERE {key} = :{key}"
 
 
 @dataclass(eq=False)

@@ -14,12 +14,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ...engine.files import created, locked, os_errors_as, private_file, replaced, sync
 from ...errors import Unavailable
 from ...memory.model.access import Caller, KeyId, TenantId
 from ...memory.model.keys import KEYS_RESET, By, Key
 from ...memory.model.retention import Held, Kind
 from ...recall.text.instants import rendered
-from .atomic import created, locked, os_errors_as, private_file, replaced, sync
 
 DRAFT = ".part"  # what follows the file's name while another is written in its place
 OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
@@ -42,10 +42,40 @@ class AuditFile:
         record(self.path, self.clock(), action, self.by(caller), **fields)
 
     def trim(self, until: datetime) -> int:
-        return trim(self.path, until)
+        """Remove the lines that are as old as that, or older; how many. Unavailable if it cannot.
+
+        What is no line of ours stays, and so does what was written after a line that stays,
+        whatever the clock said then: what is left tells all that has happened since its first line.
+        """
+        path = self.path
+        if not path.exists():
+            return 0
+        sentence = f"The audit file {path} cannot be trimmed"
+        with (
+            os_errors_as(Unavailable, sentence),
+            locked(path, os.O_RDONLY) as file,
+            os.fdopen(os.dup(file), "rb") as lines,
+        ):
+            old = sum(is_over for _, is_over in _judged(lines, until))
+            if old:
+                lines.seek(0)
+                with replaced(path, DRAFT) as draft, created(draft, like=path) as left:
+                    os.fchmod(left.fileno(), os.fstat(file).st_mode & 0o777)
+                    left.writelines(it for it, is_over in _judged(lines, until) if not is_over)
+            return old
 
     def measured(self, until: datetime | None) -> Held:
-        return measured(self.path, until)
+        rows, size, oldest, over = 0, 0, None, 0
+        sentence = f"The audit file {self.path} cannot be read"
+        with (
+            os_errors_as(Unavailable, sentence),
+            suppress(FileNotFoundError),
+            self.path.open("rb") as lines,
+        ):
+            for line, is_over in _judged(lines, until):
+                rows, size, over = rows + 1, size + len(line), over + is_over
+                oldest = min(filter(None, (oldest, written_at(line))), default=None)
+        return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, past_retention=over)
 
 
 def record(path: Path, at: datetime, action: str, by: By, **fields: object) -> None:
@@ -61,31 +91,6 @@ def record(path: Path, at: datetime, action: str, by: By, **fields: object) -> N
 
 def line(at: datetime, action: str, by: By, **fields: object) -> bytes:
     return json.dumps({"at": rendered(at), "action": action, "by": by, **fields}).encode() + b"\n"
-
-
-def trim(path: Path, until: datetime) -> int:
-    """Remove the lines that are as old as that, or older; how many. Unavailable if it cannot.
-
-    What is no line of ours stays, and so does what was written after a line that stays, whatever
-    the clock said then: what is left tells all that has happened since its first line.
-    """
-    if not path.exists():
-        return 0
-    sentence = f"The audit file {path} cannot be trimmed"
-    with os_errors_as(Unavailable, sentence), locked(path, os.O_RDONLY) as file:
-        return _trimmed(path, file, until)
-
-
-def measured(path: Path, until: datetime | None) -> Held:
-    rows, size, oldest, past_retention = 0, 0, None, 0
-    sentence = f"The audit file {path} cannot be read"
-    with os_errors_as(Unavailable, sentence), suppress(FileNotFoundError), path.open("rb") as lines:
-        for line, is_over in _judged(lines, until):
-            at = written_at(line)
-            rows, size = rows + 1, size + len(line)
-            past_retention += is_over
-            oldest = min(filter(None, (oldest, at)), default=None)
-    return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, past_retention=past_retention)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,17 +177,6 @@ def _append(file: int, line: bytes) -> None:
     if os.write(file, line) != len(line):
         raise OSError(0, "the disk is full")
     os.fsync(file)
-
-
-def _trimmed(path: Path, file: int, until: datetime) -> int:
-    with os.fdopen(os.dup(file), "rb") as lines:
-        old = sum(is_over for _, is_over in _judged(lines, until))
-        if old:
-            lines.seek(0)
-            with replaced(path, DRAFT) as draft, created(draft, like=path) as left:
-                os.fchmod(left.fileno(), os.fstat(file).st_mode & 0o777)
-                left.writelines(it for it, is_over in _judged(lines, until) if not is_over)
-    return old
 
 
 def _judged(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[bytes, bool]]:

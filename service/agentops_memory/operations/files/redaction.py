@@ -5,13 +5,14 @@ import logging
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...engine.files import opened, stamp_of
 from ...errors import Invalid, Refusal
 from ...memory.model.access import TenantId, tenant_id
 from ...secrets.redaction import DEFAULT_RULES, Rules
-from .atomic import opened
 
 LARGEST = 1024 * 1024  # bytes
 
@@ -26,21 +27,21 @@ class RedactionFileRefused(Refusal):
     code = "start_refused"
 
 
+@dataclass(slots=True, eq=False)
 class RedactionFile:
     """The exceptions as the file has them at each question. A file that is not there has none.
 
     When a change cannot be used, those before it stay, and the log says so.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stamp: object = None
-        self._exceptions: Exceptions = {}
+    path: Path
+    _stamp: object = None
+    _exceptions: Exceptions = field(default_factory=dict)
 
     def read(self) -> None:
         """Read it, for the start: RedactionFileRefused has a sentence for the operator."""
         self._stamp = self._look()
-        self._exceptions = _read(self._path) if self._stamp else {}
+        self._exceptions = _read(self.path) if self._stamp else {}
 
     def rules(self, tenant: TenantId) -> Rules:
         if self._look() != self._stamp:
@@ -52,12 +53,11 @@ class RedactionFile:
 
     def _look(self) -> object:
         try:
-            status = self._path.stat()
+            return stamp_of(self.path.stat())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:  # it is there, and to read it will tell why it cannot be read
             return error.errno
-        return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
 
 
 def _read(path: Path) -> Exceptions:

@@ -5,17 +5,27 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from ...engine.engine import Sealer
+from ...engine.files import (
+    LockTimeout,
+    Stamp,
+    created,
+    locked,
+    opened,
+    os_errors_as,
+    replaced,
+    stamp_of,
+)
 from ...errors import StartRefused, Unavailable
 from ...memory.model.agent_memory import Sealed
 from ...recall.text.instants import rendered
-from .atomic import LockTimeout, created, locked, opened, os_errors_as, replaced
 
 LARGEST = 1024 * 1024  # bytes; a key takes about 150
 TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
@@ -26,8 +36,6 @@ BUSY = "Another process is changing the seal file; try again."
 UNUSABLE = "The seal file cannot be used; nothing was stored."
 UNSET = "The service has no seal file (MEMORY_SEAL_FILE), so it stores no confidential values."
 KEY, NONCE = 32, 12  # bytes, of AES-256-GCM (NIST SP 800-38D)
-
-Stamp = tuple[int, ...] | None
 
 
 class SealFileRefused(Unavailable):
@@ -57,6 +65,7 @@ class SealKeys:
 NONE = SealKeys(keys={}, made={})
 
 
+@dataclass(slots=True, eq=False)
 class SealFile:
     """Keys in a file. Any number of processes may use and change it at once.
 
@@ -64,14 +73,11 @@ class SealFile:
     have a key of its own.
     """
 
-    def __init__(
-        self, path: Path, clock: Callable[[], datetime], *, may_begin: bool = True
-    ) -> None:
-        self._path = path
-        self._clock = clock
-        self._may_begin = may_begin
-        self._lock = Lock()
-        self._known: tuple[Stamp, SealKeys] = (None, NONE)
+    path: Path
+    clock: Callable[[], datetime]
+    may_begin: bool = True
+    _lock: Lock = field(default_factory=Lock)
+    _known: tuple[Stamp, SealKeys] = (None, NONE)
 
     @property
     def sealer(self) -> Sealer:
@@ -80,7 +86,7 @@ class SealFile:
     def seal(self, text: str, bound_to: bytes) -> Sealed:
         try:
             keys = self.keys()
-            if keys.newest is None and not self._may_begin:
+            if keys.newest is None and not self.may_begin:
                 raise Unavailable(UNSET)
             if keys.newest is None:
                 keys = self._changed(lambda now: now if now.newest else self._with_new(now))
@@ -106,8 +112,10 @@ class SealFile:
 
     def keys(self) -> SealKeys:
         """The keys as the file has them now; none while there is no file."""
-        with os_errors_as(SealFileRefused, f"The seal file {self._path} cannot be read"):
-            stamp = _stamp(self._path)
+        with os_errors_as(SealFileRefused, f"The seal file {self.path} cannot be read"):
+            stamp: Stamp = None
+            with suppress(FileNotFoundError):
+                stamp = stamp_of(self.path.stat())
             with self._lock:
                 if self._known[0] != stamp:
                     self._known = (stamp, self._read())
@@ -129,7 +137,7 @@ class SealFile:
         id_ = secrets.token_hex(8)
         return SealKeys(
             keys={**keys.keys, id_: secrets.token_bytes(KEY)},
-            made={**keys.made, id_: rendered(self._clock())},
+            made={**keys.made, id_: rendered(self.clock())},
         )
 
     def _changed(
@@ -137,14 +145,14 @@ class SealFile:
         change: Callable[[SealKeys], SealKeys],
         audited: Callable[[SealKeys], None] = lambda _: None,
     ) -> SealKeys:
-        real = Path(os.path.realpath(self._path))
-        with os_errors_as(SealFileRefused, f"The seal file {self._path} cannot be changed"):
+        real = Path(os.path.realpath(self.path))
+        with os_errors_as(SealFileRefused, f"The seal file {self.path} cannot be changed"):
             try:
                 with locked(Path(f"{real}.lock"), os.O_RDWR, TIMEOUT):
                     before = self._read()
                     after: SealKeys = change(before)
                     if len(written(after)) > LARGEST:
-                        raise SealFileRefused(f"The seal file {self._path} holds no more keys.")
+                        raise SealFileRefused(f"The seal file {self.path} holds no more keys.")
                     if after != before:
                         with replaced(real, DRAFT) as draft, created(draft, like=real) as file:
                             file.write(written(after))
@@ -155,11 +163,11 @@ class SealFile:
 
     def _read(self) -> SealKeys:
         try:
-            with opened(self._path) as descriptor:
+            with opened(self.path) as descriptor:
                 data = os.read(descriptor, LARGEST)
         except FileNotFoundError:
             return NONE
-        return read(data, str(self._path))
+        return read(data, str(self.path))
 
 
 def require_seal_file(path: Path, db_path: Path) -> None:
@@ -199,11 +207,3 @@ def _aes(key: bytes) -> Any:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
 
     return AESGCM(key)
-
-
-def _stamp(path: Path) -> Stamp:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)

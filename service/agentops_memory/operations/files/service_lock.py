@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ...engine.files import has_locked, is_at, opened, os_errors_as, private_file
 from ...errors import StartRefused
 from ...recall.text.instants import parsed, rendered
-from .atomic import has_locked, is_at, opened, os_errors_as, private_file
 
 log = logging.getLogger(__name__)
 

@@ -1,17 +1,19 @@
 """A connection as the shared tables use it: named parameters, plain values, few round trips."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import count
+from itertools import count, groupby, islice
 from typing import Any, cast
 
 import psycopg
 from psycopg import adapt
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
+from ...engine.shared.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
 from ...errors import DamagedRow
+from ...memory.model.table import Connection, Dialect
 
 FETCHED = 200  # rows at a time
 _NUMBERS = count()
@@ -142,3 +144,86 @@ def _placeholder(found: re.Match[str]) -> str:
     if name:
         return f"%({name})s"
     return quoted.replace("%", "%%") if quoted else "%%"
+
+
+_TYPES = {"text": "TEXT", "bytea": "BLOB", "double precision": "REAL", "boolean": "BOOLEAN"}
+_COLUMNS = """SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = 'YES'
+                FROM information_schema.columns c
+                JOIN information_schema.tables t USING (table_schema, table_name)
+               WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE'
+            ORDER BY c.table_name, c.ordinal_position"""
+
+
+def damaged(connection: PostgresConnection) -> list[RowDamage]:
+    """The first of them, table by table; the connection is in a transaction of the tenant."""
+    return list(islice(_every(connection), MOST_TOLD))
+
+
+def _every(connection: PostgresConnection) -> Iterator[RowDamage]:
+    for table, rows in groupby(connection.execute(_COLUMNS).fetchall(), lambda row: row[0]):
+        if table not in DERIVED:
+            columns = [
+                Column(name=name, type=_TYPES.get(type_, "INTEGER"), may_be_null=may_be_null)
+                for _, name, type_, may_be_null in rows
+            ]
+            check = TableCheck(table, columns)
+            key = "ctid" if table in BY_PLACE else f'"{check.names[0]}"'
+            yield from check.found(
+                connection.read(f'SELECT {key}, {", ".join(check.selected)} FROM "{table}"', {})
+            )
+
+
+def _read(connection: Connection, query: str, parameters: Mapping[str, object]) -> Iterable[Any]:
+    return cast(PostgresConnection, connection).read(query, parameters)
+
+
+def _inserted(connection: Connection, statement: str, parameters: Mapping[str, object]) -> int:
+    ((id_,),) = connection.execute(f"{statement} RETURNING id", parameters)
+    return int(id_)
+
+
+def _inserted_all(
+    connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> Sequence[int]:
+    values = ", ".join(["%s"] * len(columns))
+    insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values}) RETURNING id"
+    cursor = cast("PostgresConnection", connection).raw.cursor()
+    cursor.executemany(cast("Any", insert), rows, returning=True)
+    return [int(it.fetchall()[0][0]) for it in cursor.results()]
+
+
+def _gathered(*values: str) -> str:
+    row = values[0] if len(values) == 1 else f"json_build_array({', '.join(values)})"
+    return f"CAST(coalesce(json_agg({row}), '[]') AS TEXT)"
+
+
+def _note(connection: Connection, damage: DamagedRow) -> None:
+    cast(PostgresConnection, connection).damaged.append(damage)
+
+
+POSTGRESQL = Dialect(
+    note=_note,
+    row="ctid",
+    read=_read,
+    inserted=_inserted,
+    inserted_all=_inserted_all,
+    leads="JOIN",
+    each="CROSS JOIN LATERAL ({}) picked JOIN memories m ON m.id = picked.id".format,
+    reordered="ORDER BY {}".format,
+    greatest="greatest",
+    least="least",
+    hint=lambda _: "",
+    ids="""(SELECT CAST(value AS BIGINT) AS value, number - 1 AS key
+              FROM json_array_elements_text(CAST(:ids AS json))
+                   WITH ORDINALITY AS given (value, number)) {}""".format,
+    texts="""(SELECT value, number - 1 AS key
+                FROM json_array_elements_text(CAST(:texts AS json))
+                     WITH ORDINALITY AS given (value, number)) {}""".format,
+    gathered=_gathered,
+    tags_of="agentops.texts({}.tags) value".format,
+    element="agentops.element({}, {})".format,
+    bytes_of="octet_length({})".format,
+    contains="strpos({}, {}) > 0".format,
+    # The patterns are made out once a statement, not for each row.
+    acts_on="{} LIKE ANY (CAST((SELECT agentops.likes(:patterns)) AS TEXT[]))".format,
+)

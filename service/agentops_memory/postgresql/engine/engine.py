@@ -1,6 +1,7 @@
 """The engine: transactions as plain functions, on threads with connections of their own."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -11,32 +12,112 @@ from itertools import takewhile
 from typing import Any, ParamSpec, TypeVar, cast
 from weakref import WeakValueDictionary
 
+import psycopg
+from psycopg import errors
+
 from ...engine.callbacks import Progress, noop
 from ...engine.engine import Sealer, is_within_one_project, project_of
-from ...engine.maintenance import Condition, Repaired, RowCounts, Scrubbed, Sizes, Tidied
+from ...engine.maintenance import Condition, RowCounts, Scrubbed, Sizes, Tidied
 from ...engine.shared.damage import KnownDamage, RowDamage
 from ...engine.shared.outcomes import Failed, Outcome, answer_of
-from ...errors import Busy, DamagedRow
+from ...errors import Busy, DamagedRow, Refusal, StartRefused
 from ...memory.erasure import ErasureId, ReceiptTable
 from ...memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from ...memory.model.retention import USUAL, Retentions
 from ...memory.model.rows import instant, micros
 from ...memory.model.space import ErasureKind
+from ...memory.model.table import Sql
 from ...memory.projects import ProjectTable
 from ...recall.inverted_index.cache import IndexCache
 from ...recall.text.features import ALL, Features
 from ...recall.text.ids import Uids
 from ...recall.text.instants import EPOCH
-from ..base.connecting import connect
-from ..base.values import damaged
-from ..schema.migrate import schema_of
+from ..base.connecting import connect, translated
+from ..base.connection import damaged
+from ..schema.migrate import all_up_to_date, schema_of
 from ..words.cached import IndexMemory
-from ..words.upkeep import FIRST
-from .claims import Lock, NeedsToBeAlone
+from ..words.index import FIRST
+from .claims import Lock, NeedsToBeAlone, number_of
 from .group_commit import Change, Line, Places, deadline
-from .leader import Leader
 from .transaction import PostgresTransaction, Work, stored
 from .transactions import Connections, HasKey, OnCommit, Schemas, Transactions
+
+LOCK = number_of("agentops", "leader")
+SERVES = number_of("agentops", "serves")  # shared by all that serve; who copies has it alone
+COPIED = "The database is being copied; a service may start when that has ended."
+
+LOCK_TIMEOUT = "1s"
+ANALYZE_EVERY = 3  # looks
+# Tables that have some rows by now, of which the planner knows nothing: it would expect one.
+_NEW = """
+    SELECT format('%I.%I', s.schemaname, s.relname)
+      FROM agentops.tenants t
+      JOIN pg_stat_all_tables s ON s.schemaname = t.schema
+     WHERE s.last_analyze IS NULL AND s.last_autoanalyze IS NULL AND s.n_mod_since_analyze > 20"""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Leader:
+    """Whether this process leads, by a lock that ends with its connection."""
+
+    connect: Callable[[], psycopg.Connection[Any]]
+    leads: bool = False
+    _connection: psycopg.Connection[Any] | None = None
+    _looks: int = 0
+
+    def serve(self) -> psycopg.Connection[Any]:
+        """Let nobody copy the database from now on; StartRefused while somebody does."""
+        connection = self._connection = self.connect()
+        connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+        with translated():
+            ((serves,),) = connection.execute(
+                "SELECT pg_try_advisory_lock_shared(%s)", (SERVES,)
+            ).fetchall()
+        if not serves:
+            raise StartRefused(COPIED)
+        return connection
+
+    def look(self) -> list[TenantId]:
+        """Lead, if nobody else does; the tenants that there are now, if this one leads."""
+        try:
+            connection = self._connection or self.serve()
+            if not self.leads and not self._taken(connection):
+                return []
+            found = all_up_to_date(connection)  # an older process may have made some
+            if not self.leads:
+                log.info("this process leads now: it does what is due by the clock")
+            self.leads = True
+            self._looks += 1
+            if self._looks % ANALYZE_EVERY == 0:
+                _analyze_new(connection)
+        except (psycopg.Error, Refusal) as error:
+            self.close()
+            log.debug("nobody can be the leader now: %s", error)
+            return []
+        return found
+
+    def close(self) -> None:
+        self.leads = False
+        if self._connection is not None:
+            with suppress(psycopg.Error):  # at once, before the server sees that it is closed
+                self._connection.execute("SELECT pg_advisory_unlock_all()")
+            self._connection.close()
+            self._connection = None
+
+    def _taken(self, connection: psycopg.Connection[Any]) -> bool:
+        ((is_ours,),) = connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchall()
+        return bool(is_ours)
+
+
+def _analyze_new(connection: psycopg.Connection[Any]) -> None:
+    """Let the planner know of new tables at once; autovacuum comes after a minute."""
+    for (table,) in connection.execute(_NEW).fetchall():
+        # One that is locked is met again, one that was erased is not.
+        with suppress(errors.LockNotAvailable, errors.UndefinedTable):
+            connection.execute(cast(Any, f"ANALYZE {table}"))
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,8 +145,8 @@ class PostgresMaintenance:
         known.note(caller, await self.engine.read(caller, _damaged))
         return Condition(damaged_rows=known.names)
 
-    async def repair(self, caller: Caller) -> Repaired:  # noqa: ARG002
-        return Repaired(rebuilt=())
+    async def repair(self, caller: Caller) -> Sequence[int]:  # noqa: ARG002
+        return ()
 
     async def bring_to_rules(self, caller: Caller) -> None:
         if not await self.engine.read(caller, lambda tx: tx.upkeep.is_ours):
@@ -146,21 +227,20 @@ def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:
 
 def _gone(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
     """The erasures whose bytes are gone now, if copies are kept so long."""
-    ((rewritten,),) = tx._connection.execute(  # noqa: SLF001
+    (rewritten,) = tx[Sql].column(
         "SELECT rewritten_at FROM agentops.tenants WHERE schema = current_schema()"
     )
     until = EPOCH
     if kept is not None and rewritten is not None and instant(rewritten) + kept <= tx.now:
         until = instant(rewritten)
-    rows = tx._connection.execute(  # noqa: SLF001
+    return tx[Sql].column(
         f"""SELECT id
               FROM erasures
              WHERE bytes_gone_at IS NULL AND NOT goes_on
                    AND (kind = '{ErasureKind.AGENT}' OR erased_at <= :until)
           ORDER BY id""",
-        {"until": micros(until)},
+        until=micros(until),
     )
-    return [ErasureId(id_) for (id_,) in rows]
 
 
 def _sizes(tx: PostgresTransaction) -> Sizes:
@@ -207,7 +287,7 @@ class PostgresEngine:
         sealer: Sealer | None = None,
         index_cache: IndexCache | None = None,
         has_key: HasKey = lambda _: True,
-        upgrading: Callable[[], None] = noop,
+        upgrading: Callable[[], object] = noop,
         committed: OnCommit = noop,
         size: int = POOL,
         copies_kept: timedelta | None = None,
@@ -232,12 +312,7 @@ class PostgresEngine:
         memory = partial(IndexMemory, index_cache, features)
         connecting = partial(connect, url)
         transactions = Transactions(
-            Connections(connecting),
-            clock,
-            made,
-            memory,
-            schemas=Schemas(has_key),
-            committed=committed,
+            Connections(connecting), clock, made, memory, Schemas(has_key), committed
         )
         engine = cls(transactions, Leader(connecting), size, copies_kept=copies_kept)
         try:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -75,19 +76,17 @@ MEMBERS = 32  # of a group
 LONGEST = timedelta(milliseconds=50)  # of a group: all its callers wait for the commit
 
 
+@dataclass(slots=True, eq=False)
 class Change:
     """A write, its caller, and what came of it."""
 
-    def __init__(
-        self, caller: Caller, work: Callable[[PostgresTransaction], Any], until: float
-    ) -> None:
-        self.caller = caller
-        self.work = work
-        self.until = until  # a time of the loop, to which it waits for what it needs
-        self.group: asyncio.Task[None] | None = None  # in which it is being made, or was
-        self.is_over = False
-        self.is_left = False  # by its caller
-        self.outcome: Outcome | None = None  # None: it is to be made by itself
+    caller: Caller
+    work: Callable[[PostgresTransaction], Any]
+    until: float  # a time of the loop, to which it waits for what it needs
+    group: asyncio.Task[None] | None = None  # in which it is being made, or was
+    is_over: bool = False
+    is_left: bool = False  # by its caller
+    outcome: Outcome | None = None  # None: it is to be made by itself
 
     @property
     def is_late(self) -> bool:

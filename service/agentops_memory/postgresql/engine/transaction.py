@@ -12,12 +12,10 @@ from ...memory.model.access import Caller
 from ...memory.model.space import FIRST, NUMBERS, IndexGroup
 from ...recall.search.visibility import Visibility
 from ...recall.text.features import ALL, Features
-from ..base.connection import PostgresConnection
-from ..base.dialect import POSTGRESQL
+from ..base.connection import POSTGRESQL, PostgresConnection
 from ..words.cached import IndexMemory, Written
-from ..words.index import Index
+from ..words.index import Index, Upkeep
 from ..words.search import PostgresSearch
-from ..words.upkeep import Upkeep
 
 P = ParamSpec("P")
 T = TypeVar("T")

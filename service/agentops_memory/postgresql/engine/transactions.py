@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -29,22 +30,22 @@ from .transaction import PostgresTransaction
 Connect = Callable[[], psycopg.Connection[Any]]
 
 
+@dataclass(slots=True, eq=False)
 class Connections:
     """Connections that wait for work; opened when they are needed. Any thread may use them."""
 
-    def __init__(self, connect: Connect) -> None:
-        self._connect = connect
-        self.on_broken: Callable[[], None] = noop  # told of each that ends before it is closed
-        self._idle: list[psycopg.Connection[Any]] = []
-        self._lock = threading.Lock()
-        self._is_closed = False
+    connect: Connect
+    on_broken: Callable[[], None] = noop  # told of each that ends before it is closed
+    _idle: list[psycopg.Connection[Any]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_closed: bool = False
 
     @contextmanager
     def one(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
         """A connection for this thread, and whether it is new; dropped if it breaks."""
         with self._lock:
             there = self._idle.pop() if self._idle else None
-        connection = there or self._connect()
+        connection = there or self.connect()
         try:
             yield connection, there is None
         finally:
@@ -137,31 +138,24 @@ OnCommit = Callable[[int, float], None]
 """Told of each commit: how many changes, and the seconds that they took."""
 
 
+@dataclass(slots=True, eq=False)
 class Transactions:
     """Any thread may call these; a call takes a connection while it lasts."""
 
-    def __init__(
-        self,
-        connections: Connections,
-        clock: Callable[[], datetime],
-        made: Callable[..., PostgresTransaction],
-        memory: Callable[[], IndexMemory],
-        *,
-        schemas: Schemas,
-        committed: OnCommit,
-    ) -> None:
-        self._connections = connections
-        connections.on_broken = self._forget
-        self._clock = clock
-        self._made = made
-        self._new_memory = memory
-        self.schemas = schemas
-        self._committed = committed
-        self.on_damage: Callable[[Caller, Sequence[DamagedRow]], None] = noop
-        self._memories: dict[str, IndexMemory] = {}
-        self._of_thread = threading.local()
+    _connections: Connections
+    _clock: Callable[[], datetime]
+    _made: Callable[..., PostgresTransaction]
+    _new_memory: Callable[[], IndexMemory]
+    schemas: Schemas
+    _committed: OnCommit
+    on_damage: Callable[[Caller, Sequence[DamagedRow]], None] = noop
+    _memories: dict[str, IndexMemory] = field(default_factory=dict)
+    _of_thread: threading.local = field(default_factory=threading.local)
 
-    def prepare(self, tenant: TenantId, upgrading: Callable[[], None]) -> None:
+    def __post_init__(self) -> None:
+        self._connections.on_broken = self._forget
+
+    def prepare(self, tenant: TenantId, upgrading: Callable[[], object]) -> None:
         """Make what all share, and bring up to date a tenant's schema and all that are there."""
         with self._connections.one() as (connection, _):
             require_usable(connection)

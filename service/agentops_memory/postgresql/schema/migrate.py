@@ -54,7 +54,7 @@ def prepare(connection: psycopg.Connection[Any]) -> None:
 
 
 def brought_up_to_date(
-    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], None] = noop
+    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], object] = noop
 ) -> str:
     """The schema of a tenant, made or migrated first, in one transaction.
 
@@ -71,7 +71,7 @@ def brought_up_to_date(
 
 
 def _migrated(
-    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], None]
+    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], object]
 ) -> str:
     schema = schema_of(tenant)
     with connection.transaction():
@@ -100,7 +100,7 @@ def _migrated(
 
 
 def all_up_to_date(
-    connection: psycopg.Connection[Any], upgrading: Callable[[], None] = noop
+    connection: psycopg.Connection[Any], upgrading: Callable[[], object] = noop
 ) -> list[TenantId]:
     """The tenants that have a schema, each migrated first where that is due.
 

@@ -24,9 +24,8 @@ from ...recall.inverted_index.vocabulary import Vocabulary
 from ...recall.search.rows import memory_of
 from ...recall.text.columns import Columns
 from ...recall.text.features import ALL, Features
-from .postings import KnownCounts
+from .postings import Counts, KnownCounts, stored_term, unpacked
 from .postings import Weights as StoredWeights
-from .terms import Counts, stored_term, unpacked
 
 MOST_WRITTEN = 256 * 1024  # characters of one transaction, which an import may write more in
 

@@ -35,11 +35,9 @@ from ...recall.search.search import Search
 from ...recall.search.visibility import Span, Visibility, VisibleRows
 from ...recall.text.features import Features
 from ...recall.text.query import Term
-from ..base.connection import PostgresConnection
-from ..base.dialect import POSTGRESQL
+from ..base.connection import POSTGRESQL, PostgresConnection
 from .cached import IndexMemory, StoredWorth
-from .postings import Postings, StoredWords, Weights
-from .terms import OWN, stored_term, unpacked
+from .postings import OWN, Postings, StoredWords, Weights, stored_term, unpacked
 
 
 class Source:

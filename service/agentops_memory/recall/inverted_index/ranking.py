@@ -86,7 +86,7 @@ class Ranking:
         corrections: dict[str, tuple[str, ...]] = {}
         term = self._vocabulary.term
         for word, form in islice(words, MOST_WORDS):
-            counts = self._counts(self._vocabulary.near(form))
+            counts = self.counts(self._vocabulary.near(form))
             if len(counts) > MOST_TERMS:
                 likely = sorted((-count, term(stem)) for stem, count in counts.items())
                 corrections[word] = tuple([it for _, it in likely[:MOST_TERMS]])
@@ -94,7 +94,7 @@ class Ranking:
                 corrections[word] = tuple(sorted(map(term, counts)))
         return corrections
 
-    def _counts(self, stems: Sequence[int]) -> dict[int, int]:
+    def counts(self, stems: Sequence[Stem]) -> dict[int, int]:
         """How many memories have each of the stems among their own words, if any."""
         counts: dict[int, int] = {}
         often = self._vocabulary.often_own

@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import accumulate, chain, islice
 
-from ...engine.callbacks import Attributes, step
 from ...engine.shared.stems import Stems
 from ...memory.memories import MemoryLists
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers
 from ...memory.model.search import Filter, Hit, Method, Parts, TermScore, Tier
 from ...memory.model.space import GLOBAL_SCOPE
+from ...steps import Attributes, step
 from ..text.query import Corrections, Query, Sentence, Term
 from ..text.spelling import MOST_TERMS, MOST_WORDS
 from .query import IndexQuery
@@ -32,7 +32,7 @@ def _found(match: str | None = None) -> Callable[..., Attributes]:
 
 
 class Search(ABC):
-    """The SearchTable of one transaction."""
+    """Search over live memories; ranks of different projects are only roughly comparable."""
 
     def __init__(
         self,
@@ -49,7 +49,8 @@ class Search(ABC):
         self._stems = stems
 
     @abstractmethod
-    def within(self, timeout: timedelta) -> AbstractContextManager[None]: ...
+    def within(self, timeout: timedelta) -> AbstractContextManager[None]:
+        """A context whose reads raise TimedOut, or Damaged, and leave the transaction usable."""
 
     @abstractmethod
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
@@ -70,11 +71,16 @@ class Search(ABC):
 
     @step("store.fts", _found("keyed"))
     def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
+        """Memories whose key contains the path literally, newest first."""
         found = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
         return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
 
     def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
-        """What those of the words that no visible memory has may have meant, in one project."""
+        """Corrections of words that are neither in the project or store nor in a global memory.
+
+        The three most frequent words one edit away, with the same first letter. At most four
+        words are corrected; none without a single project or store.
+        """
         is_one = filter_.project or filter_.is_elsewhere
         if not is_one and filter_.scope != GLOBAL_SCOPE:
             return {}
@@ -110,14 +116,26 @@ class Search(ABC):
 
     @step("store.fts", _found("every"))
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
+        """Memories in which all pieces of the query occur, best first, ties by id."""
         return self._ranker.best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
 
     @step("store.fts", _found("best"))
     def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
+        """Memories in which any term occurs, best first, ties by id.
+
+        A score is that of the best sentence plus 0.4 times the sum of the others, each times
+        the sentence's weight; each of several sentences contributes its best memories alone
+        (`sentence_depth`). The best then gain by those that follow them (`with_gains`).
+        """
         return self._ranker.best(self._index_query(Tier.ANY, query, filter_, limit), limit)
 
     @step("store.similar", _found())
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
+        """Memories that have any of the rare terms among their own words, best first, ties by id.
+
+        The rarest that several memories have, as many as bring SCORED rows; if there is none,
+        every term counts.
+        """
         visible = self._visibility.of(filter_)
         rare = self._rare(terms, visible, SCORED)
         query = Query(sentences=(Sentence(rare or tuple(terms)),))
@@ -137,9 +155,17 @@ class Search(ABC):
         return tuple(every[place] for place in sorted(places))
 
     def similarities(self, text: str, others: Sequence[str]) -> list[float]:
+        """How alike a text and each of the others are (`similarity`), by stems without stop words.
+
+        No statistics count, so that a score is the same in any project and in every engine.
+        """
         return self._stems.similarities([text, *others])
 
     def ranking(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> list[Scored]:
+        """The full ranking of a tier, at most PLACES long.
+
+        Sentence depth is that of the limit; a single sentence contributes all.
+        """
         if tier is Tier.KEY:
             keyed = self._memories.at_keys(query.path or "", filter_, PLACES)
             return [(KEYED_RANK, id_) for id_ in keyed]
@@ -149,6 +175,10 @@ class Search(ABC):
     def parts(
         self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
     ) -> Mapping[MemoryId, Parts]:
+        """The score parts of these memories; those that are invisible are left out.
+
+        One beyond the limit of the tier has its matched terms, too.
+        """
         index_query = self._index_query(tier, query, filter_, limit)
         parts = self._parts(index_query, ids)
         if not index_query.gaining:
@@ -170,6 +200,7 @@ class Search(ABC):
 
     @step("store.backfill", _found())
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
+        """The newest memories that are not among `but`."""
         memories = self._memories.newest(filter_, limit + len(but))
         found = [memory for memory in memories if memory.id not in but][:limit]
         return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in found]

@@ -40,6 +40,11 @@ def uid_of(at: datetime) -> str:
     return _uuid7(_milliseconds(at), secrets.randbits(ENTROPY))
 
 
+def dashed(digits: str) -> str:
+    """The id of 32 hexadecimal digits; a `UUID`, which checks them, takes four times as long."""
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def first_uid(at: datetime) -> str:
     """The lower bound of the UUIDv7s of the instant's millisecond."""
     return _uuid7(_milliseconds(at), 0)
@@ -62,4 +67,4 @@ def _milliseconds(at: datetime) -> int:
 
 def _uuid7(milliseconds: int, tail: int) -> str:
     upper, lower = tail >> 62, tail & (1 << 62) - 1
-    return str(UUID(int=milliseconds << 80 | 0x7 << 76 | upper << 64 | 0b10 << 62 | lower))
+    return dashed(f"{milliseconds << 80 | 0x7 << 76 | upper << 64 | 0b10 << 62 | lower:032x}")

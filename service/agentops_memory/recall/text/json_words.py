@@ -19,7 +19,7 @@ def words_of(value: str) -> str:
 
 def object_of(text: str) -> dict[str, Any]:
     """The object in a row; ValueError if it is damaged, or could not be written again."""
-    found = json.loads(text, parse_float=_finite, parse_constant=_finite)
+    found = _DECODER.decode(text)
     if not isinstance(found, dict):
         raise ValueError
     if "\\u" in text:  # which may say half of a character
@@ -34,6 +34,9 @@ def _finite(said: str) -> float:
     if not isfinite(number):
         raise ValueError
     return number
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 def _depth(value: object) -> int:

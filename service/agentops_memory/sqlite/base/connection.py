@@ -1,13 +1,18 @@
 """One SQLite connection: its settings, the thread that plain functions run on, transactions."""
 
+import _sqlite3
+import ctypes
 import inspect
 import os
+import re
 import sqlite3
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
@@ -15,15 +20,19 @@ from urllib.parse import quote
 import aiosqlite
 
 from ...engine.callbacks import noop
+from ...engine.engine import Sealer
 from ...engine.shared.stems import Stems
 from ...errors import DamagedRow
+from ...memory.model.access import TenantId
+from ...memory.model.findings import Fix
 from ...memory.model.memory import MemoryId
 from ...memory.model.space import UNINDEXED_AREA
 from ...memory.model.table import Known
 from ...recall.inverted_index.cache import Changes, NewMemory, Place, Token
 from ...recall.text.features import ALL, Features
+from ...secrets.sanitizing import reason
 from .dialect import registered
-from .errors import decoded, primary_code
+from .errors import decoded, is_damage, primary_code
 
 T = TypeVar("T")
 
@@ -207,18 +216,18 @@ def use_wal(database: sqlite3.Connection, timeout: timedelta) -> None:
             return
 
 
-def in_snapshot(database: sqlite3.Connection, limit: timedelta, work: Callable[[], T]) -> T:
-    """What work answers in a transaction that sees one state, and is stopped when it takes long.
+@contextmanager
+def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
+    """A transaction that sees one state, and is stopped when it takes long.
 
     What it raises can be handed to another thread.
     """
     try:
         interrupt_at(database, time.monotonic() + limit.total_seconds())
         database.execute("BEGIN")
-        answer = work()
+        yield
         with suppress(sqlite3.Error):  # of a damaged index: then it is rolled back below
             database.execute("COMMIT")  # so that a table for this connection alone stays
-        return answer
     except BaseException:
         with carried():
             raise
@@ -409,3 +418,121 @@ def token_of(database: sqlite3.Connection) -> Token:
 
 def leave_token(database: sqlite3.Connection, token: Token) -> None:
     database.execute("UPDATE database_state SET token = :token", {"token": token})
+
+
+MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS
+OLDEST = (3, 37, 0)  # with tables that are STRICT
+
+
+def without_memory_statistics() -> bool:
+    """Stop counting the library's memory, for the count is a lock that readers fight for.
+
+    Two readers searching at a time take a quarter less of the processor without it. To be called
+    before a database is opened; false, and nothing is changed, where the library cannot be reached.
+    """
+    try:
+        library = ctypes.CDLL(_sqlite3.__file__)
+        config, initialize = library.sqlite3_config, library.sqlite3_initialize
+        shutdown = library.sqlite3_shutdown
+    except (AttributeError, OSError):  # built in, or its symbols hidden
+        return False
+    shutdown()
+    is_set = bool(config(MEMSTATUS, 0) == 0)
+    initialize()
+    return is_set
+
+
+def lack() -> str:
+    """What the library lacks that the service needs, in a sentence; nothing if it has all."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        return f"SQLite must be {'.'.join(map(str, OLDEST))} or newer."
+    with closing(sqlite3.connect(":memory:")) as database:
+        try:
+            database.execute("CREATE VIRTUAL TABLE f USING fts5 (word)")
+        except sqlite3.Error as error:
+            return f"SQLite has no full-text search: {reason(error)}."
+    return ""
+
+
+MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
+NO_FAULTS = ("ok", "*** in database main ***")
+OF_A_VALUE = re.compile(r"CHECK constraint failed in |(non-)?\w+ value in ")
+"""Of a damaged row, of which `maintenance.damaged_rows` tells more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is examined: a database file, and what it is measured by."""
+
+    tenant: TenantId
+    path: Path
+    features: Features
+    sealer: Sealer
+    now: datetime
+    quota: int | None  # bytes
+    session_idle: timedelta
+    is_thorough: bool
+
+    def fix(self, repair: Callable[..., str], *what: object) -> Fix:
+        return partial(repair, self.path, self.features, *what)
+
+
+@contextmanager
+def open_read_only(path: Path, features: Features = ALL) -> Iterator[sqlite3.Connection]:
+    """A connection that can only read, on one state of the file.
+
+    Where there is no log nobody has the file open, and it is read as it lies there: SQLite
+    would else make a log. A log that a crash left is read with it, and stays.
+    """
+    mode = "mode=ro&immutable=1" if log_size(path) is None else "mode=ro"
+    with closing(connect(path, features=features, mode=mode)) as database:
+        database.execute("BEGIN")
+        yield database
+
+
+def log_size(path: Path) -> int | None:
+    """The bytes of the write-ahead log that is to be read with the file; None if there is none."""
+    log, index = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
+    try:
+        size = log.stat().st_size
+    except OSError:
+        return None
+    return size if size or index.exists() else None
+
+
+def is_readable(database: sqlite3.Connection, table: str) -> bool:
+    try:
+        return not _reported(database, f'PRAGMA quick_check("{table}")')
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return False
+
+
+def faults_of(database: sqlite3.Connection, check: str = "quick_check") -> list[str]:
+    """What SQLite finds wrong with the file, pages that nothing uses too; but for values."""
+    return _reported(database, f"PRAGMA {check}({MOST})")
+
+
+def drop_statements(names: Iterable[str]) -> list[str]:
+    """Statements that remove tables, views and indexes from the schema alone.
+
+    A damaged page may point at pages of others, which a DROP would free. Their own pages are
+    used by nothing then, until the file is vacuumed.
+    """
+    quoted = ", ".join("'{}'".format(name.replace("'", "''")) for name in names)
+    return [
+        "PRAGMA writable_schema = ON",
+        f"DELETE FROM sqlite_schema WHERE name IN ({quoted}) OR tbl_name IN ({quoted})",
+        "PRAGMA writable_schema = RESET",
+    ]
+
+
+def run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
+    for statement in statements:
+        database.execute(statement)
+
+
+def _reported(database: sqlite3.Connection, check: str) -> list[str]:
+    lines = [line for (report,) in database.execute(check) for line in report.splitlines()]
+    return [line for line in lines if line not in NO_FAULTS and not OF_A_VALUE.match(line)]

@@ -14,8 +14,8 @@ from filecmp import cmp
 from itertools import chain, count
 from pathlib import Path
 
+from ...engine.files import remove_leftovers, sync
 from ...errors import StartRefused
-from ...operations.files.atomic import remove_leftovers, sync
 
 SUFFIX = "before-upgrade"
 RESTORED = "before-restore"

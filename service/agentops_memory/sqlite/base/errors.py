@@ -7,17 +7,25 @@ text on that it cannot decode.
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from ...errors import Busy, Conflict, Damaged, Full, Refusal, StartRefused, Unavailable, Unreadable
+from ...errors import (
+    Busy,
+    Conflict,
+    Damaged,
+    Full,
+    Refusal,
+    RunAgain,
+    StartRefused,
+    Unavailable,
+    Unreadable,
+)
 from ...secrets.sanitizing import reason
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 DAMAGED = "The database file is damaged."
 REMEDY = (
@@ -76,8 +84,8 @@ def primary_code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF  # of an extended code, the low byte
 
 
-class RunAgain(Exception):
-    """Nothing happened of the work: it is run again, in a transaction of its own."""
+class IndexBehind(RunAgain):
+    """Memories wait for the full-text index that a reader asks."""
 
 
 class NeedsTransactionOfItsOwn(RunAgain):
@@ -122,12 +130,19 @@ def _read_row(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
     return _Undecoded(row) if any(isinstance(it, NotText) for it in row) else row
 
 
-def decoding(database: sqlite3.Connection, work: Callable[[], T]) -> T:
-    """What work on a connection answers. Undecodable for a text that it cannot decode."""
-    try:
-        return work()
-    except sqlite3.OperationalError as error:
-        if hasattr(error, "sqlite_errorcode"):  # which Python's own, of decoding, has not
-            raise
-        database.text_factory, database.row_factory = read_text, _read_row
-        raise Undecodable from error
+class Decoding:
+    """Inside, a text that the connection cannot decode is Undecodable; entered by each read."""
+
+    __slots__ = ("_database",)
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        # Python's own errors, of decoding, have no code of SQLite.
+        if isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode"):
+            self._database.text_factory, self._database.row_factory = read_text, _read_row
+            raise Undecodable from error

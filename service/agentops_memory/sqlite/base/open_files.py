@@ -14,6 +14,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -100,7 +101,7 @@ class OpenFiles:
         but nothing was committed into it.
         """
         is_replaced = self._is_replaced(self._memory) or (
-            self._is_replaced(self.log) and _size(self.log) > 0
+            self._is_replaced(self.log) and size_at(self.log) > 0
         )
         return is_replaced and file_id(self._path) == self.database
 
@@ -128,6 +129,7 @@ class OpenFiles:
         return LOG_GONE if _identity(self._path) == self._opened[self._path] else LINKED
 
 
+@dataclass(slots=True, eq=False)
 class WriteAheadLog:
     """The log of one writer.
 
@@ -137,11 +139,10 @@ class WriteAheadLog:
     waited for again before the log has grown by as much once more.
     """
 
-    def __init__(self, writer: Connection, files: OpenFiles) -> None:
-        self._writer = writer
-        self._files = files
-        self._batches = 0
-        self._held_at = 0  # pages at which it could not be restarted
+    _writer: Connection
+    _files: OpenFiles
+    _batches: int = 0
+    _held_at: int = 0  # pages at which it could not be restarted
 
     async def after_batch(self) -> None:
         """To be called after each batch. A log whose file is gone is copied while that is safe."""
@@ -192,7 +193,7 @@ def _identity(name: str | Path) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_nlink
 
 
-def _size(name: str) -> int:
+def size_at(name: str | Path) -> int:
     with suppress(OSError):
         return os.stat(name).st_size  # noqa: PTH116 - as above
     return 0

@@ -6,9 +6,11 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
+    ExitStack,
     asynccontextmanager,
     closing,
     contextmanager,
@@ -16,66 +18,162 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
 from ...engine.callbacks import Progress, noop
 from ...engine.engine import Sealer
-from ...engine.maintenance import Condition, Repaired, RowCounts, Scrubbed, Sizes, Tidied
+from ...engine.maintenance import Condition, RowCounts, Scrubbed, Sizes, Tidied
 from ...engine.shared.damage import KnownDamage, RowDamage
 from ...errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
 from ...memory.erasure import ReceiptTable
 from ...memory.model.access import Caller
-from ...memory.model.memory import MemoryId
 from ...memory.model.retention import USUAL, Retentions
 from ...memory.projects import ProjectTable
 from ...recall.held_reads import HeldReads
-from ...recall.inverted_index.cache import DatabaseIndex, IndexCache, Token
-from ...recall.inverted_index.entry import Entry
+from ...recall.inverted_index.cache import DatabaseIndex, IndexCache
 from ...recall.text.features import ALL, Features
 from ...recall.text.ids import Uids
-from ..base.checks import is_readable
 from ..base.connection import (
     BUSY_TIMEOUT,
     PROGRESS,
     READ_LIMIT,
+    Connection,
     connect,
+    connection,
     in_snapshot,
+    is_readable,
+    note_changes,
+    noted_by,
     read_only,
     taken_damage,
     token_of,
 )
 from ..base.copies import copies_of
-from ..base.errors import DAMAGED, REMEDY, Undecodable, decoding, is_damage, translated
-from ..fts.cached_index import index_in_memory, load_wanted
+from ..base.errors import (
+    DAMAGED,
+    REMEDY,
+    Decoding,
+    IndexBehind,
+    Undecodable,
+    is_damage,
+    translated,
+)
+from ..base.open_files import (
+    OpenFiles,
+    WriteAheadLog,
+    checkpointed,
+    file_id,
+    in_use,
+    protect_log,
+    size_at,
+)
 from ..fts.documents import Pending
 from ..fts.index import STEMMED
 from ..fts.partitions import Purge
-from ..maintenance.damaged_rows import damaged
+from ..fts.search import index_in_memory, load_wanted
+from ..maintenance.repair import damaged
 from ..maintenance.scrub import scrubbed
-from ..schema.migrate import OnUpgrade, has_newest_format
-from ..schema.schema import tables
-from .held import held_reads
-from .opening import opened_file, run_in_thread, serving
-from .readers import Readers
+from ..schema.migrate import OnUpgrade, has_newest_format, migrated, tables
+from .readers import Readers, held_reads
 from .transaction import SqliteTransaction, Work
 from .writer import OnCommit, Writer
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CHECKPOINT_TIMEOUT = timedelta(seconds=1)  # with another process that reads
+
+
+@asynccontextmanager
+async def opened_file(
+    path: Path, now: datetime, features: Features, on_upgrade: OnUpgrade
+) -> AsyncIterator[tuple[Connection, OpenFiles]]:
+    """The connection that writes into a file, made or brought up to date first, and its files.
+
+    Raises StartRefused when the file cannot be used as it is. A cancelled
+    opening leaves at once; what it began on the file is undone by the next.
+    """
+    with ExitStack() as held:
+        held.enter_context(in_use(file_id(path)))
+        await run_in_thread(partial(migrated, path, now, features, on_upgrade))
+        held.enter_context(in_use(file := file_id(path)))  # a new one
+        async with connection(path, features) as database:
+            files = await database.run(partial(OpenFiles.of, path, file))
+            await database.run(lambda it: note_changes(it, noted_by(it)))
+            try:
+                yield database, files
+            finally:
+                if files.has_another_log():
+                    protect_log(files)
+                else:
+                    await database.run(_checkpoint)
+
+
+@asynccontextmanager
+async def serving(
+    database: Connection,
+    files: OpenFiles,
+    places: int,
+    wait: timedelta,
+    on_commit: OnCommit,
+    index: DatabaseIndex,
+) -> AsyncIterator[Writer]:
+    """A writer at work. At the end it writes what it has accepted."""
+    wal = WriteAheadLog(database, files)
+    writer = Writer(
+        database, places, wait, wal.after_batch, on_commit, files.require_in_place, index=index
+    )
+    task = asyncio.create_task(writer.serve())
+    try:
+        yield writer
+    finally:
+        await writer.index_now()
+        writer.close()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _checkpoint(database: sqlite3.Connection) -> None:
+    is_done = False
+    with suppress(sqlite3.Error):
+        is_done = checkpointed(database, "TRUNCATE", CHECKPOINT_TIMEOUT)
+    if not is_done:
+        log.warning("the write-ahead log could not be emptied; the next start reads it")
+
+
+async def run_in_thread(work: Callable[[], T]) -> T:
+    """What work answers. It runs on a thread that does not keep the process from ending."""
+    answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="opening", daemon=True).start()
+    return await asyncio.wrap_future(answer)
+
+
 log = logging.getLogger(__name__)
 
-OnDamage = Callable[[Caller], None]
+OnDamage = Callable[[Caller], object]
 """Told whose request has met damage. Any thread may tell."""
 
 
+@dataclass(eq=False)
 class Damage:
     """Whether one database is known to be damaged."""
 
-    def __init__(self, path: Path, on_damage: OnDamage = noop) -> None:
-        self.path = path
-        self.report = on_damage  # where something else could stand in
-        self.is_known = False
-        self.known = KnownDamage(str(path))
+    path: Path
+    report: OnDamage = noop  # where something else could stand in
+    is_known: bool = False
+
+    @cached_property
+    def known(self) -> KnownDamage:
+        return KnownDamage(str(self.path))
 
     def report_refusal(self, caller: Caller) -> None:
         self.note(caller, is_intact=False)
@@ -118,13 +216,19 @@ def _interruptible(path: Path, is_stopped: Callable[[], bool]) -> Iterator[sqlit
         yield database
 
 
-T = TypeVar("T")
-
 MINUTE = timedelta(minutes=1)
 
 
 class Databases(Protocol):
     """The database of each caller's tenant."""
+
+    async def read(
+        self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    async def write(
+        self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
 
     def path_of(self, caller: Caller) -> Path:
         """Where it lies."""
@@ -156,12 +260,12 @@ class SqliteMaintenance:
                     damage.known.note(caller, await _look(partial(damaged_at, damage.path)))
         return Condition(is_intact=not damage.is_known, damaged_rows=damage.known.names)
 
-    async def repair(self, caller: Caller) -> Repaired:
+    async def repair(self, caller: Caller) -> list[int]:
         numbers = await self._partitions(caller)
         damaged = [number for number in numbers if await self._is_damaged(caller, number)]
         for number in damaged:
-            await self._recreate(caller, number)
-        return Repaired(rebuilt=tuple(damaged))
+            await self.databases.write(caller, lambda tx, one: tx.index.recreate(one), number)
+        return damaged
 
     async def bring_to_rules(self, caller: Caller) -> None:
         """It was, when the database was opened."""
@@ -185,27 +289,29 @@ class SqliteMaintenance:
         )
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
-        erasures = await self._read(caller, lambda tx: tx[ReceiptTable].pending())
+        erasures = await self.databases.read(caller, lambda tx: tx[ReceiptTable].pending())
         if not erasures:
             return Scrubbed()
-        for number, notes in await self._read(caller, lambda tx: tx.partitions.marked_for_purge()):
+        for number, notes in await self.databases.read(
+            caller, lambda tx: tx.partitions.marked_for_purge()
+        ):
             progress(f"partition {number}")
-            begun, purge = None, partial(_purge, number=number, notes=notes)
-            while begun := await self._write(caller, partial(purge, begun=begun)):
+            begun: Purge | None = None
+            while begun := await self.databases.write(caller, _purge, number, notes, begun):
                 pass
         progress("the file")
         async with self.databases.used(caller) as database:
             is_scrubbed = await database.scrub_file(caller)
         if not is_scrubbed:
             return Scrubbed(pending=len(erasures))
-        await self._write(caller, lambda tx: tx[ReceiptTable].settle(erasures))
+        await self.databases.write(caller, lambda tx: tx[ReceiptTable].settle(erasures))
         return Scrubbed(settled=len(erasures))
 
     async def sizes(self, caller: Caller) -> Sizes:
         path = self.databases.path_of(caller)
         return Sizes(
-            database=_size(path),
-            log=_size(path.with_name(f"{path.name}-wal")),
+            database=size_at(path),
+            log=size_at(path.with_name(f"{path.name}-wal")),
             free=_free(path.parent),
         )
 
@@ -218,34 +324,31 @@ class SqliteMaintenance:
         return [copy.name for copy in copies_of(path)]
 
     async def drifts(self, caller: Caller) -> dict[int, int]:
-        return {it: await self._drift(caller, it) for it in await self._partitions(caller)}
+        return {
+            it: await self.databases.read(caller, lambda tx, one: tx.partitions.drift(one), it)
+            for it in await self._partitions(caller)
+        }
 
     async def is_exact(self, caller: Caller, number: int) -> bool:
         try:
-            return await self._write(caller, lambda tx: tx.index.is_exact(number))
+            return await self.databases.write(caller, lambda tx: tx.index.is_exact(number))
         except Damaged:
             return False
 
     async def rebuild(self, caller: Caller, number: int) -> None:
         """Fill a partition again from the memories; one that is damaged is replaced."""
         try:
-            await self._write(caller, lambda tx: tx.index.rebuild(number))
+            await self.databases.write(caller, lambda tx: tx.index.rebuild(number))
         except Damaged:
-            await self._recreate(caller, number)
+            await self.databases.write(caller, lambda tx: tx.index.recreate(number))
 
     async def _partitions(self, caller: Caller) -> list[int]:
-        return await self._read(caller, lambda tx: tx.partitions.all())
-
-    async def _drift(self, caller: Caller, number: int) -> int:
-        return await self._read(caller, lambda tx: tx.partitions.drift(number))
-
-    async def _recreate(self, caller: Caller, number: int) -> None:
-        await self._write(caller, lambda tx: tx.index.recreate(number))
+        return await self.databases.read(caller, lambda tx: tx.partitions.all())
 
     async def _rebalance(self, caller: Caller) -> int:
         moved = 0
-        while await self._read(caller, lambda tx: bool(tx.partitions.oversized())):
-            if not await self._write(caller, lambda tx: tx.index.rebalance()):
+        while await self.databases.read(caller, lambda tx: bool(tx.partitions.oversized())):
+            if not await self.databases.write(caller, lambda tx: tx.index.rebalance()):
                 break
             moved += 1
         return moved
@@ -254,42 +357,37 @@ class SqliteMaintenance:
         """Store the stems of memories that have none yet, so that they are loaded soon."""
         after: int | None = 0
         while after is not None:
-            find = partial(_missing_stems, after=after)
-            missing, after = await self._read(caller, find)
+            missing, after = await self.databases.read(
+                caller, lambda tx, first: tx.index.missing_stems(first), after
+            )
             for start in range(0, len(missing), STEMMED):
                 some = missing[start : start + STEMMED]
-                await self._write(caller, partial(_store_stems, memories=some))
+                await self.databases.write(
+                    caller, lambda tx, them: tx.index.store_stems(them), some
+                )
 
     async def _merge(self, caller: Caller, number: int) -> None:
-        goes_on = await self._read(caller, lambda tx: tx.segments.are_many(number))
+        goes_on = await self.databases.read(caller, lambda tx: tx.segments.are_many(number))
         while goes_on:
-            goes_on = await self._write(caller, lambda tx: tx.segments.merge(number))
+            goes_on = await self.databases.write(caller, lambda tx: tx.segments.merge(number))
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
         """Of what was read before, a page tells nothing; so both are asked."""
         if not await self._is_readable(caller, lambda tx: tx.partitions.is_readable(number)):
             return True
         try:
-            return not await self._write(caller, lambda tx: tx.partitions.is_exact(number))
+            return not await self.databases.write(caller, lambda tx: tx.partitions.is_exact(number))
         except Damaged:
             return True
 
     async def _is_readable(self, caller: Caller, work: Work[[], bool]) -> bool:
         """What work finds; one that is too large for a read counts as readable."""
         try:
-            return await self._read(caller, work)
+            return await self.databases.read(caller, work)
         except Damaged:
             return False
         except Unavailable:
             return True
-
-    async def _read(self, caller: Caller, work: Work[[], T]) -> T:
-        async with self.databases.used(caller) as database:
-            return await database.read(caller, work)
-
-    async def _write(self, caller: Caller, work: Work[[], T]) -> T:
-        async with self.databases.used(caller) as database:
-            return await database.write(caller, work)
 
 
 async def _look(look: Callable[[Callable[[], bool]], T]) -> T:
@@ -307,28 +405,8 @@ def _is_next_readable(tx: SqliteTransaction) -> bool:
     return not numbers or tx.partitions.is_readable(numbers[turn % len(numbers)])
 
 
-def _missing_stems(tx: SqliteTransaction, after: int) -> tuple[list[MemoryId], int | None]:
-    return tx.index.missing_stems(after)
-
-
-def _store_entries(tx: SqliteTransaction, token: Token, entries: Mapping[MemoryId, Entry]) -> None:
-    tx.index.store_entries(token, entries)
-
-
-def _store_stems(tx: SqliteTransaction, memories: Sequence[MemoryId]) -> None:
-    tx.index.store_stems(memories)
-
-
-def _purge(
-    tx: SqliteTransaction, number: int, notes: int, begun: Purge | None = None
-) -> Purge | None:
+def _purge(tx: SqliteTransaction, number: int, notes: int, begun: Purge | None) -> Purge | None:
     return tx.partitions.purge(number, notes, begun)
-
-
-def _size(file: Path) -> int:
-    with suppress(OSError):
-        return file.stat().st_size
-    return 0
 
 
 def _free(folder: Path) -> int | None:
@@ -336,8 +414,6 @@ def _free(folder: Path) -> int | None:
         return shutil.disk_usage(folder).free
     return None
 
-
-P = ParamSpec("P")
 
 QUEUE = 512  # writes that may wait; beyond, a request waits for a place
 QUEUE_TIMEOUT = timedelta(seconds=5)
@@ -355,30 +431,19 @@ class Listener:
 SILENT = Listener()
 
 
+@dataclass(slots=True, eq=False)
 class SqliteEngine:
     """Transactions on one database file, of one tenant. Make one with `opened`."""
 
-    def __init__(  # noqa: PLR0913 - its parts
-        self,
-        writer: Writer,
-        readers: Readers,
-        scrub: Callable[[], Awaitable[bool]],
-        damage: Damage,
-        clock: Callable[[], datetime],
-        transactions: Callable[..., SqliteTransaction],
-        *,
-        index: DatabaseIndex,
-        held: HeldReads,
-    ) -> None:
-        self.damage = damage
-        self.held = held
-        self._transaction = transactions
-        self._index = index
-        self._writer = writer
-        self._readers = readers
-        self._scrub = scrub
-        self._clock = clock
-        self._storing: asyncio.Task[None] | None = None
+    _writer: Writer
+    _readers: Readers
+    _scrub: Callable[[], Awaitable[bool]]
+    damage: Damage
+    _clock: Callable[[], datetime]
+    _transaction: Callable[..., SqliteTransaction]
+    _index: DatabaseIndex
+    held: HeldReads
+    _storing: asyncio.Task[None] | None = None
 
     @classmethod
     @asynccontextmanager
@@ -415,37 +480,42 @@ class SqliteEngine:
             )
             try:
                 with held_reads(path, index, files) as held:
-                    yield cls(
-                        writer, readers, scrub, damage, clock, transactions,
-                        index=index, held=held,
-                    )  # fmt: skip
+                    yield cls(writer, readers, scrub, damage, clock, transactions, index, held)
             finally:
                 index.close()
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        may_be_behind = False
+
         def transaction(database: sqlite3.Connection) -> T:
-            def worked() -> tuple[SqliteTransaction, T]:
-                tx = self._transaction(database, self._clock(), caller, index=self._index)
-                return tx, decoding(database, partial(work, tx, *args, **kwargs))
-
-            tx, answer = in_snapshot(database, READ_LIMIT, worked)
-            if tx.met_damage:
-                self.damage.report(caller)
-            return answer
-
-        def again(database: sqlite3.Connection) -> T:
             try:
-                return transaction(database)
-            except Undecodable:
+                with in_snapshot(database, READ_LIMIT), Decoding(database):
+                    tx = self._transaction(
+                        database, self._clock(), caller,
+                        index=self._index, may_be_behind=may_be_behind,
+                    )  # fmt: skip
+                    answer = work(tx, *args, **kwargs)
+            except Undecodable:  # which the connection knows how to read by now
                 self.damage.report(caller)
                 return transaction(database)
             finally:
                 self.damage.known.add(caller, taken_damage(database))
+            if tx.met_damage:
+                self.damage.report(caller)
+            return answer
 
         if self._index.computed and (self._storing is None or self._storing.done()):
             self._storing = asyncio.create_task(self._store_computed(caller))
         try:
-            return await self._readers.run(again)
+            for catch_up in (self._load_wanted, self._writer.index_now):
+                with suppress(IndexBehind):
+                    return await self._readers.run(transaction)
+                await catch_up()
+            with suppress(IndexBehind):
+                return await self._readers.run(transaction)
+            # The database is locked, full or damaged: the words are those that the index has.
+            may_be_behind = True
+            return await self._readers.run(transaction)
         except (sqlite3.Error, DamagedRow):
             with self._translated(caller):
                 raise
@@ -456,7 +526,8 @@ class SqliteEngine:
                 database, self._clock(), caller, batch=batch, others=self._others
             )
             try:
-                return decoding(database, partial(work, tx, *args, **kwargs))
+                with Decoding(database):
+                    return work(tx, *args, **kwargs)
             except Undecodable:
                 self.damage.report(caller)
                 raise
@@ -466,12 +537,18 @@ class SqliteEngine:
         with self._translated(caller):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
 
+    async def _load_wanted(self) -> None:
+        """Memory has what waits for the index, too."""
+        await self._readers.run(partial(load_wanted, index=self._index))
+
     async def _store_computed(self, caller: Caller) -> None:
         """Store the stems that a reader had to find out, unless anything has changed since."""
         computed, self._index.computed = self._index.computed, []
         with suppress(Refusal, sqlite3.Error):  # they are found out again
             for token, entries in computed:
-                await self.write(caller, partial(_store_entries, token=token, entries=entries))
+                await self.write(
+                    caller, lambda tx, *its: tx.index.store_entries(*its), token, entries
+                )
 
     @property
     def waiting(self) -> int:

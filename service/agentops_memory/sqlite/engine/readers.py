@@ -4,19 +4,30 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
-from ...engine.shared.outcomes import Outcome, outcome_of, settle
+from ...engine.shared.outcomes import Failed, Outcome, Succeeded, settle
 from ...errors import Busy
+from ...memory.memories import MemoryLists
+from ...memory.model.access import EVERYTHING
+from ...memory.model.liveness import Moment
+from ...memory.model.memory import MemoryId, Shown
+from ...memory.model.space import GLOBAL_AREA, Project, place_of
+from ...memory.model.table import Known
+from ...memory.sessions import SessionTable
+from ...recall.held_reads import HeldReads, Place, Stored
+from ...recall.inverted_index.cache import DatabaseIndex, Token
 from ...recall.text.features import Features
-from ..base.connection import Check, connect, read_only
-from ..base.errors import refusing
+from ...recall.text.instants import EPOCH
+from ..base.connection import Check, connect, known_stems, read_only, token_of
+from ..base.dialect import SQLITE, SqliteTable
+from ..base.errors import refusing, translated
+from ..base.open_files import OpenFiles
 
 T = TypeVar("T")
 
@@ -160,22 +171,20 @@ class _Read:
 
     def run(self, connection: sqlite3.Connection, check: Check) -> None:
         """Tell its caller what work answers, or what `check` refuses it with."""
-        outcome = outcome_of(partial(_checked, self._work, connection, check))
+        outcome: Outcome
+        try:
+            try:
+                outcome = Succeeded(self._work(connection))
+            finally:  # whatever it has met: without a log of its own that need be no damage
+                check()
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            outcome = Failed(error)
         self._loop.call_soon_threadsafe(self._settle, outcome)
 
     def _settle(self, outcome: Outcome) -> None:
         self.is_answered = not self.answer.done()
         self._on_end(self.is_answered)
         settle(self.answer, outcome)
-
-
-def _checked(
-    work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection, check: Check
-) -> T:
-    try:
-        return work(connection)
-    finally:  # whatever it has met: without a log of its own that need be no damage
-        check()
 
 
 def _connections(path: Path, features: Features) -> list[sqlite3.Connection]:
@@ -189,3 +198,61 @@ def _connections(path: Path, features: Features) -> list[sqlite3.Connection]:
             made.append(database)
         opened.pop_all()
         return made
+
+
+NO_WAIT = timedelta(0)  # for a lock: nothing else is served meanwhile
+
+
+class SqliteStored(SqliteTable):
+    """Looks of some microseconds each."""
+
+    def __init__(self, connection: sqlite3.Connection, files: OpenFiles) -> None:
+        super().__init__(connection)
+        self._files = files
+        self._data_version = -1
+        self._token: Token | None = None
+        moment = Moment(connection, EPOCH)  # at which nothing here is looked at
+        self._sessions = SessionTable(connection, SQLITE, EVERYTHING, moment, Known())
+        self._memories = MemoryLists(connection, SQLITE, EVERYTHING, moment)
+
+    def token(self) -> Token | None:
+        if self._files.has_another_log():
+            return None
+        try:
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+            if version != self._data_version:
+                self._token, self._data_version = token_of(self._connection), version
+        except sqlite3.Error:  # locked, full or damaged: a transaction tells
+            return None
+        return self._token
+
+    def place(self, project: Project) -> Place | None:
+        with translated():
+            found = place_of(self._connection, project)
+            if found is None:
+                return None
+            area, group = found
+            spaces = self._scalars(
+                f"SELECT id FROM spaces WHERE project = :project AND area = {GLOBAL_AREA}",
+                project=project,
+            )
+            return Place(group, area, frozenset(spaces))
+
+    def summaries(self, project: Project, most: int) -> list[str]:
+        with translated():
+            return self._sessions.summaries(project, most)
+
+    def shown(self, ids: Sequence[MemoryId]) -> list[Shown]:
+        with translated():
+            return self._memories.shown(ids)
+
+
+@contextmanager
+def held_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator[HeldReads]:
+    """The reads of a database that memory answers, over a connection of their own."""
+    connection = connect(path, busy_timeout=NO_WAIT, one_thread=False, is_strict=True)
+    with closing(connection):
+        read_only(connection)
+        it = SqliteStored(connection, files)
+        stored = Stored(it.token, it.place, it.summaries, it.shown)
+        yield HeldReads(index, stored, known_stems(connection))

@@ -7,16 +7,19 @@ from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from ...engine.files import os_errors_as, owned_like, private_file, sync
+from ...engine.shared.held import held
 from ...errors import Conflict, Invalid, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ...memory.model.liveness import undeleted
-from ...memory.model.retention import Counted
+from ...memory.model.retention import Counted, Retentions, StorageStats
 from ...memory.model.space import in_a_session
-from ...operations.files.atomic import os_errors_as, owned_like, private_file, sync
 from ...recall.text.features import ALL, Features
 from ..base.connection import change, connect
-from ..base.copies import require_one_name
+from ..base.copies import copies_of, require_one_name
+from ..base.dialect import SQLITE
 from ..base.errors import primary_code, translated
+from ..base.open_files import size_at
 from ..schema.migrate import migrated
 from .tenants import tenant_file, tenants_folder
 
@@ -142,3 +145,28 @@ def _forbid_changes(path: Path) -> None:
                         BEFORE {change_kind} ON {table}
                         BEGIN SELECT RAISE(ABORT, 'the tenant was erased'); END"""
                 )
+
+
+def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageStats:
+    path = Path(os.path.realpath(path))  # where SQLite has the log
+    with translated(), closing(connect(path)) as database:
+        return StorageStats(
+            database=path.stat().st_size,
+            free=_number(database, "PRAGMA freelist_count") * _number(database, "PRAGMA page_size"),
+            index=_index(database),
+            log=size_at(path.with_name(f"{path.name}-wal")),
+            copies=sum(map(size_at, copies_of(path))),
+            held=held(database, SQLITE, retention, now),
+        )
+
+
+def _number(database: sqlite3.Connection, statement: str) -> int:
+    return int(database.execute(statement).fetchone()[0])
+
+
+def _index(database: sqlite3.Connection) -> int:
+    numbers = database.execute("SELECT number FROM partitions").fetchall()
+    return sum(
+        _number(database, f"SELECT coalesce(sum(length(block)), 0) FROM memories_fts_{number}_data")
+        for (number,) in numbers
+    )

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -102,31 +102,21 @@ class _Database:
             self._timer.cancel()
 
 
+@dataclass(slots=True, eq=False)
 class TenantsEngine:
     """Transactions on the database of each caller's tenant. Make one with `opened`."""
 
-    def __init__(
-        self,
-        default: SqliteEngine,
-        path: Path,
-        engines: Engines,
-        has_key: HasKey,
-        on_opened: OnOpened | None,
-        *,
-        places: int,
-        idle: timedelta,
-    ) -> None:
-        self._default = default
-        self._path = path
-        self._engines = engines
-        self._has_key = has_key
-        self._on_opened = on_opened
-        self._places = asyncio.Semaphore(places)
-        self._idle = idle
-        self._open: dict[TenantId, _Database] = {}
-        self._opening: dict[TenantId, asyncio.Task[None]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        self._waiting = 0  # for a place
+    _default: SqliteEngine
+    _path: Path
+    _engines: Engines
+    _has_key: HasKey
+    _on_opened: OnOpened | None
+    _places: asyncio.Semaphore
+    _idle: timedelta
+    _open: dict[TenantId, _Database] = field(default_factory=dict)
+    _opening: dict[TenantId, asyncio.Task[None]] = field(default_factory=dict)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
+    _waiting: int = 0  # for a place
 
     @classmethod
     @asynccontextmanager
@@ -149,7 +139,8 @@ class TenantsEngine:
         it is.
         """
         async with engines(path) as default:
-            engine = cls(default, path, engines, has_key, on_opened, places=most, idle=idle)
+            places = asyncio.Semaphore(most)
+            engine = cls(default, path, engines, has_key, on_opened, places, idle)
             try:
                 yield engine
             finally:

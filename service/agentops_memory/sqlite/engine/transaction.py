@@ -40,10 +40,12 @@ class SqliteTransaction(Transaction):
         *,
         batch: Pending | None = None,
         index: DatabaseIndex | None = None,
+        may_be_behind: bool = False,
         **bound: Any,
     ) -> None:
         super().__init__(connection, now, caller, **bound)
         self._in_memory = index
+        self._may_be_behind = may_be_behind
         self.is_alone = batch is None or batch.partitions.is_alone
         self._batch = batch
 
@@ -83,7 +85,14 @@ class SqliteTransaction(Transaction):
             self._partitions.of_projects,
             self._partitions.is_made,
         )
-        return SqliteSearch(self._connection, lists, visibility, self._in_memory, self._begun)
+        return SqliteSearch(
+            self._connection,
+            lists,
+            visibility,
+            self._in_memory,
+            self._begun,
+            may_be_behind=self._may_be_behind,
+        )
 
     @property
     def partitions(self) -> Partitions:

@@ -3,7 +3,7 @@
 None is answered before the commit. A change that raises before it wrote anything fails alone, as
 most refusals do. When one raises later, or the index or the commit fails, the batch is rolled back
 and each of its changes is run again alone: savepoints would cost every change what few need. New
-memories enter the full-text index together, before the commit.
+memories enter the full-text index together, many at a time.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -19,7 +19,7 @@ from secrets import randbits
 from typing import Any, TypeVar, cast
 
 from ...engine.shared.outcomes import Failed, Outcome, Succeeded, outcome_of, settle
-from ...errors import Busy, Refusal, Unavailable
+from ...errors import Busy, Refusal, RunAgain, Unavailable
 from ...recall.inverted_index.cache import DatabaseIndex
 from ..base.connection import (
     Check,
@@ -32,13 +32,14 @@ from ..base.connection import (
     noted_by,
     token_of,
 )
-from ..base.errors import RunAgain
-from ..fts.documents import BULK, Pending
+from ..fts.documents import MOST_WAITING, Pending
 
 T = TypeVar("T")
 
 MEMBERS = 64  # of a batch
 LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
+RANKED_LATELY = 10.0  # seconds
+INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
 TURNS = 3  # of the loop, from a request's arrival to its change
 LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
 
@@ -76,6 +77,7 @@ class Writer:
         self._on_commit = on_commit
         self._check = check
         self._queue: deque[_Queued] = deque()  # each until its caller is answered
+        self._ranked_at = -RANKED_LATELY  # when a reader last asked the full-text index, about
         self._wake_up = asyncio.Event()
         self._is_closing = False
         self._is_closed = False
@@ -109,6 +111,20 @@ class Writer:
             self._is_closed = True
             self._settle_all(self._queue, Failed(Unavailable("The database is closed.")))
 
+    async def index_now(self) -> None:
+        """Put all memories into the full-text index if that is possible, and new ones at once.
+
+        The latter for a while: else those who ask it again and again beside others' saves would
+        each wait for a commit.
+        """
+        self._ranked_at = time.monotonic()
+        with suppress(Refusal, sqlite3.Error):
+            await self.write(lambda _, batch: batch.flush(), INDEX_TIMEOUT)
+
+    @property
+    def _most_waiting(self) -> int:
+        return 0 if time.monotonic() < self._ranked_at + RANKED_LATELY else MOST_WAITING
+
     def close(self) -> None:
         """Let what was accepted end; then `serve` does."""
         self._is_closing = True
@@ -139,7 +155,9 @@ class Writer:
         batch = list(islice(self._queue, MEMBERS))
         try:
             for it in await self._undecided(batch):
-                run = partial(alone, it.work, it.deadline, self._check, self._index)
+                run = partial(
+                    alone, it.work, it.deadline, self._check, self._index, self._most_waiting
+                )
                 began, outcome = time.monotonic(), await self._connection.run(run)
                 self._index.apply_commits()
                 self._notify([outcome], began)
@@ -151,7 +169,9 @@ class Writer:
         if len(batch) == 1:
             return batch
         works = [it.work for it in batch]
-        run = partial(together, works, batch[0].deadline, self._check, self._index)
+        run = partial(
+            together, works, batch[0].deadline, self._check, self._index, self._most_waiting
+        )
         began, results = time.monotonic(), await self._connection.run(run)
         self._index.apply_commits()
         self._notify(results, began)
@@ -197,13 +217,14 @@ def alone(
     deadline: float,
     check: Check,
     index: DatabaseIndex,
+    most: int,
     database: sqlite3.Connection,
 ) -> Outcome:
     def run() -> object:
         with handed_over(database, index) as note, change(database, deadline, check):
-            batch = Pending(database, is_alone=True, known=known_to(database))
+            batch = Pending(database, is_alone=True, most=most, known=known_to(database))
             answer = work(database, batch)
-            batch.flush()
+            batch.end()
             note(batch)
             return answer
 
@@ -216,6 +237,7 @@ def together(
     deadline: float,
     check: Check,
     index: DatabaseIndex,
+    most: int,
     database: sqlite3.Connection,
 ) -> list[Outcome | None]:
     """What came of the first of these, in order: one at least, and all that had time to begin.
@@ -226,13 +248,13 @@ def together(
     try:
         with handed_over(database, index) as note, change(database, deadline, check):
             end = time.monotonic() + LONGEST.total_seconds()
-            batch = Pending(database, is_alone=False, most=BULK, known=known_to(database))
+            batch = Pending(database, is_alone=False, most=most, known=known_to(database))
             for work in works:
                 outcomes.append(None)
                 outcomes[-1] = _in_batch(work, database, batch)
                 if time.monotonic() > end:
                     break
-            batch.flush()
+            batch.end()
             note(batch)
     except (sqlite3.Error, RunAgain, _BatchLost):
         return [None] * len(outcomes or works)

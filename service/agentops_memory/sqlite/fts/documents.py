@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from ...engine.shared.stems import Stems
-from ...errors import Unavailable
+from ...errors import DamagedRow, Unavailable
 from ...memory.erasure import MAX_STEP
 from ...memory.model.liveness import indexed
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.model.rows import micros, optional_micros
-from ...memory.model.space import FIRST, GLOBAL_AREA, UNINDEXED_AREA
+from ...memory.model.space import FIRST, GLOBAL_AREA, UNINDEXED_AREA, IndexGroup
 from ...memory.model.table import Known
 from ...recall.inverted_index.area import Row as IndexedMemory
 from ...recall.inverted_index.cache import Changes, NewMemory
@@ -79,6 +79,28 @@ class Documents(SqliteTable, Borrowing):
                 rows,
             )
 
+    def insert_missing(self, documents: Mapping[MemoryId, Document]) -> None:
+        """Insert those that a partition has not: one that was made or filled anew has them.
+
+        Of a damaged space there is none; who mends that fills its partition anew.
+        """
+        sound = {it for it in {it.area for it in documents.values()} if self._is_sound(it)}
+        documents = {id_: it for id_, it in documents.items() if it.area in sound}
+        for number, rows in self._by_partition(documents):
+            there = set(
+                self._scalars(
+                    f"""SELECT value
+                          FROM json_each(:rows)
+                         WHERE value IN (SELECT id FROM {table(number)}_docsize)""",
+                    rows=json.dumps([row for row, *_ in rows]),
+                )
+            )
+            self._connection.executemany(
+                f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
+                    VALUES (?, ?, ?, ?, ?)""",
+                [it for it in rows if it[0] not in there],
+            )
+
     def store_stems(self, documents: Mapping[MemoryId, Document]) -> None:
         """Store the stems of documents, as they are loaded into memory."""
         self.store(entries_of(known_stems(self._connection), documents))
@@ -88,6 +110,12 @@ class Documents(SqliteTable, Borrowing):
             "REPLACE INTO memory_stems (memory_id, stems) VALUES (?, ?)",
             [(id_, it.stored) for id_, it in entries.items()],
         )
+
+    def _is_sound(self, area: int) -> bool:
+        try:
+            return bool(self._partitions.of_area(area))
+        except DamagedRow:
+            return False
 
     def delete(self, documents: Mapping[MemoryId, Document]) -> None:
         for number, rows in self._by_partition(documents):
@@ -123,58 +151,64 @@ def entries_of(stems: Stems, documents: Mapping[MemoryId, Document]) -> dict[Mem
     return {id_: Entry.of_fields(said[4 * at : 4 * at + 4]) for at, id_ in enumerate(documents)}
 
 
-# FTS5 writes out what it was given at each savepoint. So the changes of a batch share what waits,
-# and it enters at the end, by partition; what reads the index before then puts it in first.
-BULK = 1000  # memories that enter the index together
+# A third of a save is FTS5's: it writes out the words of each partition with every commit. So new
+# memories wait for the index, as those after the last one that it has, and enter together, by
+# partition. What reads or changes the index before then puts them in first.
+MOST_WAITING = 512  # memories
 
-Waiting = dict[MemoryId, Document]
+# A number beyond all memories, as of a damaged row, is none.
+LAST_INDEXED = """SELECT coalesce(max(CASE WHEN indexed_to <= seq THEN indexed_to END), 0)
+                    FROM index_rules, sqlite_sequence
+                   WHERE name = 'memories'"""
+
 New = dict[MemoryId, NewMemory]
 
 
 class Pending(SqliteTable):
-    """What waits in one transaction, of all changes that share it, and what is known meanwhile."""
+    """The new memories of one transaction, those that wait for the index, and what is known."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         *,
         is_alone: bool,
-        most: int = 1,
+        most: int = 0,
         known: Known | None = None,
     ) -> None:
-        """`known` is that of a connection that notes its changes: else it holds until a flush."""
+        """`known` is that of a connection that notes its changes: else it holds until a flush.
+
+        At the end so many memories at most wait.
+        """
         super().__init__(connection)
         self.known = known or Known()
         self._notes_changes = known is not None
         self.partitions = partitions = Partitions(
             connection, is_alone=is_alone, by_area=self.known.partitions
         )
-        self.most = most  # that wait for each other
+        self._most = most
         self.documents = Documents(connection, partitions)
-        self._waiting: Waiting = {}
-        self._new: New = {}  # memories of the transaction
+        self._last_new: MemoryId | None = None  # of the transaction
+        self._new: New = {}
         self._new_size = 0  # characters of them
-        self._size = 0
 
     def add(self, memory: Memory, space: int, area: int) -> None:
         """Prepare a memory that is new, the newest of all."""
-        if memory.is_deleted:
+        self._note(memory.id, memory)
+        if memory.is_deleted or area == UNINDEXED_AREA:
             return
         text, features = memory.text, self.require_own_rules()
         before = self._before(memory.id, memory, space, area)
         content = words_of(text.content) if memory.space.traits.is_json else text.content
         prepared = columns(text.title, content, text.tags, before, features)
-        self._waiting[memory.id] = Document(area, *prepared)
+        self._wait(memory.id, area, prepared)
         self._note_new(memory.id, memory, space, area, prepared)
-        self._size += len(text.content)
         self._follow(memory, space, area, End(text.content))
-        if len(self._waiting) >= self.most or self._size >= MAX_STEP:
-            self.flush()
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         """The same of many, each with its id, its space and its area, in the order of ids."""
         features = self.require_own_rules()
         for id_, memory, space, area in memories:
+            self._note(id_, memory)
             if memory.is_deleted or area == UNINDEXED_AREA:
                 continue
             text = memory.text
@@ -183,10 +217,23 @@ class Pending(SqliteTable):
             borrowed = context(before, features) if borrows(text.content, features) else ""
             title = prepared_text(text.title, features)
             prepared = Columns(title, content, borrowed, tags_column(text.tags, features))
-            self._waiting[id_] = Document(area, *prepared)
+            self._wait(id_, area, prepared)
             self._note_new(id_, memory, space, area, prepared)
             self._follow(memory, space, area, end)
-            self._size += len(text.content)
+
+    def _note(self, id_: MemoryId, memory: Memory) -> None:
+        self._last_new = id_
+        if memory.space.traits.index is not IndexGroup.PROJECTS:
+            self._most = 0  # as memory does not have it, who asks for it would wait
+
+    def _wait(self, id_: MemoryId, area: int, said: Columns) -> None:
+        self.known.waiting[id_] = area, said
+        self.known.waiting_size += sum(map(len, said))
+
+    def _last_indexed(self) -> MemoryId:
+        if self.known.last_indexed is None:
+            self.known.last_indexed = MemoryId(self._number(LAST_INDEXED))
+        return self.known.last_indexed
 
     def _follow(self, memory: Memory, space: int, area: int, end: End) -> None:
         """The next memories of its session may borrow its end."""
@@ -195,14 +242,36 @@ class Pending(SqliteTable):
             if ends is not None:
                 ends[:] = [*ends[1 - NEIGHBOURS :], end]
 
+    def end(self) -> None:
+        """Put in what waits, if it is much."""
+        if self._last_new is None:
+            return
+        if (
+            self._last_new - self._last_indexed() > self._most
+            or self.known.waiting_size >= MAX_STEP
+        ):
+            self.flush()
+
     def flush(self) -> bool:
         """Put in what waits, if anything does; what follows may change what is known."""
-        waiting, self._waiting, self._size = self._waiting, {}, 0
+        waiting, self.known.waiting, self.known.waiting_size = self.known.waiting, {}, 0
         if not self._notes_changes:
             self.known.ends.clear()
-        if waiting:
-            self.documents.insert(waiting)
-        return bool(waiting)
+        ids: list[MemoryId] = self._scalars(
+            "SELECT id FROM memories WHERE id > :last ORDER BY id", last=self._last_indexed()
+        )
+        for start in range(0, len(ids), MOST_WAITING):
+            some = ids[start : start + MOST_WAITING]
+            # Those of a transaction that was not ours, or whose knowledge was dropped, are read.
+            found = self.documents.of([it for it in some if it not in waiting])
+            for it in filter(waiting.__contains__, some):
+                area, said = waiting[it]
+                found[it] = Document(area, *said)
+            self.documents.insert_missing(found)
+        if ids:
+            self._execute("UPDATE index_rules SET indexed_to = :last", last=ids[-1])
+            self.known.last_indexed = ids[-1]
+        return bool(ids)
 
     def changes(self) -> Changes:
         """What the transaction changed, once nothing waits."""

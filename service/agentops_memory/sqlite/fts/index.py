@@ -2,8 +2,9 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 from ...memory.model.liveness import undeleted
 from ...memory.model.memory import Memory, MemoryId
@@ -24,7 +25,7 @@ from ...recall.inverted_index.entry import Entry
 from ...recall.search.rows import AREA
 from ..base.connection import known_stems, noted_by, token_of
 from ..base.dialect import SqliteTable
-from .documents import AREAS, Pending, entries_of
+from .documents import AREAS, Documents, Pending, entries_of
 from .partitions import Partitions, table
 
 LOOKED = 2_000  # memories whose stems are looked for together
@@ -37,9 +38,20 @@ class Index(SqliteTable):
 
     def __init__(self, connection: sqlite3.Connection, pending: Pending | None = None) -> None:
         super().__init__(connection)
-        self._pending = pending or Pending(connection, is_alone=True)
-        self._partitions = self._pending.partitions
-        self._documents = self._pending.documents
+        self._of_batch = pending
+
+    @cached_property
+    def _pending(self) -> Pending:
+        """Made by what changes the index: a read has no use for it."""
+        return self._of_batch or Pending(self._connection, is_alone=True)
+
+    @property
+    def _partitions(self) -> Partitions:
+        return self._pending.partitions
+
+    @property
+    def _documents(self) -> Documents:
+        return self._pending.documents
 
     def place(self, space: Space) -> tuple[int, int | None]:
         if space.scope == GLOBAL_SCOPE:
@@ -59,8 +71,7 @@ class Index(SqliteTable):
         self._partitions.of_area(area)
 
     def add(self, memory: Memory, space: int, area: int) -> None:
-        if area != UNINDEXED_AREA:
-            self._pending.add(memory, space, area)
+        self._pending.add(memory, space, area)
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         self._pending.add_all(memories)
@@ -106,13 +117,13 @@ class Index(SqliteTable):
 
     def merge_area(self, area: int, partition: int) -> None:  # noqa: ARG002
         self.flush()
-        self._mark_for_purge([partition])
+        self._partitions.mark_for_purge([partition])
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
         """Take memories out before they are removed; none that stays borrows."""
         self._pending.require_own_rules()
         self.flush()
-        self._mark_for_purge(self._partitions_of(memories))
+        self._partitions.mark_for_purge(self._partitions_of(memories))
         for documents in self._documents.in_portions(memories, MOVED):
             self._documents.delete(documents)
 
@@ -172,15 +183,9 @@ class Index(SqliteTable):
         self._pending.require_own_rules()
         self._documents.store_stems(self._documents.of(memories))
 
-    def refill(self, memories: Sequence[MemoryId]) -> None:
-        """Rebuild the partitions of memories whose words are others than were put in."""
-        for partition in self._partitions_of(memories):
-            self.rebuild(partition)
-
     def recreate(self, partition: int) -> None:
         """Put one that is made of the memories in its place, and read nothing of the old one."""
         self._pending.require_own_rules()
-        self.flush()
         self._partitions.recreate(partition)
         self._forget_stems(partition)
 
@@ -190,7 +195,7 @@ class Index(SqliteTable):
             id=memory,
         ).fetchone()
         if row is not None:
-            self._mark_for_purge(self._partitions.of_area(row[0]))
+            self._partitions.mark_for_purge(self._partitions.of_area(row[0]))
 
     def rebalance(self) -> bool:
         """Move one project out of an oversized partition; false if none can."""
@@ -205,7 +210,6 @@ class Index(SqliteTable):
         return False
 
     def recreate_all(self) -> None:
-        self.flush()
         self._partitions.drop_all()
         self._execute("DELETE FROM memory_stems")  # which are by the rules of before
         self._execute("UPDATE spaces SET partition = NULL")
@@ -267,16 +271,13 @@ class Index(SqliteTable):
                 SELECT 'delete', {rows}""",
             area=area,
         )
-        self._mark_for_purge([source])
+        self._partitions.mark_for_purge([source])
         self._partitions.assign(area, target)
         self._execute(
             f"""INSERT INTO {table(target)} (rowid, title, content, context, tags)
                 SELECT {rows}""",
             area=area,
         )
-
-    def _mark_for_purge(self, numbers: Collection[int]) -> None:
-        self._partitions.mark_for_purge(numbers)
 
     def _next_area(self) -> int:
         return self._number(
@@ -298,6 +299,10 @@ class Index(SqliteTable):
         return {number for (area,) in rows.fetchall() for number in self._partitions.of_area(area)}
 
 
+_ALL_INDEXED = """REPLACE INTO index_rules (one, rules, indexed_to)
+                  SELECT 1, ?, coalesce(max(id), 0) FROM memories"""
+
+
 def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
     row: tuple[str] | None = database.execute("SELECT rules FROM index_rules").fetchone()
     return row == (rules,)
@@ -306,7 +311,7 @@ def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
 def make_index(database: sqlite3.Connection, rules: str) -> None:
     """Make the index of a file that has memories and none yet; areas lie where they are said to."""
     Partitions(database, is_alone=True).make_all()
-    database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))
+    database.execute(_ALL_INDEXED, (rules,))
 
 
 def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
@@ -314,4 +319,4 @@ def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
     if is_by_rules(database, rules):
         return
     Index(database).recreate_all()
-    database.execute("REPLACE INTO index_rules (one, rules) VALUES (1, ?)", (rules,))
+    database.execute(_ALL_INDEXED, (rules,))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ...engine.shared.stems import TOKENIZER
 from ...errors import DamagedRow
+from ...memory.model.liveness import indexed
+from ...memory.model.memory import MemoryId
 from ...memory.model.space import (
     FIRST,
     GLOBAL_AREA,
@@ -19,11 +21,10 @@ from ...memory.model.space import (
     require_place,
 )
 from ...recall.search.document import Groups
-from ...recall.search.rows import AREA
+from ...recall.search.rows import AREA, ID
 from ...recall.search.visibility import PRIOR
 from ...recall.text.spelling import LONGEST, SHORTEST
-from ..base.checks import drop_statements, is_readable
-from ..base.connection import writable_temporarily
+from ..base.connection import drop_statements, is_readable, writable_temporarily
 from ..base.dialect import SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage
 
@@ -95,6 +96,16 @@ class Partitions(SqliteTable, Groups):
             return False
         self._by_area[area] = [number]
         return True
+
+    def waiting(self, number: int) -> list[MemoryId]:
+        """The memories that are not in the partition yet."""
+        return self._scalars(
+            f"""SELECT m.id
+                  FROM index_rules
+                 CROSS JOIN memories m ON m.id > indexed_to
+                 CROSS JOIN spaces s ON s.id = m.space_id
+                 WHERE ({_lies_in(number)}) AND {indexed("m")}""",
+        )
 
     def of_area(self, area: int) -> list[int]:
         """Those in which an area lies, made if there are none."""
@@ -174,10 +185,18 @@ class Partitions(SqliteTable, Groups):
         return True
 
     def drift(self, number: int) -> int:
-        """By how many rows a partition has more or fewer than the memories that lie in it."""
+        """By how many rows a partition has more or fewer than the memories that lie in it.
+
+        Those that wait may be missing.
+        """
+        name = table(number)
         return self._number(
-            f"""SELECT abs((SELECT count(*) FROM {table(number)}_docsize)
-                         - (SELECT count(*) FROM {text_of(number)}))"""
+            f"""SELECT abs((SELECT count(*) FROM {name}_docsize)
+                         - (SELECT count(*)
+                              FROM {text_of(number)}
+                             WHERE id >= {PRIOR}
+                                   OR id & {ID} <= (SELECT indexed_to FROM index_rules)
+                                   OR id IN (SELECT id FROM {name}_docsize)))"""
         )
 
     def drop_all(self) -> None:
@@ -257,12 +276,11 @@ class Partitions(SqliteTable, Groups):
         if not self.is_alone:
             raise NeedsTransactionOfItsOwn
         self._by_area.clear()
-        globals_too = f"area = {GLOBAL_AREA} OR " * (group_of(number) is IndexGroup.PROJECTS)
         self._execute(
             f"""CREATE VIEW {text_of(number)} (id, title, content, context, tags) AS
                 SELECT area << {AREA} | id, title, content, context, tags
                   FROM memory_text
-                 WHERE {globals_too}partition = {number}
+                 WHERE {_lies_in(number)}
                  UNION ALL
                 SELECT {PRIOR} | row, '', prior_text(), '', ''
                   FROM (WITH RECURSIVE prior (row) AS (
@@ -282,6 +300,11 @@ class Partitions(SqliteTable, Groups):
             self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('{option}', {segments})")
         self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
         self.rebuild(number)
+
+
+def _lies_in(number: int) -> str:
+    globals_too = f"area = {GLOBAL_AREA} OR " * (group_of(number) is IndexGroup.PROJECTS)
+    return f"{globals_too}partition = {number}"
 
 
 class Vocabularies(SqliteTable):

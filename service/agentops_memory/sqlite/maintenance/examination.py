@@ -15,16 +15,25 @@ from ...memory.model.rows import instant, micros
 from ...memory.model.space import in_a_session, in_no_session
 from ...openintent.entries import SealTable
 from ...secrets.sanitizing import reason
-from ..base.checks import Subject, faults_of, log_size, open_read_only
+from ..base.connection import Subject, faults_of, log_size, open_read_only
 from ..base.dialect import SQLITE
 from ..base.errors import primary_code
 from ..fts.index import is_by_rules
 from ..fts.partitions import Partitions
 from ..schema import upgrade
-from ..schema.migrate import has_newest_format, is_used, newest_format, version_of
-from ..schema.schema import Difference, difference, partition_of, shown, tables
+from ..schema.migrate import (
+    Difference,
+    difference,
+    has_newest_format,
+    is_used,
+    newest_format,
+    partition_of,
+    shown,
+    tables,
+    version_of,
+)
 from . import repair
-from .damaged_rows import damaged
+from .repair import damaged
 
 SHOWN = 3  # faults that a sentence names
 DAMAGED = (

@@ -3,27 +3,266 @@
 Whatever is made is committed only if SQLite finds the file no worse than before.
 """
 
+import json
+import os
 import sqlite3
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+from ...engine.shared.damage import (
+    BY_PLACE,
+    DERIVED,
+    MOST_TOLD,
+    Column,
+    RowDamage,
+    TableCheck,
+    named,
+)
 from ...errors import Unavailable
+from ...memory.model.agent_memory import Access
 from ...memory.model.findings import some_of
-from ...memory.model.space import GLOBAL_SCOPE, NUMBERS
+from ...memory.model.liveness import undeleted
+from ...memory.model.rows import micros
+from ...memory.model.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
 from ...recall.text.features import Features
+from ...recall.text.instants import rendered
 from ...secrets.sanitizing import reason
-from ..base.checks import drop_statements, faults_of, run
-from ..base.connection import CHANGING, change, connect
-from ..base.copies import MENDED, kept_copy
+from ..base.connection import CHANGING, change, connect, drop_statements, faults_of, run
+from ..base.copies import MENDED, QUARANTINE, kept_copy
+from ..base.errors import NotText, read_text
 from ..fts.index import Index
 from ..schema.contents import contents
-from ..schema.migrate import vacuum_remains
-from ..schema.schema import ordinary_indexes
-from .damaged_rows import Quarantine, damaged
+from ..schema.migrate import ordinary_indexes, tables, vacuum_remains
+
+
+def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
+    """The first of the damaged rows in a file of ours, table by table."""
+    with undecoded(database):
+        found = (
+            row
+            for check in checks(database)
+            for row in check.found(database.execute(selecting(check)))
+        )
+        return list(islice(found, most))
+
+
+def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
+    """Of the tables that a file has, whose format may be an older one."""
+    for table in list(tables(database)):
+        if table in DERIVED or table.startswith(("sqlite_", "memories_fts_")):
+            continue
+        statement = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?)'
+        rows = database.execute(statement, (table,))
+        columns = [
+            Column(name=name, type=type_, may_be_null=not (is_required or is_key))
+            for name, type_, is_required, is_key in rows.fetchall()
+        ]
+        yield TableCheck(table, columns)
+
+
+def selecting(check: TableCheck) -> str:
+    """The statement that reads the rows of a table, and not of an index, each behind its key."""
+    key = "rowid" if check.table in BY_PLACE else f'"{check.names[0]}"'
+    columns = ", ".join(check.selected)
+    if check.table == "spaces":
+        columns = columns.replace('"partition"', _PARTITION)
+    return f'SELECT {key}, {columns} FROM "{check.table}" NOT INDEXED'
+
+
+@contextmanager
+def undecoded(database: sqlite3.Connection) -> Iterator[None]:
+    """Inside, a text that is no UTF-8 is read as what it is."""
+    before, database.text_factory = database.text_factory, read_text
+    try:
+        yield
+    finally:
+        database.text_factory = before
+
+
+# Of a partition that is not there, what no partition can be.
+_PARTITION = """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
+                     THEN partition
+                     ELSE -1 END"""
+
+
+PLACE = {"area", "partition"}  # of a space in the index, which is made again
+
+# Of what lies beside another row, that row goes too: it would be read as another kind of thing, or
+# without the restriction that the damaged row has held.
+OWNERS: Mapping[str, tuple[str, str]] = {
+    "lifecycles": ("memories", "memory_id"),
+    "agent_memories": ("memories", "memory_id"),
+    "ref_entries": ("memories", "memory_id"),
+    "seals": ("memories", "memory_id"),
+    "versions": ("memories", "memory_id"),
+    "stores": ("spaces", "space_id"),
+    "agent_spaces": ("spaces", "space_id"),
+    "refs": ("spaces", "space_id"),
+    "coordinators": ("intents", "intent"),
+}
+PERMISSIONS = {"namespaces": "name", "namespace_access": "namespace"}
+
+
+class Quarantine:
+    """What is taken out of a database, in a transaction in which references are not looked at."""
+
+    def __init__(self, database: sqlite3.Connection, now: datetime) -> None:
+        self._database = database
+        self._now = now
+        self.damaged: list[str] = []  # rows, by table and key
+        self.rows: list[Mapping[str, object]] = []  # those, and the rows that went with them
+        self.is_placed_anew = False
+        self._closed: set[object] = set()  # namespaces of whose permissions some are not known
+        # Of each table those that name its rows, by which column and by which of its own.
+        self._named_by: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+
+    def take_all(self) -> None:
+        """Take every damaged row, and put every space in a place in the index again."""
+        database = self._database
+        triggers = dict(
+            database.execute(
+                "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+            ).fetchall()
+        )
+        # They would count with what is damaged, and an index may not have it as its row does.
+        run(database, (f"DROP TRIGGER {name}" for name in triggers))
+        database.execute("REINDEX")
+        with undecoded(database):
+            for table in tables(database):
+                self._note_references(table)
+            for check in list(checks(database)):
+                self._take_damaged(check)
+        for namespace in self._closed:
+            self._close(namespace)
+        if self.is_placed_anew:
+            database.execute(_PLACES)
+        run(database, [*_COUNTS, *triggers.values()])
+
+    def write(self, path: Path) -> Path:
+        """Append what was taken to the file for it, each row a line of JSON; on disk at the end."""
+        file = path.with_name(f"{path.name}.{QUARANTINE}")
+        lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in self.rows)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as opened:
+            opened.write(lines)
+            opened.flush()
+            os.fsync(opened.fileno())
+        return file
+
+    def _note_references(self, table: str) -> None:
+        rows = self._database.execute(
+            'SELECT "table", "from", "to" FROM pragma_foreign_key_list(?)', (table,)
+        )
+        for parent, column, its in rows.fetchall():
+            if (table, parent) != ("memories", "sessions"):  # which are served without one
+                self._named_by[parent].append((table, column, its))
+
+    def _take_damaged(self, check: TableCheck) -> None:
+        for key, *values in self._database.execute(selecting(check)).fetchall():
+            wrong = check.damaged(values)
+            if not wrong:
+                continue
+            self.damaged.append(f"{check.table} {named(key)}: {', '.join(wrong)}")
+            if check.table == "spaces" and PLACE.issuperset(wrong):
+                self.is_placed_anew = True
+            elif keys := self._keys(check.table):
+                # Without its type a column finds what has been stored, and not what it becomes.
+                row = dict(zip(check.names, values, strict=True))
+                self._take(check.table, {f"+{name}": row[name] for name in keys})
+            else:
+                self._take(check.table, {"rowid": key})
+
+    def _keys(self, table: str) -> list[str]:
+        """The columns that tell the rows of a table apart which has no rowid."""
+        rows = self._database.execute(
+            """SELECT c.name
+                 FROM pragma_table_list(:table) t, pragma_table_info(:table) c
+                WHERE t.wr AND c.pk""",
+            {"table": table},
+        )
+        return [name for (name,) in rows]
+
+    def _take(self, table: str, key: Mapping[str, object]) -> None:
+        """Take the rows with these values in columns, and those that name them, or own them."""
+        equal = (
+            f"{name} IS {'CAST(? AS TEXT)' if isinstance(value, NotText) else '?'}"
+            for name, value in key.items()
+        )
+        which, values = f'FROM "{table}" WHERE {" AND ".join(equal)}', [*key.values()]
+        cursor = self._database.execute(f"SELECT * {which}", values)
+        names = [name for name, *_ in cursor.description]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        # With RETURNING it would look for a key once more, as one of the column's type.
+        self._database.execute(f"DELETE {which}", values)
+        for row in rows:
+            if table not in DERIVED:
+                self.rows.append(_line(table, row, self._now))
+            for child, its, of in self._named_by[table]:
+                self._take(child, {its: row[of]})
+            if table in OWNERS:
+                owner, by = OWNERS[table]
+                self._take(owner, {"id": row[by]})
+            if table in PERMISSIONS:
+                self._closed.add(row[PERMISSIONS[table]])
+
+    def _close(self, namespace: object) -> None:
+        """Let nobody into a namespace, unless by a permission of their own."""
+        if isinstance(namespace, str):
+            self._database.execute(
+                """INSERT INTO namespaces (name, default_access, version, created_at, updated_at)
+                   VALUES (:name, :access, 1, :now, :now)
+                       ON CONFLICT (name) DO UPDATE SET default_access = :access""",
+                {"name": namespace, "access": int(Access.NONE), "now": micros(self._now)},
+            )
+
+
+def _line(table: str, row: Mapping[str, Any], now: datetime) -> Mapping[str, object]:
+    columns = {
+        name: {"hex": value.hex()} if isinstance(value, bytes) else value
+        for name, value in row.items()
+    }
+    return {"at": rendered(now), "table": table, "row": columns}
+
+
+# As a space is placed when it is made: a project, a store, a ref and one agent's tier have an area
+# each. What another row says of it would have to be believed of one that is damaged.
+_PLACES = f"""
+    UPDATE spaces
+       SET partition = NULL,
+           area = CASE WHEN scope = '{GLOBAL_SCOPE}' THEN {GLOBAL_AREA}
+                       WHEN kind = '{SpaceKind.WORKING}' THEN {UNINDEXED_AREA}
+                       ELSE coalesce((SELECT min(o.id)
+                                        FROM spaces o
+                                       WHERE o.project = spaces.project
+                                             AND o.scope <> '{GLOBAL_SCOPE}'),
+                                     (SELECT min(o.space_id)
+                                        FROM agent_spaces p
+                                        JOIN agent_spaces o ON o.tier = p.tier
+                                                               AND o.agent = p.agent
+                                       WHERE p.space_id = spaces.id AND p.agent <> ''),
+                                     id)
+                  END"""
+
+_COUNTS = (
+    f"""
+    UPDATE stores
+       SET (entries, size) = (SELECT count(*), coalesce(sum(length(CAST(m.content AS BLOB))), 0)
+                                FROM memories m
+                               WHERE m.space_id = stores.space_id AND {undeleted("m")})""",
+    f"""
+    UPDATE refs
+       SET (entries, size) = (SELECT count(*), coalesce(sum(e.size), 0)
+                                FROM ref_entries e
+                                JOIN memories m ON m.id = e.memory_id
+                               WHERE e.space_id = refs.space_id AND {undeleted("m")})""",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +305,11 @@ _STRAYS = (
         table="partitions",
         what="numbers of partitions that no space can be in",
         where=" AND ".join(f"number NOT BETWEEN {it[0]} AND {it[-1]}" for it in NUMBERS.values()),
+    ),
+    Strays(
+        table="memory_stems",
+        what="words of memories that are gone",
+        where="memory_id NOT IN (SELECT id FROM memories)",
     ),
     Strays(
         table="lifecycles",

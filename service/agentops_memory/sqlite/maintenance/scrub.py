@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -57,19 +58,19 @@ def _is_without_remains(path: Path) -> bool:
         return vacuum_remains(own, path)
 
 
+@dataclass(slots=True, eq=False)
 class Walk:
     """One walk over a file, in steps; a page that changes behind it is walked again.
 
     It may get a copy from before: SQLite exchanges the numbers of pages when it balances them.
     """
 
-    def __init__(self, files: OpenFiles) -> None:
-        self.is_done = False
-        self._files = files
-        self._next = FIRST_PAGE
-        self._again: set[int] = set()
-        self._log = b""  # the header of the one that holds all changes since the last step
-        self._version = -1  # of the data, which differs when another connection has written
+    _files: OpenFiles
+    is_done: bool = False
+    _next: int = FIRST_PAGE
+    _again: set[int] = field(default_factory=set)
+    _log: bytes = b""  # the header of the one that holds all changes since the last step
+    _version: int = -1  # of the data, which differs when another connection has written
 
     def step(self, database: sqlite3.Connection) -> bool:
         """Go on; false if a read needs the log, another process writes, or the files were replaced.

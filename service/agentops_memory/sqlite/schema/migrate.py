@@ -1,36 +1,37 @@
 """Bringing a file to the newest schema, safe when several processes start at once, and its plan."""
 
 import os
+import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 
 from ... import __version__
 from ...engine.callbacks import noop
+from ...engine.files import drafts, private_file
 from ...engine.shared.stems import rules
 from ...errors import StartRefused, Unavailable
-from ...operations.files.atomic import drafts, private_file
 from ...recall.search.rows import MOST_IDS
 from ...recall.text.features import ALL, Features
-from ..base.checks import log_size, open_read_only
-from ..base.connection import APPLICATION_ID, connect, use_wal
+from ..base.connection import APPLICATION_ID, connect, log_size, open_read_only, use_wal
 from ..base.copies import require_one_name
 from ..base.errors import refusing
 from ..fts.index import bring_to_rules, is_by_rules
+from ..fts.partitions import Partitions, table, text_of
 from . import upgrade
 
 MIGRATIONS = resources.files(__package__) / "migrations"
 TIMEOUT = timedelta(seconds=60)  # another process may be migrating
 SPACE_NEEDED = 4  # times the file's size: the log of what is written anew, and what it grows by
 
-OnUpgrade = Callable[[], None]
+OnUpgrade = Callable[[], object]
 """Called before a file that is not empty is upgraded or rewritten: that may take long."""
 
 
@@ -287,3 +288,93 @@ def _split(script: str) -> Sequence[str]:
             found.append(statement)
             statement = ""
     return [*found, statement] if statement.strip() else found
+
+
+Part = tuple[str, str]
+"""What a part of a schema is, such as `index`, and its name."""
+
+IN_MEMORY = Path(":memory:")
+SQLITES_OWN = "sqlite_"  # names begin so
+ERASED = "the tenant was erased"  # stands in the triggers of a tenant that is being erased
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    missing: Mapping[Part, str]  # with the statement that makes it
+    changed: frozenset[Part]
+    further: Mapping[Part, str]
+
+    @property
+    def missing_indexes(self) -> dict[str, str]:
+        """Ordinary indexes that are to be made, with their statements."""
+        return {name: sql for (kind, name), sql in self.missing.items() if kind == "index"}
+
+    @property
+    def is_of_an_erased_tenant(self) -> bool:
+        return any(kind == "trigger" and ERASED in sql for (kind, _), sql in self.further.items())
+
+    @property
+    def broken_partitions(self) -> frozenset[int]:
+        """Partitions of the full-text index whose tables or views are not as they should be."""
+        names = (name for _, name in (*self.missing, *self.changed))
+        return frozenset(number for it in names if (number := partition_of(it)) is not None)
+
+
+def difference(database: sqlite3.Connection) -> Difference:
+    """How the schema differs from that of the migrations, with the partitions that it names."""
+    there = _parts(database)
+    due = _due(tuple(Partitions(database, is_alone=False).all()), scripts())
+    return Difference(
+        missing={part: sql for part, sql in due.items() if part not in there},
+        changed=frozenset(
+            part for part in due.keys() & there.keys() if _plain(due[part]) != _plain(there[part])
+        ),
+        further={part: sql for part, sql in there.items() if part not in due},
+    )
+
+
+def shown(parts: Iterable[Part]) -> str:
+    return ", ".join(f"the {kind} {name}" for kind, name in sorted(parts))
+
+
+def tables(database: sqlite3.Connection) -> Iterator[str]:
+    rows = database.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 ORDER BY name"
+    )
+    return (name for (name,) in rows.fetchall())
+
+
+def ordinary_indexes(database: sqlite3.Connection) -> dict[str, str]:
+    return dict(
+        database.execute(
+            "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
+        ).fetchall()
+    )
+
+
+def partition_of(name: str) -> int | None:
+    """The partition whose table or view this is; None for any other name."""
+    match = _PARTITION.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+@lru_cache(maxsize=16)  # it is asked for twice of each file, and files of many tenants are alike
+def _due(partitions: tuple[int, ...], _: tuple[str, ...]) -> Mapping[Part, str]:
+    with closing(connect(IN_MEMORY)) as database:
+        apply_migrations(database)
+        making = Partitions(database, is_alone=True)
+        for number in partitions:
+            making.make(number)
+        return _parts(database)
+
+
+def _parts(database: sqlite3.Connection) -> dict[Part, str]:
+    rows = database.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_schema")
+    return {(kind, name): sql for kind, name, sql in rows if not name.startswith(SQLITES_OWN)}
+
+
+def _plain(sql: str) -> str:
+    return " ".join(sql.replace('"', "").split())
+
+
+_PARTITION = re.compile(rf"(?:{table(0)[:-1]}|{text_of(0)[:-1]})(\d+)(?:_[a-z]+)?")

@@ -16,16 +16,17 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel, errors
 
-from ...engine.shared.stems import Stems
-from ...memory.model.access import TenantId
-from ...memory.model.keys import By, KeyRegistry, KeyRing
-from ...memory.model.rows import micros
-from ...postgresql.base.connecting import control
-from ...postgresql.base.connection import PostgresConnection
-from ...postgresql.engine.claims import number_of
-from ...postgresql.engine.leader import SERVES
-from ...postgresql.keys import PostgresKeys
-from ...postgresql.schema.migrate import (
+from ..engine.files import make_folder
+from ..engine.shared.stems import Stems
+from ..memory.model.access import TenantId
+from ..memory.model.keys import By, KeyRegistry, KeyRing
+from ..memory.model.rows import micros
+from ..postgresql.base.connecting import control
+from ..postgresql.base.connection import PostgresConnection
+from ..postgresql.engine.claims import number_of
+from ..postgresql.engine.engine import SERVES
+from ..postgresql.keys import PostgresKeys
+from ..postgresql.schema.migrate import (
     brought_up_to_date,
     is_made,
     newest,
@@ -33,14 +34,11 @@ from ...postgresql.schema.migrate import (
     schema_of,
     tenants,
 )
-from ...postgresql.words.index import Index
-from ...postgresql.words.upkeep import Upkeep
-from ...recall.text.features import Features
-from ..files.atomic import make_folder
-from ..files.audit import written_at
-from ..files.service_lock import service_lock
-from . import CopyRefused, Row, Table, Tally
-from .files import FileRows, Files
+from ..postgresql.words.index import Index, Upkeep
+from ..recall.text.features import Features
+from .copied_files import CopyRefused, FileRows, Files, Row, Table, Tally
+from .files.audit import written_at
+from .files.service_lock import service_lock
 
 PATIENCE = timedelta(seconds=5)  # with what was killed, whose end the server has yet to see
 WORDS = ["areas", "postings"]  # made from the texts

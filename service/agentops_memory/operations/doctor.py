@@ -9,29 +9,48 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ... import __version__
-from ...backend import registry_of
-from ...errors import Refusal, SettingRefused, Unavailable
-from ...http.edge.auth import must_have_keys
-from ...jobs.backups import DAMAGED, LATE, are_on_one_disk
-from ...memory.model.access import DEFAULT_TENANT, TenantId
-from ...memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
-from ...memory.model.keys import KeyRegistry
-from ...secrets.sanitizing import sentence_of
-from ...settings.settings import Settings
-from ...sqlite.base import library
-from ...sqlite.base.checks import Subject
-from ...sqlite.engine.tenant_files import tenants_of, unnamed_in
-from ...sqlite.engine.tenants import MOST_OPEN, tenant_file
-from ...sqlite.maintenance.examination import check_database
-from ..backup.backup import newest
-from ..files.audit import DRAFT
-from ..files.keys import DRAFT as KEYS_DRAFT
-from ..files.seals import DRAFT as SEAL_DRAFT
-from ..files.seals import SealFile
-from ..files.service_lock import holder
-from . import files
-from .settings import UsableSettings, check_environment, check_settings
+from .. import __version__
+from ..backend import registry_of
+from ..errors import Refusal, SettingRefused, Unavailable
+from ..http.edge.auth import must_have_keys
+from ..memory.model.access import DEFAULT_TENANT, TenantId
+from ..memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
+from ..memory.model.keys import KeyRegistry
+from ..secrets.sanitizing import sentence_of
+from ..settings.settings import Settings, UsableSettings, unknown_variables
+from ..sqlite.base import connection as library
+from ..sqlite.base.connection import Subject
+from ..sqlite.engine.tenant_files import tenants_of, unnamed_in
+from ..sqlite.engine.tenants import MOST_OPEN, tenant_file
+from ..sqlite.maintenance.examination import check_database
+from . import doctor_files as files
+from .backup import DAMAGED, LATE, are_on_one_disk, newest
+from .files.audit import DRAFT
+from .files.keys import DRAFT as KEYS_DRAFT
+from .files.seals import DRAFT as SEAL_DRAFT
+from .files.seals import SealFile
+from .files.service_lock import holder
+
+
+def check_settings(found: UsableSettings) -> Iterator[Finding]:
+    for refusal in found.refusals:
+        remedy = "A start would be refused; `agentops-memory serve --help-all` tells what it takes."
+        yield failed("settings", refusal, remedy)
+    if not found.refusals:
+        yield ok("settings", "Each can be used.")
+
+
+def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
+    unknown = unknown_variables(environment)
+    for name, meant in unknown.items():
+        sentence = f"{name} is no setting, and changes nothing."
+        if meant:
+            yield warn("environment", sentence, f"Was {meant} meant?")
+        else:
+            yield note("environment", sentence, "docs/configuration.md names those there are.")
+    if not unknown:
+        yield ok("environment", "No variable looks like one and is none.")
+
 
 AWAY = "Mount it, and give it to the user of the service, which then makes a backup by itself."
 LOG = "If a service runs, its log says why: look there for `no backup`."
@@ -84,12 +103,12 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         "auth": lambda: _check_auth(settings, keys),
     }
     if url := settings.database_url:
-        from ...postgresql.examination import check_server  # noqa: PLC0415 - an extra
+        from ..postgresql.tenants import check_server  # noqa: PLC0415 - an extra
 
         return {"database": lambda: check_server(url), **checks}
     return checks | {
         "served": lambda: _check_holder(settings.db_path),
-        "keys": lambda: files.check_key_file(settings.keys_file, keys, context.now),
+        "keys": lambda: files.check_keys(keys, context.now, settings.keys_file),
         "audit": lambda: files.check_audit(settings.audit_file),
         "tenants": lambda: _check_tenants(settings.db_path),
         "file-system": lambda: _check_folder(settings.db_path),
@@ -121,7 +140,7 @@ def _tenants(context: DoctorContext) -> list[TenantId]:
 
 def _tenants_in(settings: Settings) -> list[TenantId]:
     if settings.database_url:
-        from ...postgresql.examination import tenants_in  # noqa: PLC0415 - an extra
+        from ..postgresql.tenants import tenants_in  # noqa: PLC0415 - an extra
 
         return tenants_in(settings.database_url)
     return tenants_of(settings.db_path)
@@ -130,7 +149,7 @@ def _tenants_in(settings: Settings) -> list[TenantId]:
 def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]:
     settings = context.settings
     if settings.database_url:
-        from ...postgresql.examination import check_schema  # noqa: PLC0415 - an extra
+        from ..postgresql.tenants import check_schema  # noqa: PLC0415 - an extra
 
         yield from check_schema(settings.database_url, tenant)
         return

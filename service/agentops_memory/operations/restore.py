@@ -9,23 +9,24 @@ from datetime import datetime
 from hashlib import file_digest
 from pathlib import Path
 
-from ...errors import Conflict, Unavailable
-from ...memory.erasure import Erasure
-from ...memory.model.access import DEFAULT_TENANT, TenantId
-from ...memory.model.keys import By, Key
-from ...settings.settings import Settings
-from ...sqlite.engine.tenant_files import files_of, size_of, tenants_of
-from ...sqlite.engine.tenants import tenant_file
-from ...sqlite.maintenance.replacing import RestoreRefused, replace_database, require_files
-from ...sqlite.maintenance.snapshots import SnapshotRefused, verified
-from ...sqlite.schema.contents import Contents, contents_at, erasures_at
-from ...sqlite.schema.migrate import newest_format
-from ..files import keys, seals
-from ..files.atomic import created, drafts, os_errors_as, owned_like, placed, sync
-from ..files.audit import AUDIT_RESTORED, Since, line, record, since
-from ..files.keys import LARGEST, KeyFile, Stamp
-from ..files.service_lock import service_lock
-from .archive import (
+from ..engine.files import Stamp, created, drafts, os_errors_as, owned_like, placed, sync
+from ..errors import Conflict, Unavailable
+from ..memory.erasure import Erasure
+from ..memory.model.access import DEFAULT_TENANT, TenantId
+from ..memory.model.keys import By, Key
+from ..settings.settings import Settings
+from ..sqlite.engine.tenant_files import files_of, size_of, tenants_of
+from ..sqlite.engine.tenants import tenant_file
+from ..sqlite.maintenance.snapshots import (
+    RestoreRefused,
+    SnapshotRefused,
+    replace_database,
+    require_files,
+    verified,
+)
+from ..sqlite.schema.contents import Contents, contents_at, erasures_at
+from ..sqlite.schema.migrate import newest_format
+from .backup import (
     AUDIT,
     KEYS,
     REDACTION,
@@ -39,6 +40,10 @@ from .archive import (
     meter,
     require_space,
 )
+from .files import keys, seals
+from .files.audit import AUDIT_RESTORED, Since, line, record, since
+from .files.keys import LARGEST, KeyFile
+from .files.service_lock import service_lock
 
 UNPACKED_AND_EXAMINED = 2  # times that each byte is read
 
@@ -122,7 +127,15 @@ class Restore:
                 with self.files[AUDIT].open("ab") as audit:
                     audit.write(line(at, AUDIT_RESTORED, by))
                 _put_back(self.files[AUDIT], self.settings.audit_file)
-            self._note(at, by)
+            record(
+                self.settings.audit_file,
+                at,
+                "archive.restored",
+                by,
+                archive=self.archive.name,
+                made_at=self.manifest.made_at.isoformat(),
+                tenants=[it.part.tenant for it in self.replacements],
+            )
             if SEAL in self.files:
                 archived = seals.read(self.files[SEAL].read_bytes(), SEAL)
                 seals.SealFile(self.settings.seal_file, lambda: at).add(archived)
@@ -130,27 +143,13 @@ class Restore:
             if REDACTION in self.put_back:
                 _put_back(self.files[REDACTION], self.settings.redaction_file)
         if self.keys and self.keys.new:
-            self._bring_back(self.keys, at, by)
+            file = KeyFile(self.settings.keys_file, self.settings.audit_file)
+            try:
+                file.bring_back(self.keys.new, self.keys.stamp, at=at, by=by)
+            except Unavailable as refusal:
+                sentence = f"The databases are in their place, but the keys are not: {refusal}"
+                raise RestoreRefused(sentence) from refusal
         return kept
-
-    def _note(self, at: datetime, by: By) -> None:
-        record(
-            self.settings.audit_file,
-            at,
-            "archive.restored",
-            by,
-            archive=self.archive.name,
-            made_at=self.manifest.made_at.isoformat(),
-            tenants=[it.part.tenant for it in self.replacements],
-        )
-
-    def _bring_back(self, plan: KeysPlan, at: datetime, by: By) -> None:
-        file = KeyFile(self.settings.keys_file, self.settings.audit_file)
-        try:
-            file.bring_back(plan.new, plan.stamp, at=at, by=by)
-        except Unavailable as refusal:
-            sentence = f"The databases are in their place, but the keys are not: {refusal}"
-            raise RestoreRefused(sentence) from refusal
 
 
 @contextmanager
@@ -208,7 +207,12 @@ def _planned(
     for part in manifest.tenants:
         if part.tenant in after.erased:
             continue
-        _require_known_format(part, manifest)
+        if part.format > newest_format():
+            raise ArchiveRefused(
+                f"The database of the tenant {part.tenant} has format {part.format}, made by "
+                f"agentops-memory {manifest.program}; this one knows formats up to "
+                f"{newest_format()}."
+            )
         database = Path(os.path.realpath(tenant_file(settings.db_path, part.tenant)))
         require_files(database)
         draft = unpacked(part, database)
@@ -247,14 +251,6 @@ def _since(audit: Path, files: Mapping[str, Path]) -> Since:
         return since(audit, ())
     with files[AUDIT].open("rb") as lines:
         return since(audit, lines)
-
-
-def _require_known_format(part: TenantPart, manifest: Manifest) -> None:
-    if part.format > newest_format():
-        raise ArchiveRefused(
-            f"The database of the tenant {part.tenant} has format {part.format}, made by "
-            f"agentops-memory {manifest.program}; this one knows formats up to {newest_format()}."
-        )
 
 
 def _verify(part: TenantPart, draft: Path) -> None:

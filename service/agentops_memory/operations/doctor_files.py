@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ...errors import Refusal
-from ...memory.model.findings import Finding, failed, note, ok, warn
-from ...memory.model.keys import KeyRegistry, KeyRing
-from ...sqlite.base.copies import REMEDY, copies_of, draft_of
-from ..files.atomic import file_system, is_network, leftovers, opened, remove_leftovers
-from ..files.redaction import RedactionFile
-from ..files.seals import SealFile
+from ..engine.files import file_system, is_network, leftovers, opened, remove_leftovers
+from ..errors import Refusal
+from ..memory.model.findings import Finding, failed, note, ok, warn
+from ..memory.model.keys import KeyRegistry, KeyRing
+from ..sqlite.base.copies import REMEDY, copies_of, draft_of
+from .files.redaction import RedactionFile
+from .files.seals import SealFile
 
 LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
 NOTHING = 1024 * 1024  # bytes free, below which a large write fails
@@ -266,12 +266,9 @@ SOON = timedelta(days=7)  # in which an old secret of a key ends
 LONGEST_AUDIT = 64 * 1024 * 1024  # bytes at the end of the audit file that are looked at
 
 
-def check_key_file(path: Path, keys: KeyRegistry, now: datetime) -> Iterator[Finding]:
-    yield from _check_privacy("keys", path)
-    yield from check_keys(keys, now)
-
-
-def check_keys(keys: KeyRegistry, now: datetime) -> Iterator[Finding]:
+def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> Iterator[Finding]:
+    if file is not None:
+        yield from _check_privacy("keys", file)
     try:
         ring = keys.ring()
         keys.require_kept(ring)

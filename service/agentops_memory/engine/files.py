@@ -14,7 +14,7 @@ from errno import EEXIST
 from pathlib import Path
 from typing import BinaryIO
 
-from ...errors import StartRefused, Unavailable
+from ..errors import StartRefused, Unavailable
 
 PAUSE = 0.002  # seconds between two tries to take a lock
 PREFIX, SUFFIX = ".agentops-memory-", ".part"  # of the folders for drafts
@@ -31,6 +31,15 @@ def os_errors_as(refusal: type[Exception], sentence: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise refusal(f"{sentence}: {error.strerror}.") from error
+
+
+Stamp = tuple[int, ...] | None
+"""What tells one state of a file from another; None while there is no file."""
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return *times, status.st_dev, status.st_ino, status.st_size
 
 
 @contextmanager

@@ -1,0 +1,200 @@
+"""The commands: where each is, what the help says of it, and how a help is laid out."""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial
+from importlib import import_module
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import click
+
+from .errors import NAME
+
+T = TypeVar("T")
+
+
+class Entry(NamedTuple):
+    where: str  # below commands/
+    help: str
+    example: str  # what follows the name of the program
+
+
+GROUPS: Mapping[str, Mapping[str, Entry]] = {
+    "Memories": {
+        "save": Entry("memories:save", "Save a memory.", 'save "Orders go through a queue."'),
+        "search": Entry("memories:search", "Find memories by words.", "search where do orders go"),
+        "context": Entry(
+            "memories:context",
+            "Preview the context an agent would get.",
+            'context "Why is the order late?"',
+        ),
+        "list": Entry("memories:list_", "List memories, newest first.", "list --type decision"),
+        "show": Entry("memories:show_", "Show a memory in full.", "show 12"),
+        "edit": Entry("changes:edit", "Change a memory.", 'edit 12 --title "Two queues"'),
+        "delete": Entry("changes:delete", "Delete memories; `restore` brings them back.",
+                        "delete 12"),
+        "restore": Entry("backup:restore", "Bring back a memory, or all that an archive holds.",
+                         "restore 12"),
+        "pin": Entry("changes:pin", "Put memories first in every context.", "pin 12"),
+        "unpin": Entry("changes:unpin", "Take memories from the first places.", "unpin 12"),
+        "supersede": Entry("changes:supersede", "Replace a memory by another, and keep both.",
+                           'supersede 12 "Orders go through two queues."'),
+        "confirm": Entry("changes:confirm", "Confirm that memories are still true.", "confirm 12"),
+        "review": Entry("reviews:review", "Show which memories need a review.", "review"),
+        "history": Entry("memories:history", "Show what changed in a memory.", "history 12"),
+        "timeline": Entry("memories:timeline", "Show a memory among its neighbors in time.",
+                          "timeline 12"),
+        "sessions": Entry("memories:sessions", "List sessions, newest first.", "sessions"),
+        "stats": Entry("memories:stats", "Show how much is stored.", "stats"),
+    },
+    "Agents": {
+        "mcp": Entry("mcp:mcp", "Give an agent the memories of a project, through MCP.", "mcp"),
+        "demo": Entry("demo:demo", "Show a running service at work.", "demo"),
+    },
+    "Operations": {
+        "serve": Entry("serve:serve", "Run the service (the default).", "serve --listen :7437"),
+        "status": Entry("status:status", "Show whether the service runs, and what is stored.",
+                        "status"),
+        "open": Entry("status:open_", "Open the page of the API in a browser.", "open"),
+        "health": Entry("serve:health", "Exit with 0 if the service is healthy.", "health"),
+        "doctor": Entry("doctor:doctor", "Find what is wrong with the files, and fix what is safe.",
+                        "doctor --fix"),
+        "backup": Entry("backup:backup", "Write all data into one archive.",
+                        "backup --to memory.zip"),
+        "export": Entry("transfer:export", "Write all memories, as JSON.", "export memories.json"),
+        "import": Entry("transfer:import_", "Store what an export holds.", "import memories.json"),
+        "copy": Entry("copy:copy", "Copy all data from SQLite to PostgreSQL, or back.",
+                      "copy --to postgresql"),
+        "migrate": Entry("maintenance:migrate", "Bring the databases up to date.",
+                         "migrate --dry-run"),
+        "index": Entry("maintenance:index", "Check the full-text index of a file, and rebuild it.",
+                       "index --check"),
+        "scan": Entry("scan:scan", "Find secrets in what is stored, and remove them.",
+                      "scan --redact"),
+    },
+    "Administration": {
+        "keys": Entry("keys:keys", "Create, list, rotate and revoke the keys of callers.",
+                      "keys create --name ci --role writer"),
+        "projects": Entry("projects:projects", "List, rename, merge and erase projects.",
+                          "projects list"),
+        "tenants": Entry("tenants:tenants", "Create, list, export and erase tenants.",
+                         "tenants create acme"),
+        "agents": Entry("agents:agents", "List, limit, export and erase agents with their memory.",
+                        "agents list"),
+        "seal": Entry("seal:seal", "Renew the keys that encrypt confidential values.",
+                      "seal rotate"),
+        "completion": Entry("completion:completion", "Print the completion script for a shell.",
+                            "completion bash"),
+    },
+}  # fmt: skip
+COMMANDS: Mapping[str, Entry] = dict(chain.from_iterable(it.items() for it in GROUPS.values()))
+OF_MEMORIES = (*GROUPS["Memories"], "export", "import")
+
+# What others call it; difflib finds what is only misspelt.
+MEANT = {
+    "save": "add create new remember store write note",
+    "search": "find query recall grep ask",
+    "list": "ls recent all memories",
+    "show": "get cat view read",
+    "edit": "update change modify",
+    "delete": "rm remove del forget erase",
+    "restore": "undelete undo recover",
+    "serve": "start run up server daemon",
+    "status": "info ps version",
+    "doctor": "check fix repair verify",
+    "open": "docs browse ui web",
+    "keys": "key token tokens auth login",
+}
+SUGGESTED = {word: name for name, words in MEANT.items() for word in words.split()}
+ALWAYS_SHOWN = ("listen", "db_path")  # of the settings: what a first start may need
+WHERE = ("url", "key_file", "db_path", "tenant")
+
+
+class SettingOption(click.Option):
+    """An option that is a setting of the service, too: shown with --help-all alone."""
+
+
+class Documented(click.Command):
+    """A command whose help has an example, its own options first, and then where it works."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        if any(_section(it) == "Settings" for it in params):
+            params.append(_HELP_ALL)
+        return params
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if entry := COMMANDS.get(ctx.info_name or "") if _is_below_program(ctx) else None:
+            with formatter.section("Example"):
+                formatter.write_text(f"{NAME} {entry.example}")
+        is_all = bool(ctx.meta.get(NAME))
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Where": [], "Settings": []}
+        for param in self.get_params(ctx):
+            section = _section(param)
+            record = param.get_help_record(ctx)
+            if record and record[1] and (is_all or section != "Settings"):
+                sections[section].append(record)
+        for name, records in sections.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
+
+
+class DocumentedGroup(Documented, click.Group):
+    command_class = Documented
+
+
+Declared: TypeAlias = Callable[[Callable[..., Any]], T]
+command: Callable[..., Declared[click.Command]] = partial(click.command, cls=Documented)
+group: Callable[..., Declared[DocumentedGroup]] = partial(click.group, cls=DocumentedGroup)
+
+
+class LazyCommand(click.Command):
+    """A command whose module is imported when it is used, and not when it is listed."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """That of the command itself, which click invokes and completes then."""
+        return loaded(str(self.name)).make_context(*args, **kwargs)
+
+
+def loaded(name: str) -> click.Command:
+    module, _, attribute = COMMANDS[name].where.partition(":")
+    found: click.Command = getattr(import_module(f"{__package__}.commands.{module}"), attribute)
+    return found
+
+
+def is_id(text: str) -> bool:
+    """Whether an argument names a memory: 12, or #12 as it is shown. A file `12` is `./12`."""
+    return text.removeprefix("#").isascii() and text.removeprefix("#").isdigit()
+
+
+def suggested(word: str) -> str | None:
+    """The command that somebody means who writes this."""
+    return SUGGESTED.get(word) or next(iter(get_close_matches(word, COMMANDS, n=1)), None)
+
+
+def _is_below_program(ctx: click.Context) -> bool:
+    return ctx.parent is not None and ctx.parent.parent is None
+
+
+def _section(param: click.Parameter) -> str:
+    """The part of a help that an option stands in."""
+    if isinstance(param, SettingOption) and param.name not in ALWAYS_SHOWN:
+        return "Settings"
+    return "Where" if param.name in WHERE else "Options"
+
+
+def _help_all(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not ctx.resilient_parsing:
+        ctx.meta[NAME] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all,
+    help="Show this, and the settings of the service.",
+)  # fmt: skip

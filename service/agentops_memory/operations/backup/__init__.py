@@ -1,1 +1,0 @@
-"""Archives of all that a service keeps: made, verified, kept for a time, restored."""

@@ -1,0 +1,372 @@
+"""What somebody does with memories every day at the terminal, over HTTP and on the file."""
+
+import itertools
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+import pytest
+
+from agentops_memory.cli.catalog import COMMANDS, loaded
+from agentops_memory.cli.output import ago
+
+from ..support.process import free_port, run
+from ..support.service import Service, serving
+from ..support.terminal import Terminal
+
+NUMBERS = itertools.count()
+AGO = r"(?:just now|\d+ \w+ ago|in \d \w+)"  # the service of these tests has a clock of its own
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
+        yield running
+
+
+@pytest.fixture(params=["over HTTP", "on the file"])
+def terminal(request: pytest.FixtureRequest, service: Service) -> Terminal:
+    """A terminal at a project of its own; the file is that which the service is running on."""
+    variables = {"MEMORY_PROJECT": f"verbs-{next(NUMBERS)}"}
+    if request.param == "over HTTP":
+        return Terminal(variables | {"MEMORY_URL": service.url})
+    return Terminal(variables | {"MEMORY_DB_PATH": str(service.path)})
+
+
+@pytest.fixture
+def here(service: Service) -> Terminal:
+    """A terminal that no variable gives a project."""
+    return Terminal({"MEMORY_URL": service.url})
+
+
+def saved(terminal: Terminal, *arguments: object) -> int:
+    told: dict[str, int] = terminal.json("save", *arguments)
+    return told["id"]
+
+
+def titles(terminal: Terminal, *arguments: object) -> list[str]:
+    return [it["title"] for it in terminal.json("list", *arguments)]
+
+
+def complete(terminal: Terminal, *words: str) -> list[str]:
+    """What bash is told when it completes the last of these words."""
+    asking = {
+        "_AGENTOPS_MEMORY_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["agentops-memory", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    told = Terminal(terminal.variables | asking).say()
+    return [line.removeprefix("plain,") for line in told.splitlines()]
+
+
+def repository(folder: Path, remote: str = "") -> Path:
+    folder.mkdir(parents=True)
+    for arguments in (("init", "-q"), *((("remote", "add", "origin", remote),) if remote else ())):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
+    return folder
+
+
+def test_a_text_alone_is_a_memory_of_the_day(terminal: Terminal) -> None:
+    days = [f"{datetime.now(UTC):%Y-%m-%d}" for _ in range(2)]
+    long = "Orders go through a queue since the shop was slow at Christmas, when all came at once."
+    ids = [saved(terminal, long), saved(terminal, "Queue\n\nOrders wait there.")]
+    days[1] = f"{datetime.now(UTC):%Y-%m-%d}"
+
+    first, second = (terminal.json("show", id_) for id_ in ids)
+
+    assert (first["content"], first["type"]) == (long, "discovery")
+    assert (
+        first["title"]
+        == "Orders go through a queue since the shop was slow at Christ\N{HORIZONTAL ELLIPSIS}"
+    )
+    assert first["session_id"] in {f"cli:{first['project']}:{day}" for day in days}
+    assert (second["title"], second["content"]) == ("Queue", "Orders wait there.")
+
+
+def test_a_list_has_the_newest_first_and_says_that_there_is_more(terminal: Terminal) -> None:
+    for title in ("One", "Two", "Three"):
+        id_ = saved(terminal, title, f"The memory {title}.", "--type", title.lower())
+    terminal.say("pin", id_)
+
+    whole = terminal.say("list")
+    part = terminal.run("list", "--limit", "2")
+    before = re.fullmatch(r"There is more: (--before) (\d+)\n", part.stderr)
+
+    assert [line.split()[-1] for line in whole.splitlines()] == ["TITLE", "Three", "Two", "One"]
+    assert re.search(rf"^#{id_} +{AGO} +three +\(pinned\) Three$", whole, re.MULTILINE)
+    assert before
+    assert titles(terminal, *before.groups()) == ["One"]
+    assert titles(terminal, "--type", "two") == ["Two"]
+    assert titles(terminal, "--exclude-type", "two") == ["Three", "One"]
+
+
+def test_a_memory_is_shown_in_full(terminal: Terminal) -> None:
+    old = saved(terminal, "Queue", "One queue.")
+    id_ = saved(
+        terminal, "Queues", "Two\n  queues.", "--tag", "a", "--tag", "b", "--topic-key", "q",
+        "--ttl", "3d", "--supersedes", f"#{old}",
+    )  # fmt: skip
+
+    head, _, content = terminal.say("show", f"#{id_}").partition("\n\n")
+
+    assert content == "Two\n  queues.\n"
+    assert re.fullmatch(
+        rf"#{id_} \[discovery\] Queues\n  project      {terminal.variables['MEMORY_PROJECT']}\n"
+        rf"  session      cli:\S+\n  saved        {AGO}\n  expires      in \d \w+\n"
+        rf"  topic key    q\n  tags         a, b\n  supersedes   #{old}",
+        head,
+    ), head
+    assert terminal.json("show", id_)["expires_at"].endswith("Z")
+
+
+def test_a_memory_is_edited_by_what_is_named(terminal: Terminal) -> None:
+    id_ = saved(terminal, "Queue", "One.", "--tag", "a")
+
+    told = terminal.say("edit", id_, "--title", "Queues", "--tag", "b")
+    terminal.say("edit", id_, "-", given="Two.\n")
+    terminal.say("edit", id_, "--ttl", "1h", "--tag", "")
+    has_end = terminal.json("show", id_)
+    changed = terminal.json("edit", id_, "--ttl", "0")
+
+    assert told == f"Changed #{id_}: Queues\n"
+    assert (changed["title"], changed["content"]) == ("Queues", "Two.")
+    assert "expires_at" in has_end
+    assert not changed.keys() & {"expires_at", "tags"}
+    assert terminal.run("edit", id_).exit_code == 2
+    assert terminal.run("edit", 999_999, "x").exit_code == 1
+
+
+def test_what_is_deleted_comes_back(terminal: Terminal) -> None:
+    ids = [saved(terminal, title, f"It is {title}.") for title in ("One", "Two")]
+
+    refused = terminal.run("delete", ids[0], 999_999)
+    assert (refused.exit_code, titles(terminal)) == (1, ["Two", "One"])
+    assert terminal.say("delete", *ids) == f"Deleted #{ids[0]}\nDeleted #{ids[1]}\n"
+    assert titles(terminal) == []
+    assert terminal.say("restore", ids[0]) == f"Restored #{ids[0]}: One\n"
+    assert titles(terminal) == ["One"]
+    again = terminal.run("restore", ids[0])
+    assert again.exit_code == 1
+    assert "is not deleted" in again.stderr
+
+    terminal.say("edit", ids[0], "It was One.")
+    terminal.say("restore", ids[0], "--revision", 1)
+    assert terminal.json("show", ids[0])["content"] == "It is One."
+
+
+@pytest.mark.sqlite_files
+def test_a_number_is_a_memory_and_a_path_an_archive(tmp_path: Path) -> None:
+    at = {"MEMORY_DB_PATH": str(tmp_path / "memory.db")}
+    run("save", "Queue", "--project", "p", variables=at, cwd=tmp_path)
+    run("backup", "--to", "./12", variables=at, cwd=tmp_path)
+
+    memory = run("restore", "12", variables=at, cwd=tmp_path)
+    archive = run("restore", "./12", "--dry-run", variables=at, cwd=tmp_path)
+
+    assert (memory.returncode, memory.stderr.splitlines()[0]) == (
+        1, "agentops-memory: No such observation."
+    )  # fmt: skip
+    assert archive.stdout.endswith("Nothing was changed.\n"), archive.stderr
+    for wrong in (("restore", "12", "--force"), ("restore", "12", "--dry-run"),
+                  ("restore", "./12", "--revision", "1")):  # fmt: skip
+        assert run(*wrong, variables=at, cwd=tmp_path).returncode == 2
+
+
+def test_a_pin_is_set_and_taken(terminal: Terminal) -> None:
+    first, second = (saved(terminal, title, f"It is {title}.") for title in ("One", "Two"))
+
+    assert terminal.say("pin", first) == f"Pinned #{first}: One\n"
+    pinned = terminal.json("context")["recent_observations"]
+    terminal.say("unpin", first)
+    unpinned = terminal.json("context")["recent_observations"]
+
+    assert [it["title"] for it in pinned] == ["One", "Two"]
+    assert [it["title"] for it in unpinned] == ["Two", "One"]
+    assert (
+        terminal.say("confirm", first, second)
+        == f"Confirmed #{first}: One\nConfirmed #{second}: Two\n"
+    )
+
+
+def test_a_memory_is_replaced_by_another_or_by_a_text(terminal: Terminal) -> None:
+    old = saved(terminal, "Queue", "One queue.", "--type", "decision", "--tag", "a")
+    other = saved(terminal, "Queues", "Two queues.")
+
+    assert terminal.say("supersede", old, other) == f"#{old} is replaced by #{other}: Queues\n"
+    by = terminal.json("supersede", f"#{other}", "Three queues.")
+
+    assert (by["title"], by["content"], by["supersedes"]) == ("Queues", "Three queues.", [other])
+    found = terminal.json("search", "queue queues")
+    assert [it["id"] for it in found] == [by["id"]]
+    assert "(replaced) Queue\n" in terminal.say("list")
+
+
+def test_nothing_found_says_what_was_left_out(terminal: Terminal, here: Terminal) -> None:
+    here.say("save", "Elsewhere", "It is in another project.", "--project", "aaa")
+    old, new = saved(terminal, "Queue", "One.", "--type", "note"), saved(terminal, "Door", "Two.")
+    terminal.say("supersede", old, new)
+    project = terminal.variables["MEMORY_PROJECT"]
+
+    found = terminal.run("search", "queue", "--type", "note")
+
+    assert (found.exit_code, found.stdout) == (0, "")
+    assert found.stderr.splitlines()[:3] == [
+        f"Nothing was found in the project {project}, which has 2 memories.",
+        "Left out: what --type does not match.",
+        "Left out: 1 memory that another one replaced; --superseded shows them.",
+    ]
+    assert re.match(
+        r"Other projects: aaa[,.].* --project '' is all of them\.$", found.stderr.splitlines()[3]
+    )
+    assert "It is in another project." in terminal.say("search", "elsewhere", "--project", "")
+    assert "is no memory in the project nowhere" in here.run("list", "--project", "nowhere").stderr
+    assert (
+        "reminded of nothing in the project nowhere"
+        in here.run("context", "--project", "nowhere").stderr
+    )
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        "git@example.com:acme/web-shop.git",
+        "https://example.com/acme/web-shop",
+        "/srv/web-shop.git/",
+    ],
+)
+def test_a_project_is_that_of_the_remote(
+    remote: str, tmp_path: Path, here: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = repository(tmp_path / "clone", remote) / "deep" / "er"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+
+    assert here.json("show", saved(here, f"It is {remote}."))["project"] == "web-shop"
+
+
+def test_worktrees_and_folders_are_one_project_which_a_file_names_otherwise(
+    tmp_path: Path, here: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = repository(tmp_path / "Shop")
+    commit = [
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "commit",
+        "-q",
+        "--allow-empty",
+        "-m",
+        "a",
+    ]
+    for arguments in (commit, ["worktree", "add", "-q", str(tmp_path / "tree")]):
+        subprocess.run(["git", *arguments], cwd=top, check=True)
+    (top / "deep").mkdir()
+    bare = tmp_path / "no repository"
+    bare.mkdir()
+    projects = []
+    for folder in (top, top / "deep", tmp_path / "tree", bare):
+        monkeypatch.chdir(folder)
+        projects.append(here.json("show", saved(here, f"It is {folder}."))["project"])
+
+    (top / ".agentops-memory.toml").write_text('project = "billing"\n', "utf-8")
+    monkeypatch.chdir(top / "deep")
+    named = here.json("show", saved(here, "It has a name."))["project"]
+    (top / ".agentops-memory.toml").write_text("project = 1\n", "utf-8")
+    refused = here.run("save", "No name.")
+    completed = complete(here, "list", "--exclude")
+
+    assert projects == ["shop", "shop", "shop", "no repository"]
+    assert named == "billing"
+    assert refused.exit_code == 1
+    assert "project is a text in quotes" in refused.stderr
+    assert completed == ["--exclude-type"]
+
+
+def test_a_time_is_told_as_people_tell_it() -> None:
+    told = [
+        ago(datetime.now(UTC) - timedelta(**{unit: count}))
+        for unit, count in (("seconds", 1), ("seconds", 10), ("seconds", 61), ("minutes", 190),
+                            ("days", 1), ("days", 15), ("days", 70), ("days", 800), ("hours", -5))
+    ]  # fmt: skip
+
+    assert told == [
+        "just now", "10 seconds ago", "1 minute ago", "3 hours ago", "1 day ago", "2 weeks ago",
+        "2 months ago", "2 years ago", "in 4 hours",
+    ]  # fmt: skip
+
+
+def test_a_status_tells_where_all_is(service: Service, tmp_path: Path) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    file = Terminal({"MEMORY_DB_PATH": str(tmp_path / "new.db"), "MEMORY_LISTEN": listen})
+    missing = file.say("status", "--project", "p")
+    file.say("save", "Queue", "--project", "p")
+    stored = file.say("status", "--project", "p")
+    running = Terminal({"MEMORY_URL": service.url})
+    running.say("save", "Queue", "--project", "p")
+
+    assert f"not running at http://{listen}" in missing
+    assert "`agentops-memory save` makes it" in missing
+    assert stored.splitlines()[2:] == [
+        "Stored    1 memory in 1 project", "Here      1 memory in the project p",
+        "Last save just now",
+    ]  # fmt: skip
+    assert f"Service   running at {service.url}, its API at {service.url}/docs\n" in running.say(
+        "status"
+    )
+    facts = running.json("status", "--project", "p")
+    assert (facts["is_running"], facts["checks"]["database"]["status"]) == (True, "ok")
+    assert facts["last_saved_at"].endswith("Z")
+
+
+def test_the_page_of_the_api_is_opened_where_the_service_runs(service: Service) -> None:
+    assert Terminal().say("open", "--print", "--url", service.url) == f"{service.url}/docs\n"
+    nobody = Terminal({"MEMORY_URL": f"http://127.0.0.1:{free_port()}"}).run("open", "--print")
+    assert nobody.exit_code == 1
+    assert "`agentops-memory serve` starts it" in nobody.stderr
+
+
+def test_a_shell_completes_projects_types_and_ids(terminal: Terminal) -> None:
+    id_ = saved(terminal, "Queue", "One queue.", "--type", "ruling")
+    project = terminal.variables["MEMORY_PROJECT"]
+
+    assert complete(terminal, "list", "--project", project) == [project]
+    assert complete(terminal, "list", "--type", "rul") == ["ruling"]
+    assert complete(terminal, "show", str(id_)) == [str(id_)]
+
+
+def test_help_has_groups_examples_and_no_settings_unless_asked() -> None:
+    whole = Terminal().say("--help")
+    serve = Terminal().say("serve", "--help")
+
+    for group in ("Memories:", "Agents:", "Operations:", "Administration:"):
+        assert f"\n{group}\n" in whole
+    assert "\nExample:\n  agentops-memory serve" in serve
+    assert "--keep-audit" not in serve
+    assert "--keep-audit" in Terminal().say("serve", "--help-all")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("serach", "search"), ("rm", "delete"), ("add", "save")]
+)
+def test_a_command_that_is_none_is_told_what_was_meant(written: str, meant: str) -> None:
+    done = Terminal().run(written)
+
+    assert done.exit_code == 2
+    assert f"No such command '{written}'. Did you mean '{meant}'?" in done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_of_a_help_is_understood(name: str) -> None:
+    first, *words = shlex.split(COMMANDS[name].example)
+    command = loaded(first)
+    if isinstance(command, click.Group):
+        below, *words = words
+        command = command.commands[below]
+
+    assert first == name
+    assert command.make_context(name, words).params

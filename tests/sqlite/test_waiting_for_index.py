@@ -1,0 +1,142 @@
+"""New memories wait for the full-text index, many together, and nobody who asks misses one."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.engine import writer
+
+from ..support.another import another
+from ..support.database import assert_index_is_whole, put_in_index
+from ..support.engines import rows
+from ..support.files import assert_sound
+from ..support.recall import context, search, titles
+from ..support.service import Service, serving
+
+ONLY_SQL: Any = {"MEMORY_INDEX_CACHE": "0"}
+
+
+def test_saves_enter_the_index_together_once_many_wait(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "MOST_WAITING", 5)
+    for number in range(5):
+        service.save(f"apple {number}")
+    assert indexed(service.path) == 0
+
+    service.save("apple 5")
+
+    assert indexed(service.path) == 6
+    assert_index_is_whole(service.path)
+
+
+def test_who_asks_the_index_finds_what_waits_and_new_ones_wait_no_more(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", **ONLY_SQL) as service:
+        service.save("apple", title="first")
+        assert titles(search(service, "apple")) == ["first"]
+        service.save("apple pie", title="second")
+        assert indexed(service.path) == 2
+        assert context(service, "pie", limit=1) == ["second"]
+
+
+def test_memory_finds_what_waits_without_the_index(service: Service) -> None:
+    service.save("apple", title="first")
+    service.save("apple", title="second", session_id="another")
+
+    assert sorted(titles(search(service, "apple", project="demo"))) == ["first", "second"]
+    assert indexed(service.path) == 0
+
+
+@pytest.mark.parametrize("variables", [{}, ONLY_SQL], ids=["memory", "index"])
+def test_what_waits_is_changed_and_leaves_like_any_memory(tmp_path: Path, variables: Any) -> None:
+    with serving(tmp_path / "memory.db", **variables) as service:
+        for title in ("amended", "deleted", "erased", "kept"):
+            service.save("apple", title=title, session_id=title)
+        service.http.patch("/observations/1", json={"content": "pear"}).raise_for_status()
+        service.http.delete("/observations/2").raise_for_status()
+        service.http.delete("/observations/3", params={"hard": True}).raise_for_status()
+
+        assert titles(search(service, "apple")) == ["kept"]
+        assert titles(search(service, "pear")) == ["amended"]
+        assert_index_is_whole(service.path)
+
+
+@pytest.mark.parametrize("variables", [{}, ONLY_SQL], ids=["memory", "index"])
+def test_what_another_program_left_waiting_is_found(tmp_path: Path, variables: Any) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, **variables) as service, another(path) as other:
+        for number in range(3):
+            service.save(f"apple {number}", title=f"one {number}")
+            other.save(f"apple {number}", title=f"other {number}", session_id="other")
+            assert len(search(service, "apple", project="demo")) == 2 * number + 2
+    assert_sound(path, live=6)
+
+
+def test_a_start_after_a_kill_finds_what_waited(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path) as service:
+        service.save("apple", title="first")
+        copied = tmp_path / "killed.db"
+        with closing(connect(path)) as database, closing(connect(copied)) as copy:
+            database.backup(copy)
+    assert indexed(copied) == 0
+
+    with serving(copied, **ONLY_SQL) as service:
+        assert titles(search(service, "apple")) == ["first"]
+    assert_sound(copied, live=1)
+
+
+def test_the_end_of_a_service_leaves_nothing_waiting(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        service.save("apple")
+    assert indexed(tmp_path / "memory.db") == 1
+
+
+@pytest.mark.parametrize("number", [0, 1, 99, 1 << 62, -5])
+def test_a_damaged_mark_of_what_waits_loses_and_doubles_nothing(
+    service: Service, number: int
+) -> None:
+    for each in range(3):
+        service.save(f"apple {each}", title=f"{each}")
+    put_in_index(service.path)
+    rows(service.path, f"UPDATE index_rules SET indexed_to = {number}")
+
+    service.save("apple 3", title="3")
+    put_in_index(service.path)
+
+    assert_index_is_whole(service.path)
+    assert sorted(titles(search(service, "apple"))) == ["0", "1", "2", "3"]
+
+
+def test_while_the_database_is_locked_memory_finds_what_waits(service: Service) -> None:
+    service.save("apple", title="first")
+    with locked(service.path):
+        assert titles(search(service, "apple", project="demo")) == ["first"]
+
+
+def test_while_it_is_locked_the_index_alone_answers_what_it_has(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", **ONLY_SQL) as service:
+        service.save("apple", title="indexed")
+        put_in_index(service.path)
+        service.save("apple", title="waits", session_id="another")
+        with locked(service.path):
+            assert titles(search(service, "apple")) == ["indexed"]
+        assert sorted(titles(search(service, "apple"))) == ["indexed", "waits"]
+
+
+def indexed(path: Path) -> int:
+    """The memories that the first partition has, whose prior has other numbers."""
+    ((count,),) = rows(path, "SELECT count(*) FROM memories_fts_0_docsize WHERE id < 1 << 62")
+    return int(count)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another process writes."""
+    with closing(connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
