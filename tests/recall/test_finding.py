@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.memory import saves as memories
-from agentops_memory.memory import sessions
+from agentops_memory.memory import memories, sessions
 from agentops_memory.memory.model import table
 from agentops_memory.recall.text.query import STOPWORDS
 
