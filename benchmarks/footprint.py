@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.sql.projects import ProjectTable
+from agentops_memory.memory.projects import ProjectTable
 from agentops_memory.sqlite.engine.transaction import SqliteTransaction
 
 from . import corpus, direct, saves

@@ -13,8 +13,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from agentops_memory.agentops.transfer import Document
-from agentops_memory.agentops.transfers.transfer import chunks_of, import_whole
+from agentops_memory.agentops.transfer import Document, chunks_of, import_whole
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.recall.search.rows import AREA

@@ -15,7 +15,7 @@ from .agentops import routes as agentops
 from .agentops.fast_reads import FastReads
 from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
-from .agentops.transfers.transfer import Transfer
+from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage

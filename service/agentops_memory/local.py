@@ -18,21 +18,17 @@ from agentops_memory_client.contract.service import MemoryService
 
 from .agentops import wire
 from .agentops.operations import AgentOps
-from .agentops.transfer import Document
-from .agentops.transfers.transfer import Transfer
+from .agentops.transfer import Document, Transfer
 from .agentops.wire import Rows
 from .backend import audit_of, opened_engine
 from .engine.callbacks import AuditLog, noop
 from .errors import Refusal
 from .http.refusals import STATUS
 from .http.requests import Query
-from .memory.lifecycle.projects import Erasures, Projects
-from .memory.memories import Memories
 from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.space import project_name
+from .memory.projects import Projects
 from .memory.redactor import Redaction, Registry, RulesOf
-from .memory.reviews import Reviews
-from .memory.sessions import Sessions
 from .operations.files.redaction import RedactionFile
 from .recall.recall import Recall
 from .recall.text.normalization import clean
@@ -213,20 +209,13 @@ def agentops_over(
     """The operations over the engine of the transfer, for a service or for one command."""
     engine, rules = transfer.engine, transfer.rules
     return AgentOps(
-        memories=Memories(
-            engine=engine,
-            dedupe_window=settings.dedupe_window,
-            rules=rules,
-            on_erased=on_erased,
-            features=settings.recall,
-            recall_limit=settings.recall_limit,
-        ),
-        sessions=Sessions(engine=engine, rules=rules),
+        engine=engine,
+        rules=rules,
+        dedupe_window=settings.dedupe_window,
         recall=recall,
-        reviews=Reviews(engine=engine, periods=settings.review_after),
+        periods=settings.review_after,
         transfer=transfer,
         projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
-        erasures=Erasures(engine=engine),
         clock=clock,
     )
 

@@ -21,13 +21,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.agentops.transfer import Document
-from agentops_memory.agentops.transfers import transfer
-from agentops_memory.agentops.transfers.storing import Tally
-from agentops_memory.agentops.transfers.transfer import (
+from agentops_memory.agentops import transfer
+from agentops_memory.agentops.transfer import (
     CHUNK,
     SLICE,
     SLICE_CONTENDED,
+    Document,
     Transfer,
     chunks_of,
     import_some,
@@ -38,14 +37,16 @@ from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import Denied, Full, OverQuota, Unavailable
 from agentops_memory.http.requests import IN_MEMORY, SWITCH_INTERVAL
 from agentops_memory.memory import limits
-from agentops_memory.memory.memories import Memories
+from agentops_memory.memory.imports import Tally
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
-from agentops_memory.memory.model.memory import Draft, Imported, Memory, SessionId, Text
+from agentops_memory.memory.model.memory import Draft, Memory, SessionId, Text
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.redactor import Redactor
-from agentops_memory.memory.sessions import Sessions
+from agentops_memory.memory.saves import SAVE
+from agentops_memory.memory.sessions import open_session
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite import SqliteEngine
+from agentops_memory_client.contract.models import Imported
 
 from ..support import raw
 from ..support.engine import opened
@@ -111,7 +112,11 @@ async def in_one_transaction(engine: Engine, given: Document) -> Imported:
     chunks = [row for chunk in chunks_of(Redactor(DEFAULT_RULES), given) for row in chunk]
     tally = await engine.write(OPERATOR, import_whole, chunks)
     opened = sum(count for outcome, count in tally.sessions.items() if outcome.is_stored)
-    return Imported(sessions=opened, memories=tally.stored, refused=tally.refused)
+    return Imported(
+        imported_sessions=opened,
+        imported_observations=tally.stored,
+        refused_supersessions=tally.refused or None,
+    )
 
 
 class Dying:
@@ -139,8 +144,8 @@ async def test_a_long_import_stores_what_one_transaction_would(tmp_path: Path) -
         again = await Transfer(engine=other).import_all(OPERATOR, document(LARGE))
 
         assert counts == as_ever
-        assert (counts.sessions, counts.memories) == (1, LARGE)
-        assert (again.sessions, again.memories) == (0, 0)
+        assert (counts.imported_sessions, counts.imported_observations) == (1, LARGE)
+        assert (again.imported_sessions, again.imported_observations) == (0, 0)
         assert await exported(other) == await exported(one)
     assert_sound(tmp_path / "b.db", live=LARGE)
 
@@ -206,7 +211,7 @@ async def test_whoever_dies_at_any_step_has_stored_whole_chunks_and_a_repeat_sto
 
     async with opened(tmp_path / "memory.db") as engine:  # the next start
         rest = await Transfer(engine=engine).import_all(OPERATOR, document(500))
-        assert rest.memories == 500 - min(200 * step - 1, 500)
+        assert rest.imported_observations == 500 - min(200 * step - 1, 500)
         assert await exported(engine) == whole
     assert_sound(tmp_path / "memory.db", live=500)
 
@@ -261,11 +266,11 @@ async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> Non
             service.import_all(OPERATOR, document(5 * LARGE), lambda _: begun.set())
         )
         await begun.wait()
-        saved = await Memories(engine=engine, dedupe_window=timedelta()).save(OPERATOR, draft())
+        saved = await engine.write(OPERATOR, SAVE, draft(), timedelta())
 
         assert not task.done()
         assert saved.memory.text.content == "mine"
-        assert (await task).memories == 5 * LARGE
+        assert (await task).imported_observations == 5 * LARGE
 
 
 @pytest.mark.slow
@@ -329,14 +334,14 @@ async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
     theirs = observation("Last.", **fields | {"project": "other"})
     in_session = observation("Last.", **fields | {"session_id": "theirs"})
     async with opened(path) as engine:
-        await Sessions(engine=engine).open(OPERATOR, SessionId("theirs"), OTHER)
+        await engine.write(OPERATOR, open_session, SessionId("theirs"), OTHER)
         for last in (theirs, in_session):
             with pytest.raises(Denied):
                 await Transfer(engine=engine).import_all(mine, of(observations=[*some, last]))
 
         assert await contents(engine) == set()
         imported = await Transfer(engine=engine).import_all(mine, of(observations=some))
-        assert imported.memories == LARGE
+        assert imported.imported_observations == LARGE
 
 
 @pytest.mark.heavy
@@ -348,7 +353,9 @@ async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) 
         service = Transfer(engine=engine)
         mine = Caller(projects=Patterns(("demo",)))
 
-        assert (await service.import_all(mine, of(observations=some))).memories == LARGE
+        assert (
+            await service.import_all(mine, of(observations=some))
+        ).imported_observations == LARGE
 
 
 @pytest.mark.heavy
@@ -360,7 +367,7 @@ async def test_each_secret_is_counted_once_for_a_key_with_patterns(tmp_path: Pat
         mine = Caller(projects=Patterns(("demo",)))
         counts = await Transfer(engine=engine).import_all(mine, of(observations=some))
 
-    assert (counts.memories, counts.redacted) == (LARGE, LARGE)
+    assert (counts.imported_observations, counts.redacted) == (LARGE, LARGE)
 
 
 def test_rows_of_long_contents_are_stored_few_at_a_time() -> None:

@@ -16,18 +16,12 @@ from uuid import UUID
 
 import pytest
 
-from agentops_memory.agentops.transfer import Document
-from agentops_memory.agentops.transfers.storing import Row
-from agentops_memory.agentops.transfers.transfer import (
-    Planned,
-    chunks_of,
-    import_whole,
-    plan_rows,
-)
+from agentops_memory.agentops.transfer import Document, Planned, chunks_of, import_whole, plan_rows
+from agentops_memory.memory.imports import Row
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import UNSAVED
 from agentops_memory.memory.redactor import Redactor
-from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall.text.instants import rendered
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite.base.connection import connect

@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
@@ -21,13 +20,12 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from agentops_memory.errors import Denied
-from agentops_memory.jobs.schedule import end_idle
-from agentops_memory.memory.model.access import OPERATOR, Caller, Role, TenantId
+from agentops_memory.jobs.schedule import end_all_idle
+from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
 from agentops_memory.memory.model.memory import Session, SessionId
 from agentops_memory.memory.model.space import Project
 from agentops_memory.memory.redactor import Redactor
-from agentops_memory.memory.sessions import AT_ONCE, Sessions, append_messages
+from agentops_memory.memory.sessions import AT_ONCE, append_messages, end_idle, recent_sessions
 from agentops_memory.recall.text.summary import (
     ENDED,
     Message,
@@ -44,7 +42,6 @@ from agentops_memory_client.contract import models
 from ..support.another import another
 from ..support.callers import calling, made_key
 from ..support.engine import opened
-from ..support.engine import run as engine_run
 from ..support.engines import is_postgresql, rows, tables
 from ..support.files import disk
 from ..support.process import run, served, until
@@ -75,11 +72,11 @@ class Silence:
 
     def __init__(self, runner: asyncio.Runner, engine: SqliteEngine) -> None:
         self._runner = runner
-        self._sessions = Sessions(engine=engine)
+        self._engine = engine
 
     def falls(self, idle: timedelta = DAY) -> int:
         """How many sessions that ends."""
-        return self._runner.run(self._sessions.end_idle(OPERATOR, idle))
+        return self._runner.run(end_idle(self._engine, OPERATOR, idle))
 
 
 @pytest.fixture(scope="module")
@@ -362,24 +359,6 @@ def test_only_a_writer_of_the_project_may_tell(tmp_path: Path) -> None:
     assert {(it["id"], it["message_count"]) for it in listed} == {("s1", 1), ("own", 1)}
 
 
-def test_the_domain_too_asks_for_the_role(tmp_path: Path) -> None:
-    reader, writer = (replace(OPERATOR, role=role) for role in (Role.READER, Role.WRITER))
-
-    async def test(engine: SqliteEngine) -> None:
-        sessions, session, told = Sessions(engine=engine), SessionId("s1"), Transcript()
-        with pytest.raises(Denied):
-            await sessions.hear(reader, [])
-        with pytest.raises(Denied):
-            await sessions.append(reader, session, told, None)
-        with pytest.raises(Denied):
-            await sessions.close(reader, session, told, None)
-        with pytest.raises(Denied):
-            await sessions.end_idle(writer, DAY)
-        assert await sessions.recent(reader, None, 5) == []
-
-    engine_run(tmp_path / "memory.db", test)
-
-
 # Silence
 
 
@@ -420,7 +399,7 @@ def test_what_was_told_while_the_clock_was_ahead_ends_nevertheless(tmp_path: Pat
 
         async def sweep() -> int:
             async with opened(service.path, clock) as engine:
-                return await Sessions(engine=engine).end_idle(OPERATOR, DAY)
+                return await end_idle(engine, OPERATOR, DAY)
 
         assert runner.run(sweep()) == 1
         ended = row(service, "9000 ahead")
@@ -433,14 +412,13 @@ def test_however_many_are_idle_all_of_them_end(shared: Service) -> None:
 
     async def work() -> int:
         async with opened(shared.path, shared.clock) as engine:
-            sessions = Sessions(engine=engine)
             shared.clock.advance(days=1)
-            await sessions.end_idle(OPERATOR, DAY)
+            await end_idle(engine, OPERATOR, DAY)
             for number in range(2 * AT_ONCE + 1):
                 id_ = SessionId(f"many {number}")
                 await engine.write(OPERATOR, append_messages, id_, said, None)
             shared.clock.advance(days=1)
-            return sum(await asyncio.gather(*(sessions.end_idle(OPERATOR, DAY) for _ in range(2))))
+            return sum(await asyncio.gather(*(end_idle(engine, OPERATOR, DAY) for _ in range(2))))
 
     assert asyncio.run(work()) == 2 * AT_ONCE + 1
 
@@ -521,21 +499,20 @@ def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
             async with TenantsEngine.opened(
                 folder / "memory.db", engines, has_key=lambda _: False
             ) as engine:
-                sessions = Sessions(engine=engine)
-                await sessions.append(somebody, SessionId("s1"), told, None)
+                await engine.write(somebody, append_messages, SessionId("s1"), told, None)
                 clock.now = datetime.min.replace(tzinfo=UTC)  # there is no day before
-                await end_idle(sessions, [nobody, somebody], DAY)
+                await end_all_idle(engine, [nobody, somebody], DAY)
                 clock.now = START + DAY
                 fill(ballast)
-                await end_idle(sessions, [nobody, somebody], DAY)
-                (going_on,) = await sessions.recent(somebody, None, 9)
+                await end_all_idle(engine, [nobody, somebody], DAY)
+                (going_on,) = await engine.read(somebody, recent_sessions, None, 9, None)
                 ballast.unlink()
-                await end_idle(sessions, [nobody, somebody], DAY)
-                (ended,) = await sessions.recent(somebody, None, 9)
+                await end_all_idle(engine, [nobody, somebody], DAY)
+                (ended,) = await engine.read(somebody, recent_sessions, None, 9, None)
         assert (going_on.ended_at, ended.ended_at) == (None, START)
 
     asyncio.run(test())
-    unforeseen, full = (it for it in caplog.records if it.name == end_idle.__module__)
+    unforeseen, full = (it for it in caplog.records if it.name == end_all_idle.__module__)
     assert unforeseen.message == full.message == "idle sessions go on; they end later"
     assert (unforeseen.levelname, full.levelname) == ("ERROR", "WARNING")
     assert (vars(full)["code"], vars(full)["tenant"]) == ("SQLITE_FULL", somebody.tenant)
@@ -602,7 +579,7 @@ def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) ->
         ended = 0
         async with opened(path, ahead) as engine:
             while ended < 10:
-                ended += await Sessions(engine=engine).end_idle(OPERATOR, DAY)
+                ended += await end_idle(engine, OPERATOR, DAY)
 
     with serving(path) as service, ThreadPoolExecutor(2) as threads:
         told = [threads.submit(telling) for _ in range(2)]

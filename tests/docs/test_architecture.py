@@ -34,11 +34,9 @@ ALLOWED: Mapping[frozenset[str], set[str]] = {
 
 # Imports against the table that are still there, by the rooms; a number may only fall.
 CROSSINGS: Mapping[tuple[str, str], int] = {
-    ("engine", "memory"): 28,
+    ("engine", "memory"): 25,
     ("engine", "recall"): 6,
     ("http", "agentops"): 1,
-    ("memory", "agentops"): 1,
-    ("memory", "stores"): 1,
     ("postgresql", "operations"): 2,
     ("sqlite", "openintent"): 1,
 }
@@ -59,8 +57,8 @@ ASKING = (
 OF_LIVENESS = re.compile(
     r"\bdeleted_at\s+IS\b|(?<!:)\bexpires_at\s*(<|>|=).*\bnow\b(?!\s*\+)", re.IGNORECASE
 )
-LIVE = {"memory.model.memory", "memory.sql.liveness", "sqlite.schema.upgrade"}
-KINDS = {"memory.model.kinds", "memory.sql.kinds"}
+LIVE = {"memory.model.memory", "memory.model.liveness", "sqlite.schema.upgrade"}
+KINDS = {"memory.model.space"}
 
 
 @cache

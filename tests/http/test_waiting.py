@@ -10,7 +10,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
-from agentops_memory.memory import memories
+from agentops_memory.memory import saves as memories
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import NotFound
-from agentops_memory.memory.lifecycle.projects import Erasures
-from agentops_memory.memory.memories import Memories
+from agentops_memory.jobs.scrubbing import scrub_all
+from agentops_memory.memory.changes import ERASE
+from agentops_memory.memory.erasure import ErasureId, receipt_of
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
-from agentops_memory.memory.model.erasure import ErasureId
 from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.saves import SAVE
 from agentops_memory.recall.inverted_index import cache
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect
@@ -355,8 +356,7 @@ def test_what_another_engine_erased_is_finished_by_the_sweep(tmp_path: Path) -> 
         erasures: list[ErasureId | None] = []
 
         async def erase(engine: SqliteEngine) -> None:
-            own = Memories(engine=engine, dedupe_window=timedelta())
-            erasures.append(await own.erase(OPERATOR, memory))
+            erasures.append(await engine.write(OPERATOR, ERASE, memory))
 
         engines.run(path, erase)
 
@@ -372,10 +372,10 @@ def test_a_command_can_finish_what_it_has_erased(tmp_path: Path) -> None:
     told: list[str] = []
 
     async def erase(engine: SqliteEngine) -> None:
-        await Memories(engine=engine, dedupe_window=timedelta()).erase(OPERATOR, memory)
-        assert await Erasures(engine=engine).finish(OPERATOR, told.append) == 1
+        await engine.write(OPERATOR, ERASE, memory)
+        assert await scrub_all(engine, OPERATOR, told.append) == 1
         assert remains(tmp_path, "xylograph", "zanzibar") == set()
-        assert await Erasures(engine=engine).finish(OPERATOR, told.append) == 0
+        assert await scrub_all(engine, OPERATOR, told.append) == 0
 
     engines.run(path, erase)
 
@@ -447,13 +447,12 @@ def test_a_receipt_of_another_project_is_as_one_that_never_was(tmp_path: Path) -
     other = Caller(projects=Patterns(("other-*",)))
 
     async def look(engine: SqliteEngine) -> None:
-        own = Memories(engine=engine, dedupe_window=timedelta())
-        assert await own.erase(other, memory) is None
-        assert await own.erase(OPERATOR, memory) == erasure
+        assert await engine.write(other, ERASE, memory) is None
+        assert await engine.write(OPERATOR, ERASE, memory) == erasure
         refusals = []
         for asked in (erasure, ErasureId("never")):
             with pytest.raises(NotFound) as refused:
-                await Erasures(engine=engine).get(other, asked)
+                await receipt_of(engine, other, asked)
             refusals.append(str(refused.value))
         assert refusals == ["No such erasure."] * 2
 
@@ -466,16 +465,16 @@ def test_words_stay_gone_however_the_index_has_grown(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
 
     async def grow(engine: SqliteEngine) -> None:
-        own = Memories(engine=engine, dedupe_window=timedelta())
         live: list[MemoryId] = []
         for number in range(120):
             text = f"marked{number:03}z " + "walnut " * chance.choice((1, 9, 900))
-            live.append((await own.save(OPERATOR, engines.draft(text))).memory.id)
+            saved = await engine.write(OPERATOR, SAVE, engines.draft(text), timedelta())
+            live.append(saved.memory.id)
             if chance.random() < 0.5:
                 gone_one = live.pop(chance.randrange(len(live)))
-                await own.erase(OPERATOR, gone_one)
+                await engine.write(OPERATOR, ERASE, gone_one)
             if number % 10 == 9:
-                await Erasures(engine=engine).finish(OPERATOR)
+                await scrub_all(engine, OPERATOR)
                 dead = set(range(number + 1)) - {id_ - 1 for id_ in live}
                 assert remains(tmp_path, *(f"marked{it:03}z" for it in dead)) == set()
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from agentops_memory.engine.maintenance import Scrubbed
 from agentops_memory.errors import Conflict, Denied, Invalid, NotFound
-from agentops_memory.memory.lifecycle.projects import BATCH, Erasures, Projects, erase_some
+from agentops_memory.jobs.scrubbing import scrub, scrub_all
+from agentops_memory.memory.erasure import Erasure, ErasureId
 from agentops_memory.memory.model.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
-from agentops_memory.memory.model.erasure import Erasure, ErasureId
-from agentops_memory.memory.model.kinds import MOST_PROJECTS
-from agentops_memory.memory.model.space import Project
+from agentops_memory.memory.model.space import MOST_PROJECTS, Project
+from agentops_memory.memory.projects import BATCH, Projects, erase_some
 
 from ..support.callers import audit, calling, made_key
 from ..support.database import assert_index_is_whole, assert_undamaged, imported
@@ -112,7 +112,7 @@ def test_an_erasure_takes_all_of_a_project_and_nothing_of_another(
         return erasure
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agentops_memory.memory.lifecycle.projects.BATCH", part)
+        patch.setattr("agentops_memory.memory.projects.BATCH", part)
         erasure = changed(path, mix, erase)
 
     assert_index_is_whole(path)
@@ -279,14 +279,14 @@ def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
         with pytest.raises(InterruptedError):
             await projects.erase(OPERATOR, A, stop)
         assert_index_is_whole(path)
-        assert await Erasures(engine=projects.engine).scrub(OPERATOR) == Scrubbed()
+        assert await scrub(projects.engine, OPERATOR) == Scrubbed()
         with pytest.raises(Conflict):
             await projects.rename(OPERATOR, A, C)
         assert (await projects.plan_erasure(OPERATOR, A)).memories == 3
         return await projects.erase(OPERATOR, A)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agentops_memory.memory.lifecycle.projects.BATCH", 2)
+        patch.setattr("agentops_memory.memory.projects.BATCH", 2)
         erasure = changed(path, said, erase)
 
     assert (told[0].observations, told[0].goes_on) == (2, True)
@@ -380,7 +380,7 @@ def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: P
     async def erase(projects: Projects) -> None:
         await projects.merge(OPERATOR, A, B)
         await projects.erase(OPERATOR, B)
-        await Erasures(engine=projects.engine).finish(OPERATOR)
+        await scrub_all(projects.engine, OPERATOR)
 
     changed(path, [Said("a", "a xylographer"), *crowd, Said("b", "quince")], erase)
 

@@ -23,13 +23,13 @@ from agentops_memory.jobs.retention import (
     enforcing,
 )
 from agentops_memory.jobs.runner import WorkSignal
-from agentops_memory.memory import writes
-from agentops_memory.memory.lifecycle.projects import Erasures
+from agentops_memory.jobs.scrubbing import scrub_all
+from agentops_memory.memory import changes, revisions
+from agentops_memory.memory import erasure as past_retention
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.retention import FOR_EVER, WHAT, Kind, Retentions
 from agentops_memory.memory.model.space import StoreId
-from agentops_memory.memory.sql import past_retention
 from agentops_memory.settings.settings import VARIABLES
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores.store import delete_store
@@ -139,7 +139,7 @@ def test_a_swept_deletion_leaves_what_a_hard_one_leaves(tmp_path: Path) -> None:
                 erased(service.http, 2)
             else:
                 assert swept(service, START + MONTH)[Kind.DELETED] == 3
-                run(service, lambda it: Erasures(engine=it).finish(OPERATOR))
+                run(service, lambda it: scrub_all(it, OPERATOR))
             told = gone(service.http, erased(service.http, 2))  # again: the same receipt
             assert (told["kind"], told["observation_ids"]) == ("observation", [2])
             assert (told["observations"], told["revisions"]) == (1, 2)
@@ -180,7 +180,8 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
 def test_no_step_takes_more_than_saves_may_wait_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(past_retention, "MAX_ROWS", 4)
+    for module in (past_retention, revisions):
+        monkeypatch.setattr(module, "MAX_ROWS", 4)
     for number in range(3):
         for change in range(3 * number + 1):
             service.save(f"pear {number} {change}", topic_key=f"pears/{number}")
@@ -212,14 +213,15 @@ def test_no_step_takes_more_than_saves_may_wait_for(
     assert [sum(column) for column in zip(*taken, strict=True)] == [7, began]
     tables = ("memories", "revisions", "versions")
     assert [rows(service.path, f"SELECT * FROM {table}") for table in tables] == [[], [], []]
-    run(service, lambda it: Erasures(engine=it).finish(OPERATOR))
+    run(service, lambda it: scrub_all(it, OPERATOR))
     assert remains(service.path.parent, "quokka", "pear") == set()
     assert_index_is_whole(service.path)
 
 
 @pytest.mark.slow
 def test_a_step_is_small_in_bytes_too(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past_retention, "MAX_STEP", 1000)
+    for module in (past_retention, revisions):
+        monkeypatch.setattr(module, "MAX_STEP", 1000)
     for number in range(6):
         saved = service.save(f"{number}" * 400)
         service.http.delete(f"/observations/{saved['id']}")
@@ -284,7 +286,7 @@ def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> Non
         await engine.write(OPERATOR, delete_store, StoreId(uid))
         assert await engine.read(OPERATOR, STEPS[0].found) == []
         assert (await engine.write(OPERATOR, STEPS[0].removed, [MemoryId(1)])).rows == 0
-        await Erasures(engine=engine).finish(OPERATOR)
+        await scrub_all(engine, OPERATOR)
 
     run(service, both, START + MONTH)
 
@@ -476,7 +478,7 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path)
 
     async def rung(engine: SqliteEngine) -> None:
         await save(engine, "A pear.")
-        await engine.write(OPERATOR, writes.forget, MemoryId(1))
+        await engine.write(OPERATOR, changes.forget, MemoryId(1))
         bell, never = WorkSignal(), timedelta(hours=1)
         keep = keeper(engine, clock, telemetry, [])
         clock.advance(days=30)

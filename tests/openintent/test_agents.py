@@ -12,7 +12,8 @@ import pytest
 
 from agentops_memory.errors import Denied, Invalid, NotFound
 from agentops_memory.jobs.retention import RetentionSweep
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.changes import Written
+from agentops_memory.memory.model.access import OPERATOR, AgentId
 from agentops_memory.memory.model.agent_memory import (
     Access,
     AgentEntryId,
@@ -21,9 +22,7 @@ from agentops_memory.memory.model.agent_memory import (
     Priority,
     Tier,
 )
-from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.retention import Capacities, Kind
-from agentops_memory.memory.model.stores import Written
 from agentops_memory.openintent.api import OverCapacity
 from agentops_memory.openintent.changes import Outdated, Taken
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody, lifetime

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from agentops_memory.memory.model.intents import Guardrails
-from agentops_memory.memory.sql.sight import OPENS
+from agentops_memory.memory.sight import OPENS
 from agentops_memory.openintent import changes, participants
 from agentops_memory.sqlite.base.connection import connect
 

@@ -14,16 +14,16 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy, NotFound, Unavailable
 from agentops_memory.jobs.schedule import counted
-from agentops_memory.memory.lifecycle.projects import Erasures
-from agentops_memory.memory.memories import save
+from agentops_memory.jobs.scrubbing import scrub_all
+from agentops_memory.memory.changes import erase
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.sql.memories import MemoryTable
-from agentops_memory.memory.writes import erase
-from agentops_memory.sqlite import SqliteEngine, TenantsEngine
+from agentops_memory.memory.saves import save
+from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.engine import tenants
 from agentops_memory.sqlite.engine.tenant_files import remove
-from agentops_memory.sqlite.engine.tenants import Engines, tenant_file
+from agentops_memory.sqlite.engine.tenants import Engines, TenantsEngine, tenant_file
 
 from ..support.callers import calling, made_key
 from ..support.engine import draft
@@ -363,7 +363,7 @@ def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) 
                 await saved(engine, ACME)
                 erasure = await engine.write(ACME, erase, MemoryId(1))
                 assert erasure is not None
-                await Erasures(engine=engine).finish(ACME)
+                await scrub_all(engine, ACME)
                 for file in tenant_file(tmp_path / "memory.db", ACME.tenant).parent.iterdir():
                     file.unlink()
             assert await count(engine, ACME) == 0

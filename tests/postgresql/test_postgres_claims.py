@@ -15,9 +15,9 @@ import pytest
 
 from agentops_memory import memory
 from agentops_memory.engine.engine import is_within_one_project
+from agentops_memory.memory.lifecycles import SupersessionTable
 from agentops_memory.memory.model.access import DEFAULT_TENANT
-from agentops_memory.memory.sql.lifecycles import SupersessionTable
-from agentops_memory.memory.sql.revisions import RevisionTable
+from agentops_memory.memory.revisions import RevisionTable
 from agentops_memory.postgresql.engine import claims
 from agentops_memory.postgresql.schema.migrate import schema_of
 

@@ -11,9 +11,8 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
-from agentops_memory.memory.sql.imports import ImportTable
-from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.postgresql.engine import group_commit
 from agentops_memory.postgresql.engine.engine import PostgresEngine
 from agentops_memory.sqlite import SqliteEngine
@@ -45,7 +44,7 @@ def test_rows_of_an_import_are_stored_in_no_transaction_of_others(
     commits = list[int]()
 
     def read(tx: Transaction) -> int:
-        tx[ImportTable].begin()
+        tx.require_alone()
         return 0
 
     async def test(engine: PostgresEngine) -> None:

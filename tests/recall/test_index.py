@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Memory, MemoryId
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Space, project_name
-from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall.search import document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.recall.text.query import understood

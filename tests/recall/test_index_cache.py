@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from agentops_memory.local import LocalService, opened_here
+from agentops_memory.memory.changes import erase
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Project
-from agentops_memory.memory.writes import erase
 from agentops_memory.recall.inverted_index import cache
 from agentops_memory.recall.inverted_index.cache import IndexCache
 from agentops_memory.recall.recall import Recall

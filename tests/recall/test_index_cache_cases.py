@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory import memories, writes
-from agentops_memory.memory.lifecycle import projects
+from agentops_memory.memory import changes, projects
+from agentops_memory.memory import saves as memories
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Draft, MemoryId, SessionId, Text
 from agentops_memory.memory.model.search import Filter
@@ -117,7 +117,7 @@ def test_a_global_memory_has_another_session_when_its_project_was_merged(
     side_by_side(tmp_path / "memory.db", play)
 
 
-@pytest.mark.parametrize("gone", [writes.forget, writes.erase])
+@pytest.mark.parametrize("gone", [changes.forget, changes.erase])
 def test_a_word_with_many_marks_has_a_term_that_goes_with_it(tmp_path: Path, gone: Any) -> None:
     async def play(sides: Sides) -> None:
         await sides.save("zebra", session="a")

@@ -15,8 +15,8 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Refusal
 from agentops_memory.jobs.retention import RetentionSweep
-from agentops_memory.memory import memories, writes
-from agentops_memory.memory.lifecycle import projects
+from agentops_memory.memory import changes, projects
+from agentops_memory.memory import saves as memories
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import (
     Change,
@@ -83,7 +83,7 @@ class Play:
         await self.engine.write(OPERATOR, self._amending())
 
     async def delete(self) -> None:
-        deed = self.chance.choice([writes.forget, writes.erase])
+        deed = self.chance.choice([changes.forget, changes.erase])
         await self.engine.write(OPERATOR, deed, self._id())
 
     async def rename(self) -> None:
@@ -139,7 +139,7 @@ class Play:
 
         def work(tx: Transaction) -> None:
             with suppress(Refusal):
-                writes.amend(tx, memory, Change(content=content))
+                changes.amend(tx, memory, Change(content=content))
 
         return work
 

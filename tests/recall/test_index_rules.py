@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.memory.model.kinds import MOST_PROJECTS
+from agentops_memory.memory.model.space import MOST_PROJECTS
 from agentops_memory.recall.text.features import ALL, INDEXED, Feature
 from agentops_memory.recall.text.normalization import borrowed, borrows
 from agentops_memory.sqlite.base.connection import APPLICATION_ID, connect

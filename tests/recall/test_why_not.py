@@ -6,11 +6,11 @@ from uuid import uuid4
 import pytest
 
 from agentops_memory.http import requests as http
+from agentops_memory.memory import memories
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.search import Filter, Found
 from agentops_memory.memory.model.space import Project
-from agentops_memory.memory.sql import memories
-from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall import explanation
 from agentops_memory.recall.explanation import Answer, failed_filters
 from agentops_memory.recall.search import query as index_query

@@ -9,7 +9,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Conflict, NotFound, Unavailable
-from agentops_memory.memory import writes
+from agentops_memory.memory import changes
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.secrets.redaction import DEFAULT_RULES
@@ -38,7 +38,7 @@ class Torn(BaseException):
 
 
 def refused(tx: Transaction) -> None:
-    writes.restore(tx, MemoryId(1_000_000), 1, DEFAULT_RULES)
+    changes.restore(tx, MemoryId(1_000_000), 1, DEFAULT_RULES)
 
 
 def not_unique(tx: Transaction) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.agentops.transfers import transfer
-from agentops_memory.memory.model import kinds
-from agentops_memory.memory.model.kinds import IndexGroup
+from agentops_memory.agentops import transfer
+from agentops_memory.memory.model import space as kinds
+from agentops_memory.memory.model.space import IndexGroup
 from agentops_memory.recall.search import document
 from agentops_memory.sqlite import SqliteEngine
 

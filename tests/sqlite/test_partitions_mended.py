@@ -7,11 +7,12 @@ from datetime import timedelta
 import pytest
 
 from agentops_memory.engine.maintenance import Tidied
-from agentops_memory.memory import memories, writes
-from agentops_memory.memory.model import kinds
+from agentops_memory.memory import changes
+from agentops_memory.memory import saves as memories
+from agentops_memory.memory.model import space as kinds
 from agentops_memory.memory.model.access import OPERATOR, Caller
-from agentops_memory.memory.model.kinds import IndexGroup
 from agentops_memory.memory.model.memory import Change, MemoryId
+from agentops_memory.memory.model.space import IndexGroup
 from agentops_memory.recall.search import document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.sqlite.base.connection import connect
@@ -221,9 +222,9 @@ def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
 
 WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
     "save": lambda tx: memories.save(tx, draft("five"), timedelta()),
-    "amend": lambda tx: writes.amend(tx, MemoryId(1), Change(content="six")),
-    "forget": lambda tx: writes.forget(tx, MemoryId(1)),
-    "erase": lambda tx: writes.erase(tx, MemoryId(1)),
+    "amend": lambda tx: changes.amend(tx, MemoryId(1), Change(content="six")),
+    "forget": lambda tx: changes.forget(tx, MemoryId(1)),
+    "erase": lambda tx: changes.erase(tx, MemoryId(1)),
 }
 
 

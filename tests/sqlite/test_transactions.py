@@ -10,9 +10,9 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Unavailable
-from agentops_memory.memory import memories
+from agentops_memory.memory import saves as memories
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.engine import engine, readers
 

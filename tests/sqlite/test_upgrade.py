@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.memory import ChangeKind, Memory, MemoryId, Session, SessionId
 from agentops_memory.memory.model.space import project_name
-from agentops_memory.memory.sql.memories import MemoryTable
-from agentops_memory.memory.sql.revisions import RevisionTable
-from agentops_memory.memory.sql.sessions import SessionTable
+from agentops_memory.memory.revisions import RevisionTable
+from agentops_memory.memory.sessions import SessionTable
 from agentops_memory.sqlite.schema.migrate import migrated
 
 from ..support.engines import rows

@@ -8,22 +8,23 @@ import pytest
 
 from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.errors import NotFound, Unavailable
-from agentops_memory.memory.lookalikes import lookalikes
-from agentops_memory.memory.memories import save
+from agentops_memory.memory.changes import get
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Memory, MemoryId, SessionId
 from agentops_memory.memory.model.search import Filter
-from agentops_memory.memory.sessions import Sessions
-from agentops_memory.memory.sql.memories import MemoryTable
+from agentops_memory.memory.saves import lookalikes, save
+from agentops_memory.memory.sessions import close_session, hear
 from agentops_memory.recall.recall import Recall
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.recall.text.summary import Message
+from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.spans import MOST_STEPS
 
 from ..support.database import put_in_index
 from ..support.otlp import Attributes, Collector, ReceivedSpan
-from ..support.traced import ADA, DEMO, collector, draft, memories, trace
+from ..support.traced import ADA, DEMO, collector, draft, saved, trace
 
 __all__ = ["collector"]
 
@@ -35,10 +36,10 @@ def steps(collector: Collector, of: ReceivedSpan) -> list[tuple[str, Attributes]
 
 def test_each_tier_of_a_save_says_what_it_decided(collector: Collector, tmp_path: Path) -> None:
     async def work(_: Telemetry, engine: Engine) -> None:
-        await memories(engine).save(ADA, draft("a fact", key="a/key"))
-        await memories(engine).save(ADA, draft("a newer fact", key="a/key"))
-        await memories(engine).save(ADA, draft("a thought"))
-        await memories(engine).save(ADA, draft("a thought"))
+        await saved(engine, draft("a fact", key="a/key"))
+        await saved(engine, draft("a newer fact", key="a/key"))
+        await saved(engine, draft("a thought"))
+        await saved(engine, draft("a thought"))
 
     trace(collector, tmp_path, work)
 
@@ -57,8 +58,8 @@ def test_each_tier_of_a_save_says_what_it_decided(collector: Collector, tmp_path
 
 def test_a_search_says_which_match_found_how_much(collector: Collector, tmp_path: Path) -> None:
     async def work(_: Telemetry, engine: Engine) -> None:
-        await memories(engine).save(ADA, draft("blue whales", key="animals/whales"))
-        await memories(engine).save(ADA, replace(draft("blue jays"), session=SessionId("s2")))
+        await saved(engine, draft("blue whales", key="animals/whales"))
+        await saved(engine, replace(draft("blue jays"), session=SessionId("s2")))
         put_in_index(tmp_path / "memory.db")
         await Recall(engine=engine).search(ADA, "animals/whales", Filter(project=DEMO), 10)
 
@@ -75,7 +76,7 @@ def test_a_context_says_how_much_was_found_and_filled_up(
 ) -> None:
     async def work(_: Telemetry, engine: Engine) -> None:
         for content in ("blue whales sing", "blue jays shout", "ants are quiet"):
-            await memories(engine).save(ADA, replace(draft(content), session=SessionId(content)))
+            await saved(engine, replace(draft(content), session=SessionId(content)))
         await Recall(engine=engine).context(ADA, "blue whales", Filter(project=DEMO), 3)
 
     trace(collector, tmp_path, work)
@@ -92,9 +93,9 @@ def test_a_look_for_what_is_alike_says_how_many_candidates_there_were(
 ) -> None:
     async def work(_: Telemetry, engine: Engine) -> None:
         for content in ("blue whales sing at dawn", "blue whales sing at dusk", "ants are quiet"):
-            saved = await memories(engine).save(ADA, draft(content))
+            one = await saved(engine, draft(content))
             put_in_index(tmp_path / "memory.db")
-            await engine.read(ADA, lookalikes, saved.memory.id, 3, ALL, timedelta(seconds=9))
+            await engine.read(ADA, lookalikes, one.memory.id, 3, ALL, timedelta(seconds=9))
 
     trace(collector, tmp_path, work)
 
@@ -109,8 +110,8 @@ def test_the_end_of_a_session_says_how_long_its_summary_is(
     told = "Session: 1 messages (1 user, 0 assistant). Started with: hello"
 
     async def work(_: Telemetry, engine: Engine) -> None:
-        sessions = Sessions(engine=engine)
-        await sessions.close(ADA, SessionId("s1"), await sessions.hear(ADA, said), DEMO)
+        heard = await hear(DEFAULT_RULES, said)
+        await engine.write(ADA, close_session, SessionId("s1"), heard, DEMO)
 
     trace(collector, tmp_path, work)
 
@@ -125,7 +126,7 @@ def test_an_error_in_a_transaction_marks_every_span_on_its_way(
 ) -> None:
     async def work(telemetry: Telemetry, engine: Engine) -> None:
         with telemetry.operation("get_observation", {}):
-            await memories(engine).get(ADA, MemoryId(7))
+            await engine.read(ADA, get, MemoryId(7))
 
     with pytest.raises(NotFound):
         trace(collector, tmp_path, work)
@@ -142,8 +143,8 @@ def test_an_error_in_a_step_marks_the_step_too(collector: Collector, tmp_path: P
         tx[MemoryTable].insert(memory)
 
     async def work(_: Telemetry, engine: Engine) -> None:
-        saved = await memories(engine).save(ADA, draft("a fact"))
-        await engine.read(OPERATOR, again, saved.memory)
+        one = await saved(engine, draft("a fact"))
+        await engine.read(OPERATOR, again, one.memory)
 
     with pytest.raises(Unavailable):
         trace(collector, tmp_path, work)

@@ -9,10 +9,10 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import NO_PROJECT, Project, StoreId
-from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores import entry as entries

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import httpx
 
-from agentops_memory.memory.model.access import KeyId, Role, TenantId, patterns
-from agentops_memory.memory.model.agents import agent_patterns
+from agentops_memory.memory.model.access import KeyId, Role, TenantId, agent_patterns, patterns
 from agentops_memory.memory.model.keys import KeyRegistry, issued
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.postgresql.keys import PostgresKeys

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 from agentops_memory.engine.engine import Transaction
-from agentops_memory.memory import memories
+from agentops_memory.memory import saves as memories
+from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import DEFAULT_TENANT, OPERATOR
 from agentops_memory.memory.model.memory import Draft, SessionId, Text
 from agentops_memory.memory.model.retention import Retentions, StorageStats
 from agentops_memory.memory.model.space import Project, Space
-from agentops_memory.memory.sql.memories import MemoryTable
 from agentops_memory.postgresql.engine import group_commit, transactions
 from agentops_memory.postgresql.engine.claims import number_of
 from agentops_memory.postgresql.engine.engine import PostgresEngine

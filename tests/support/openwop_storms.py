@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from agentops_memory.memory.sql.rows import micros
+from agentops_memory.memory.model.rows import micros
 
 from .engines import broken, rows
 from .openwop_commitments import Intents

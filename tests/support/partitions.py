@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from agentops_memory.engine.maintenance import Tidied
-from agentops_memory.memory import memories
+from agentops_memory.memory import saves as memories
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import Space, project_name
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.engine.engine import SqliteMaintenance
+from agentops_memory.sqlite.engine.engine import SqliteEngine, SqliteMaintenance
 
 from .engine import Work, draft, run
 from .engines import rows

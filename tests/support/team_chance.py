@@ -6,9 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from agentops_memory.memory.model.access import OPERATOR, Caller, Role
+from agentops_memory.memory.model.access import OPERATOR, AgentId, Caller, Role
 from agentops_memory.memory.model.agent_memory import Eyes, Priority, Sensitivity, Tier
-from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.intents import IntentId, TaskId, TaskStatus
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter

@@ -6,9 +6,8 @@ from typing import Any, TypeVar, cast
 
 from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.errors import Refusal
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.access import OPERATOR, AgentId
 from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Eyes
-from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.intents import CoordinatorId, IntentId, TaskId
 from agentops_memory.openintent.api import NO_ENTRY
 from agentops_memory.openintent.entries import AgentFilter

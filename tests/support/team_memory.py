@@ -7,9 +7,8 @@ from typing import Any
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import AtItem, Refusal
 from agentops_memory.jobs.retention import RetentionSweep
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.model.access import OPERATOR, AgentId
 from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Eyes, Permissions
-from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.intents import CoordinatorId, TaskId
 from agentops_memory.memory.model.retention import Capacities, Kind
 from agentops_memory.openintent.drafts import AgentBatchItem

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentops_memory.memory.model.access import AgentId
 from agentops_memory.memory.model.agent_memory import (
     Access,
     AgentEntryId,
@@ -12,7 +13,6 @@ from agentops_memory.memory.model.agent_memory import (
     Permissions,
     Tier,
 )
-from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.intents import CoordinatorId, GrantId, IntentId, TaskId
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter, Place
 from agentops_memory.openintent.intents import Intent

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.model.access import AgentId
 from agentops_memory.memory.model.agent_memory import (
     AgentEntryId,
     Binding,
@@ -14,7 +15,6 @@ from agentops_memory.memory.model.agent_memory import (
     Sensitivity,
     Tier,
 )
-from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.model.retention import Capacities
 from agentops_memory.openintent.api import BadField, OverCapacity, instant_if_any

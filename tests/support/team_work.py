@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Any
 
 from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.model.access import AgentId
 from agentops_memory.memory.model.agent_memory import Binding, Labels, Tier
-from agentops_memory.memory.model.agents import AgentId
 from agentops_memory.memory.model.intents import (
     CoordinatorId,
     GrantId,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.engine import Engine
-from agentops_memory.memory.memories import Memories
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.memory import Draft, SessionId, Text
 from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.saves import SAVE, Saved
 from agentops_memory.telemetry import Telemetry, traced
 
 from .engine import opened
@@ -54,8 +54,8 @@ def trace(collector: Collector, folder: Path, work: Work) -> None:
         telemetry.stop()
 
 
-def memories(engine: Engine) -> Memories:
-    return Memories(engine=engine, dedupe_window=timedelta(minutes=15))
+async def saved(engine: Engine, draft: Draft) -> Saved:
+    return await engine.write(ADA, SAVE, draft, timedelta(minutes=15))
 
 
 def draft(content: str, key: str | None = None) -> Draft:

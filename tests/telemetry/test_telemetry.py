@@ -24,7 +24,7 @@ from ..support.traced import (
     collector,
     draft,
     each_collector,
-    memories,
+    saved,
     trace,
 )
 
@@ -36,7 +36,7 @@ def test_one_trace_leads_from_the_agent_to_each_step_in_the_database(
 ) -> None:
     async def work(telemetry: Telemetry, engine: Engine) -> None:
         with telemetry.operation("add_observation", {"traceparent": TRACEPARENT}):
-            await memories(engine).save(ADA, draft("a fact", key="a/key"))
+            await saved(engine, draft("a fact", key="a/key"))
 
     trace(each_collector, tmp_path, work)
 

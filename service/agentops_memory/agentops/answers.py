@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, RootModel, create_model
 
 from agentops_memory_client.contract import models as c
 
-from ..memory.model.erasure import Receipt
-from ..memory.model.space import Extent, Project
+from ..memory.erasure import Erasure
+from ..memory.model.space import Project
+from ..memory.projects import Extent
 from ..recall.text.instants import rendered
 from . import transfer, wire
 from .explain import AnswerExplanation, ItemExplanation
@@ -41,11 +42,9 @@ _LATER = ConfigDict(defer_build=True)
 _EXPLAINED = (ItemExplanation | None, None)
 
 SessionOpened = _noun(
-    "SessionOpened",
-    "A session as POST /sessions answers it.",
-    c.Session,
+    "SessionOpened", "A session as POST /sessions answers it.", c.Session,
     without=("ended_at", "summary"),
-)
+)  # fmt: skip
 SessionRow: Any = _noun("SessionRow", "A session as lists and exports show it.", c.Session)
 SessionEnded = _noun("SessionEnded", "The answer to a session's end.", c.SessionEnd)
 ObservationSaved = _noun("ObservationSaved", "The answer to a save.", c.Saved, action=_TEXT)
@@ -66,40 +65,29 @@ ObservationLine: Any = _noun(
     "ObservationLine", "An observation in a context, its content cut.", c.Line, explain=_EXPLAINED
 )
 ReviewItem: Any = _noun(
-    "ReviewItem",
-    "An observation to be looked at; two that look alike come together.",
-    c.ReviewItem,
-    observation=(Observation, ...),
-    other=(Observation | None, None),
-)
+    "ReviewItem", "An observation to be looked at; two that look alike come together.",
+    c.ReviewItem, observation=(Observation, ...), other=(Observation | None, None),
+)  # fmt: skip
 ReviewList = _noun(
-    "ReviewList",
-    "What somebody should look at; `before` takes `next`.",
-    c.ReviewList,
+    "ReviewList", "What somebody should look at; `before` takes `next`.", c.ReviewList,
     items=(list[ReviewItem], ...),
-)
+)  # fmt: skip
 TimelineEntry = _noun("TimelineEntry", "An observation in a timeline.", c.TimelineEntry)
 Stats = _noun("Stats", "How much is stored.", c.Stats)
 ImportAnswer: Any = _noun(
-    "ImportAnswer",
-    "What an import added.",
-    c.Imported,
-)
+    "ImportAnswer", "What an import added.", c.Imported,
+)  # fmt: skip
 ImportConflict: Any = _noun(
     "ImportConflict",
     "An observation of a document that is not as the stored one, and which of them stays.\n\n"
     "Its place in the list counts from 0; the id is 0 if the stored one is an earlier\n"
     "row of the document.",
-    c.ImportConflict,
-    reason=_TEXT,
-    kept=_TEXT,
-)
+    c.ImportConflict, reason=_TEXT, kept=_TEXT,
+)  # fmt: skip
 ImportPlan: Any = _noun(
-    "ImportPlan",
-    "What an import would do; the first hundred conflicts are named.",
-    c.ImportPlan,
+    "ImportPlan", "What an import would do; the first hundred conflicts are named.", c.ImportPlan,
     conflicts=(list[ImportConflict], ...),
-)
+)  # fmt: skip
 
 
 class Problem(BaseModel):
@@ -187,29 +175,19 @@ class ProjectErasure(RootModel[ErasureReceipt | ErasurePlan]):
     """The receipt of the erasure of a project, or with dry_run=true the plan of one."""
 
 
-def erasure(receipt: Receipt) -> ErasureReceipt:
-    of = receipt.erasure
+def erasure(of: Erasure) -> ErasureReceipt:
     return ErasureReceipt(
-        id=of.id,
-        kind=of.kind.value,
-        project=of.project,
-        observation_ids=list(of.memories),
-        observations=of.observations,
-        revisions=of.revisions,
-        sessions=of.sessions,
+        id=of.id, kind=of.kind.value, project=of.project, observation_ids=list(of.memories),
+        observations=of.observations, revisions=of.revisions, sessions=of.sessions,
         erased_at=rendered(of.erased_at),
         bytes_gone_at=None if of.bytes_gone_at is None else rendered(of.bytes_gone_at),
-        goes_on=of.goes_on or None,
-        copies_not_reached=list(receipt.copies_not_reached),
-    )
+        goes_on=of.goes_on or None, copies_not_reached=list(of.copies_not_reached),
+    )  # fmt: skip
 
 
 def erasure_plan(project: Project, extent: Extent) -> ErasurePlan:
     return ErasurePlan(
-        project=project,
-        observations=extent.memories,
-        deleted=extent.deleted,
-        revisions=extent.revisions,
-        sessions=extent.sessions - extent.shared_sessions,
+        project=project, observations=extent.memories, deleted=extent.deleted,
+        revisions=extent.revisions, sessions=extent.sessions - extent.shared_sessions,
         sessions_kept=extent.shared_sessions,
-    )
+    )  # fmt: skip

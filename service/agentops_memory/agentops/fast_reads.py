@@ -14,25 +14,23 @@ from urllib.parse import unquote_plus, unquote_to_bytes
 from opentelemetry.trace import INVALID_SPAN, Span
 from pydantic_core import from_json, to_json
 
-from agentops_memory_client.contract import models as c
-
 from ..errors import Refusal
 from ..http.endpoint import Gate
 from ..http.large_answers import PIECE
 from ..memory.model.access import Caller, Role, TenantId
 from ..memory.model.memory import Shown, Text
+from ..memory.model.rows import micros
 from ..memory.model.search import SHOWN, Context, Filter, Found, Hit, Method
 from ..memory.model.space import Project, project_name
-from ..memory.sql.rows import micros
 from ..recall.held_reads import HeldRead, HeldReads, Plain, Render
-from ..recall.text.normalization import clean, cut
+from ..recall.text.normalization import clean
 from ..recall.text.query import Query
 from ..steps import PastStep
 from ..telemetry import OwnText, Telemetry, hide_by, log_answered
 from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
 from ..telemetry.spans import sendable
 from .recall import context_span, injected, outcome, search_span
-from .wire import JSON, SummaryLine, json_bytes
+from .wire import JSON, SummaryLine, hit, json_bytes, line
 
 CONTEXT, SEARCH, HEALTH = b"/context", b"/search", b"/health"
 DEFAULT_LIMITS = {CONTEXT: 5, SEARCH: 10}
@@ -226,7 +224,6 @@ def _parameters(query: bytes, text_name: bytes) -> Asked | None:
 
 
 def _decoded(value: bytes) -> str:
-    """The value as the long way decodes it."""
     if value.isascii():
         return unquote_to_bytes(value.replace(b"+", b" ")).decode(errors="replace")
     return unquote_plus(value.decode("latin-1"))
@@ -238,16 +235,8 @@ def _named(project: bytes) -> Project:
 
 
 def _line(shown: Shown) -> bytes:
-    text = shown.text
-    return json_bytes([c.Line(type=text.type, title=text.title, content=cut(text.content, SHOWN))])[
-        1:-1
-    ]
+    return json_bytes([line(shown.text, SHOWN)])[1:-1]
 
 
 def _hit(shown: Shown) -> bytes:
-    text = shown.text
-    hit = c.Hit(
-        id=shown.id, type=text.type, title=text.title, content=text.content, rank=RANK,
-        topic_key=shown.key,
-    )  # fmt: skip
-    return json_bytes([hit])[1:-1]
+    return json_bytes([hit(shown, RANK)])[1:-1]

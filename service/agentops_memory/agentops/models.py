@@ -170,7 +170,7 @@ class MemoryBody(BaseModel):
     project: ProjectName
     tags: Tags | None = None
     scope: Scope | None = None
-    topic_key: TopicKey | None = None
+    key: TopicKey | None = Field(default=None, alias="topic_key")
 
 
 class ObservationBody(MemoryBody, LifecycleBody):

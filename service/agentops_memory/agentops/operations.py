@@ -1,23 +1,36 @@
 """Each operation of AgentOps REST, however it is asked: over HTTP, or in this process."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from agentops_memory_client.contract import models as c
 
 from ..engine.callbacks import noop
-from ..errors import Invalid
+from ..errors import Invalid, Unavailable
 from ..http.requests import amount, asks_for, is_true, parameter, row_count, whole_number
-from ..memory.lifecycle.projects import Erasures, Projects
-from ..memory.lookalikes import MAX_SIMILAR
-from ..memory.memories import Memories
-from ..memory.model.access import Caller
-from ..memory.model.erasure import ErasureId
+from ..memory.changes import AMEND, CONFIRM, ERASE, FORGET, RESTORE, get, history, recent
+from ..memory.erasure import ErasureId, receipt_of
+from ..memory.imports import RowOutcome, Tally
+from ..memory.model.access import Caller, Role
 from ..memory.model.memory import Memory, MemoryId, Session, SessionId
 from ..memory.model.space import Project, project_name
-from ..memory.sessions import Sessions
+from ..memory.projects import Projects
+from ..memory.redactor import Redactor, RulesOf
+from ..memory.saves import (
+    MAX_SIMILAR,
+    SAVE,
+    Action,
+    Lookalike,
+    Saved,
+    keep_lookalikes,
+    kept_lookalikes,
+    lookalikes,
+)
+from ..memory.sessions import APPEND, CLOSE, OPEN, hear, recent_sessions, warning_of
 from ..recall.text.normalization import clean
+from ..recall.text.summary import Message, Transcript
 from ..telemetry import annotate, count
 from ..telemetry.measures import DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
@@ -25,9 +38,7 @@ from . import answers as a
 from . import models as m
 from . import wire
 from .recall import Question, RecallOperations, filter_of, project_of
-from .transfer import Document, exported, import_plan, imported
-from .transfers.storing import RowOutcome, Tally
-from .transfers.transfer import Progress, Transfer
+from .transfer import Document, Progress, Transfer, exported, import_plan
 from .wire import Rows, held
 
 
@@ -35,54 +46,66 @@ from .wire import Rows, held
 class AgentOps(RecallOperations):
     """The operations over the domain. Each answers a noun, and says in its span what it did."""
 
-    memories: Memories
-    sessions: Sessions
+    rules: RulesOf
+    dedupe_window: timedelta
     transfer: Transfer
     projects: Projects
-    erasures: Erasures
     clock: Callable[[], datetime]
 
     async def create_session(self, asked: Question) -> c.Session:
         given = m.body(m.SessionBody, await asked.body())
-        caller = await asked.writer()
-        session, project = SessionId(given.id), project_name(given.project)
-        opened = await self.sessions.open(caller, session, project)
-        annotate(_session_span(opened.session))
-        return wire.session_opened(opened)
+        caller = await _writer(asked)
+        redactor, project = Redactor(self.rules(caller)), project_name(given.project)
+        session = redactor.session_id(SessionId(given.id))
+        opened = await self.engine.write(caller, OPEN, session, project)
+        annotate(_session_span(opened))
+        return wire.session_opened(opened, redactor.count, warning_of(opened, project))
 
     async def append_messages(self, asked: Question) -> c.Appended:
         session, project = _session(asked)
         messages = wire.messages(await asked.body())
-        said = await self.sessions.hear(asked.caller(), messages)
-        caller = await asked.writer()
-        grown = await self.sessions.append(caller, session, said, project)
-        annotate(_session_span(grown.session))
-        return c.Appended(redacted=grown.redacted, warning=grown.warning)
+        said = await self._heard(asked, messages)
+        caller = await _writer(asked)
+        redactor = Redactor(self.rules(caller))
+        id_ = redactor.session_id(session)
+        grown = await self.engine.write(caller, APPEND, id_, said, project)
+        annotate(_session_span(grown))
+        redacted = redactor.count + said.redacted
+        return c.Appended(redacted=redacted, warning=warning_of(grown, project))
 
     async def end_session(self, asked: Question) -> c.SessionEnd:
         session, project = _session(asked)
         async with asked.transcript() as messages:
-            said = await self.sessions.hear(asked.caller(), messages)
-        caller = await asked.writer()
-        ended = await self.sessions.close(caller, session, said, project)
-        annotate(_session_span(ended.session))
-        return wire.session_ended(ended)
+            said = await self._heard(asked, messages)
+        caller = await _writer(asked)
+        redactor = Redactor(self.rules(caller))
+        id_ = redactor.session_id(session)
+        ended = await self.engine.write(caller, CLOSE, id_, said, project)
+        annotate(_session_span(ended))
+        redacted = redactor.count + said.redacted
+        return wire.session_ended(ended, redacted, warning_of(ended, project))
+
+    async def _heard(self, asked: Question, messages: Iterable[Message]) -> Transcript:
+        caller = asked.caller()
+        caller.require(Role.WRITER)
+        return await hear(self.rules(caller), messages)
 
     async def recent_sessions(self, asked: Question) -> Rows[c.Session]:
         before = parameter(asked.query, "before_id")
-        sessions = await self.sessions.recent(
-            asked.caller(),
-            project_of(asked),
-            row_count(asked.query, "limit", 5),
+        sessions = await self.engine.read(
+            asked.caller(), recent_sessions, project_of(asked), row_count(asked.query, "limit", 5),
             SessionId(before) if before else None,
-        )
+        )  # fmt: skip
         annotate({"memory.project": project_of(asked)})
         return await held(list(map(wire.session, sessions)))
 
     async def add_observation(self, asked: Question) -> c.Saved:
         draft = wire.draft(m.body(m.ObservationBody, await asked.body()))
-        caller, similar = await asked.writer(), _similar(asked)
-        outcome = await self.memories.save(caller, draft, similar=similar)
+        caller, most = await _writer(asked), _similar(asked)
+        redactor = Redactor(self.rules(caller))
+        clean = redactor.draft(draft)
+        outcome = await self.engine.write(caller, SAVE, clean, self.dedupe_window)
+        similar = await self._similar(caller, outcome, most) if most else None
         annotate(
             {
                 **_observation_span(outcome.memory),
@@ -93,48 +116,66 @@ class AgentOps(RecallOperations):
         if not caller.is_replay:  # that was counted when it was done
             count(DEDUP, outcome.action.value)
             count(SUPERSEDED, by=outcome.superseded)
-        return wire.saved(outcome)
+        return wire.saved(outcome, similar, redactor.count)
+
+    async def _similar(
+        self, caller: Caller, saved: Saved, most: int
+    ) -> tuple[Lookalike, ...] | None:
+        """What a saved memory looks like; None if that cannot be found out in time.
+
+        It is looked for once the save is durable, and answered again as it was found.
+        """
+        id_ = saved.memory.id
+        if caller.is_replay:
+            return await self.engine.read(caller, kept_lookalikes, id_, most)
+        with suppress(Unavailable):
+            found = await self.engine.read(
+                caller, lookalikes, id_, most, self.recall.features, self.recall.timeout
+            )
+            if found or saved.action is not Action.CREATED:
+                await self.engine.write(caller, keep_lookalikes, id_, found)
+            return found
+        return None
 
     async def recent_observations(self, asked: Question) -> Rows[c.Observation]:
         before = parameter(asked.query, "before_id")
-        memories = await self.memories.recent(
-            asked.caller(),
-            filter_of(asked),
-            row_count(asked.query, "limit", 20),
+        memories = await self.engine.read(
+            asked.caller(), recent, filter_of(asked), row_count(asked.query, "limit", 20),
             None if before is None else MemoryId(whole_number(before, "before_id")),
-        )
+        )  # fmt: skip
         annotate({"memory.project": project_of(asked)})
         return await held(list(map(wire.observation, memories)))
 
     async def get_observation(self, asked: Question) -> c.Observation:
-        memory = await self.memories.get(asked.caller(), _memory_id(asked))
+        memory = await self.engine.read(asked.caller(), get, _memory_id(asked))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
     async def observation_history(self, asked: Question) -> Rows[c.Revision]:
-        revisions = await self.memories.history(asked.caller(), _memory_id(asked))
+        revisions = await self.engine.read(asked.caller(), history, _memory_id(asked))
         annotate({"memory.observation.id": _memory_id(asked)})
         return await held(list(map(wire.revision, revisions)))
 
     async def restore_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
         given = m.body(m.RestoreBody, await asked.body())
-        caller = await asked.writer()
-        restored = await self.memories.restore(caller, memory_id, given.revision)
+        caller = await _writer(asked)
+        rules = self.rules(caller)
+        restored = await self.engine.write(caller, RESTORE, memory_id, given.revision, rules)
         annotate(_observation_span(restored.memory))
         return wire.observation(restored.memory, redacted=restored.redacted)
 
     async def update_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
         change = wire.change(m.body(m.ChangeBody, await asked.body()))
-        caller = await asked.writer()
-        amended = await self.memories.amend(caller, memory_id, change)
-        annotate(_observation_span(amended.memory))
-        return wire.observation(amended.memory, redacted=amended.redacted)
+        caller = await _writer(asked)
+        redactor = Redactor(self.rules(caller))
+        memory = await self.engine.write(caller, AMEND, memory_id, redactor.change(change))
+        annotate(_observation_span(memory))
+        return wire.observation(memory, redacted=redactor.count)
 
     async def confirm_observation(self, asked: Question) -> c.Observation:
-        caller = await asked.writer()
-        memory = await self.memories.confirm(caller, _memory_id(asked))
+        memory = await self.engine.write(await _writer(asked), CONFIRM, _memory_id(asked))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
@@ -142,11 +183,13 @@ class AgentOps(RecallOperations):
         """The id of the receipt, of what was erased."""
         memory_id, hard = _memory_id(asked), is_true(asked.query, "hard")
         annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
-        caller = await asked.writer()
-        if hard:
-            return await self.memories.erase(caller, memory_id)
-        await self.memories.forget(caller, memory_id)
-        return None
+        if not hard:
+            return await self.engine.write(await _writer(asked), FORGET, memory_id)
+        caller = await _writer(asked, Role.ADMIN)
+        erasure = await self.engine.write(caller, ERASE, memory_id)
+        if erasure is not None:
+            self.projects.on_erased(caller)
+        return erasure
 
     async def delete_project(self, asked: Question) -> a.ErasureReceipt | a.ErasurePlan:
         project, caller = project_name(clean(asked.path_params["name"])), asked.caller()
@@ -157,40 +200,42 @@ class AgentOps(RecallOperations):
         if is_dry:
             return a.erasure_plan(project, await self.projects.plan_erasure(caller, project))
         erasure = await self.projects.erase(caller, project)
-        return a.erasure(await self.erasures.get(caller, erasure.id))
+        return a.erasure(await receipt_of(self.engine, caller, erasure.id))
 
     async def get_erasure(self, asked: Question) -> a.ErasureReceipt:
         erasure = ErasureId(clean(asked.path_params["id"]))
-        receipt = await self.erasures.get(asked.caller(), erasure)
-        annotate({"memory.project": receipt.erasure.project})
+        receipt = await receipt_of(self.engine, asked.caller(), erasure)
+        annotate({"memory.project": receipt.project})
         return a.erasure(receipt)
 
     def export(self, caller: Caller, project: Project | None) -> AsyncIterator[bytes]:
-        """The JSON of all that is stored of the project, or of all projects."""
         return exported(self.transfer, caller, project, self.clock())
 
     async def import_all(
         self, caller: Caller, document: Document, progress: Progress = noop
     ) -> c.Imported:
-        """Store what a document holds that was checked."""
         counts = await self.transfer.import_all(caller, document, progress)
         annotate(
             {
-                "memory.import.sessions": counts.sessions,
-                "memory.import.observations": counts.memories,
+                "memory.import.sessions": counts.imported_sessions,
+                "memory.import.observations": counts.imported_observations,
             }
         )
-        return imported(counts)
+        return counts
 
     async def plan_import(self, caller: Caller, document: Document) -> c.ImportPlan:
-        """What an import of it would do."""
         plan = await self.transfer.plan_import(caller, document)
         annotate(_plan_span(plan))
         return import_plan(plan)
 
 
+async def _writer(asked: Question, role: Role = Role.WRITER) -> Caller:
+    caller = await asked.writer()
+    caller.require(role)
+    return caller
+
+
 def _session(asked: Question) -> tuple[SessionId, Project | None]:
-    """The session that the path names, and the project of one not known yet."""
     project = project_of(asked)
     given = m.body(m.NamedSession, {"id": asked.path_params["id"], "project": project})
     return SessionId(given.id), project

@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 from agentops_memory_client.contract import models as c
 
+from ..engine.engine import Engine
 from ..errors import Invalid
 from ..http.ids import STORE, known_uid
 from ..http.requests import (
@@ -21,9 +22,16 @@ from ..http.requests import (
     several,
     whole_number,
 )
-from ..memory.model.access import Caller, Role
+from ..memory.lifecycles import (
+    ReviewItem,
+    ReviewList,
+    ReviewPeriods,
+    ReviewPlace,
+    ReviewReason,
+    review,
+)
+from ..memory.model.access import Caller, Role, asking
 from ..memory.model.agent_memory import Eyes
-from ..memory.model.agents import asking
 from ..memory.model.memory import MemoryId
 from ..memory.model.search import (
     MOST_SHOWN,
@@ -37,18 +45,9 @@ from ..memory.model.search import (
     Wanted,
 )
 from ..memory.model.space import Project, StoreId, project_name
-from ..memory.reviews import (
-    EVERY_REASON,
-    ReviewItem,
-    ReviewList,
-    ReviewPlace,
-    ReviewReason,
-    Reviews,
-)
 from ..memory.stores import NO_STORE
 from ..recall.recall import Joining, Recall, whole_memory
 from ..recall.text.instants import EPOCH, MICROSECOND
-from ..recall.text.normalization import cut
 from ..recall.text.query import MAX_PROMPT
 from ..recall.text.summary import Message
 from ..telemetry import Cut, OwnText, annotate, count, events
@@ -64,17 +63,15 @@ _PLACE = re.compile(
 
 
 def _reasons(query: Query) -> Collection[ReviewReason]:
-    """The reason that is asked for; every one if none is."""
     reason = parameter(query, "reason")
     if reason is None:
-        return EVERY_REASON
+        return set(ReviewReason)
     if reason not in set(ReviewReason):
         raise Invalid(f"reason must be one of {_REASONS}.")
     return {ReviewReason(reason)}
 
 
 def _review_place(text: str | None) -> ReviewPlace | None:
-    """The place that `next` of a list named."""
     if text is None:
         return None
     match = _PLACE.fullmatch(text)
@@ -97,12 +94,10 @@ async def _listed_reviews(told: ReviewList) -> c.ReviewList:
 
 def _item(item: ReviewItem) -> c.ReviewItem:
     return c.ReviewItem(
-        reason=item.place.reason.value,
-        at=item.place.at,
-        observation=wire.observation(item.memory),
+        reason=item.place.reason.value, at=item.place.at, observation=wire.observation(item.memory),
         other=None if item.other is None else wire.observation(item.other),
         score=None if item.score is None else round(item.score, 2),
-    )
+    )  # fmt: skip
 
 
 def _place_name(place: ReviewPlace) -> str:
@@ -121,8 +116,6 @@ _METHODS[Method.TOPIC_KEY] = _METHODS[Method.FULL_TEXT]
 
 
 class Question(Protocol):
-    """What an operation is asked, and by whom."""
-
     @property
     def query(self) -> Query:
         """The parameters."""
@@ -146,10 +139,9 @@ class Question(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallOperations:
-    """The operations that find memories."""
-
+    engine: Engine
     recall: Recall
-    reviews: Reviews
+    periods: ReviewPeriods  # after which memories of a type are due for a review
 
     async def search(self, asked: Question) -> c.Found:
         text, superseded = parameter(asked.query, "q") or "", is_true(asked.query, "superseded")
@@ -189,10 +181,10 @@ class RecallOperations:
         wanted = _reasons(asked.query)
         before = _review_place(parameter(asked.query, "before"))
         project = project_of(asked)
-        told = await self.reviews.page(
-            asked.caller(), Filter(project=project), row_count(asked.query, "limit", 20),
-            reasons=wanted, before=before,
-        )  # fmt: skip
+        limit = row_count(asked.query, "limit", 20)
+        told = await self.engine.read(
+            asked.caller(), review, Filter(project=project), limit, wanted, self.periods, before
+        )
         annotate({"memory.project": project, "memory.review.count": len(told.items)})
         return await _listed_reviews(told)
 
@@ -209,14 +201,11 @@ def project_of(asked: Question) -> Project | None:
 
 def filter_of(asked: Question, *, global_too: bool = False, is_current: bool = False) -> Filter:
     return Filter(
-        project=project_of(asked),
-        scope=parameter(asked.query, "scope"),
+        project=project_of(asked), scope=parameter(asked.query, "scope"),
         type=parameter(asked.query, "type"),
         excluded_types=several(asked.query, "exclude_type", MOST_TYPES),
-        tag=parameter(asked.query, "tag"),
-        global_too=global_too,
-        is_current=is_current,
-    )
+        tag=parameter(asked.query, "tag"), global_too=global_too, is_current=is_current,
+    )  # fmt: skip
 
 
 def _wanted(asked: Question) -> Wanted:
@@ -266,13 +255,9 @@ def _stores(asked: Question) -> list[StoreId]:
 async def _found(of: Found, wanted: Wanted) -> c.Found:
     """The hits that one answer can hold; and their explanation, if one is wanted."""
     hits = [
-        c.Hit(
-            id=hit.memory.id,
-            type=hit.memory.text.type,
-            title=hit.memory.text.title,
-            content=hit.memory.text.content,
-            rank=hit.rank,
-            topic_key=hit.memory.key,
+        wire.hit(
+            hit.memory,
+            hit.rank,
             superseded_by=hit.memory.links.superseded_by,
             explain=explain.item(hit, place, of) if wanted.explain else None,
         )
@@ -288,7 +273,6 @@ async def _found(of: Found, wanted: Wanted) -> c.Found:
 
 
 async def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
-    """Summaries, then memories, as the search's hits."""
     summaries = list(map(SummaryLine, of.summaries))
     lines = [_line(of, place, budget, wanted) for place in range(len(of.found.hits))]
     why = explain.answer(of.found, wanted, budget=budget, packed=of.packed) if wanted else None
@@ -308,8 +292,7 @@ def _line(of: Context, place: int, budget: Budget, wanted: Wanted) -> c.Line:
     if wanted.explain and of.packed:
         is_cut = len(text.content) > budget.content_chars
         why = explain.item(hit, of.packed.places[place], of.found, is_cut=is_cut)
-    content = cut(text.content, budget.content_chars)
-    line = c.Line(type=text.type, title=text.title, content=content, explain=why)
+    line = wire.line(text, budget.content_chars, explain=why)
     if not wanted.links:
         return line
     superseded = len(hit.memory.links.supersedes) or None
@@ -369,7 +352,6 @@ def outcome(methods: Collection[Method]) -> str:
 
 
 def injected(hit: Hit) -> Attributes:
-    """The event of a memory that is handed out."""
     return {
         "memory.injected.observation_id": hit.memory.id,
         "memory.injected.type": hit.memory.text.type,

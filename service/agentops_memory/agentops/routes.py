@@ -91,8 +91,6 @@ class Handlers:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What a request asks."""
-
     request: Request
     handlers: Handlers
     path_params: Mapping[str, str]
@@ -184,7 +182,6 @@ BUDGET = (
 
 
 def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
-    """Every operation of the protocol."""
     build_serializers()
     api, of = handlers.agentops, handlers.of
     deleted = (200, a.Deleted) if delete_answer == "json" else (204, None)
@@ -340,7 +337,6 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
 
 
 def refused(refusal: Refusal) -> Response:
-    """The answer to a refused request."""
     content = json_bytes(a.Problem(error=str(refusal)))
     headers = REFUSALS.headers_of(refusal)
     return Response(content, REFUSALS.status(refusal.code), headers, media_type=JSON)
@@ -359,8 +355,5 @@ PROTOCOL = Protocol(
     title="AgentOps REST",
     summary="Sessions and observations, and what to remember of them before each turn.",
     prefix="",  # every path that is no other protocol's
-    first=HOT,
-    refused=refused,
-    problem=a.Problem,
-    read=(REDACTED, ERASURE_ID, OMITTED, WARNING),
-)
+    first=HOT, refused=refused, problem=a.Problem, read=(REDACTED, ERASURE_ID, OMITTED, WARNING),
+)  # fmt: skip

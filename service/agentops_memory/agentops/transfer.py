@@ -1,37 +1,61 @@
-"""Exports and imports, row by row: neither is held, however long it is."""
+"""Exports and imports, row by row: neither is held, however long it is.
 
+A short import is one transaction. A longer one would block other writers, so it is one after
+another, each of which stores the next rows. One that is cut off has stored its first rows, and
+is completed when it is repeated.
+"""
+
+import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import BinaryIO
 from uuid import UUID
 
 from agentops_memory_client.contract import models as c
 
-from ..errors import Invalid, InvalidFields
+from ..engine.callbacks import noop
+from ..engine.engine import Engine, Transaction
+from ..errors import Invalid, InvalidFields, Refusal
 from ..http.json_reader import entries, members
-from ..memory.model.access import Caller
+from ..memory.imports import (
+    CONFLICTS,
+    Importing,
+    Row,
+    RowConflict,
+    RowOutcome,
+    Supersession,
+    Tally,
+    decision,
+    link_all,
+    unmatched,
+)
+from ..memory.lifecycles import SupersessionTable
+from ..memory.limits import require_margin, require_room
+from ..memory.memories import MemoryTable
+from ..memory.model.access import Caller, Role
 from ..memory.model.memory import (
     NO_LIFECYCLE,
     NO_LINKS,
-    Imported,
+    UNSAVED,
     Lifecycle,
     Links,
     Memory,
+    MemoryId,
     Session,
     SessionId,
 )
-from ..memory.model.space import PROJECT_SCOPE, Project, Space, project_name
+from ..memory.model.space import Project, project_name
+from ..memory.redactor import Redactor, RulesOf, default_rules
+from ..memory.sessions import SessionTable
 from ..recall.text.instants import parsed, rendered
 from ..telemetry import hidden
 from . import models as m
-from .transfers.storing import CONFLICTS, Row, RowConflict, RowOutcome, Tally
-from .transfers.transfer import Transfer
-from .wire import columns, json_bytes, session, text
+from .wire import columns, json_bytes, said, session
 
 HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
 NAMED = 5  # members that a refusal names
@@ -129,26 +153,6 @@ class ExportedObservation(c.Observation):
     pinned_at: datetime | None = None
 
 
-async def exported(
-    transfer: Transfer, caller: Caller, project: Project | None, now: datetime
-) -> AsyncIterator[bytes]:
-    """The JSON of every session and every memory of the project, or of all."""
-    piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
-    comma = b""
-    async for sessions in transfer.sessions(caller, project):
-        yield piece + comma + _joined(list(map(session, sessions)))
-        piece, comma = b"", b","
-    piece, comma = piece + b'],"observations":[', b""
-    async for memories in transfer.memories(caller, project):
-        yield piece + comma + _joined(list(map(exported_memory, memories)))
-        piece, comma = b"", b","
-    yield piece + b"]}"
-
-
-def _joined(rows: Sequence[object]) -> bytes:
-    return json_bytes(rows)[1:-1]
-
-
 class Document:
     """An import in a file: its rows, sessions first. A longer one is read anew each time."""
 
@@ -209,13 +213,11 @@ class Document:
 def imported_session(given: object, place: str, now: datetime, named: Named) -> Session:
     row = m.body(m.ImportedSession, given, place)
     return Session(
-        id=SessionId(row.id),
-        project=named(row.project),
+        id=SessionId(row.id), project=named(row.project),
         started_at=_instant(row.started_at, f"{place}.started_at") or now,
-        ended_at=_instant(row.ended_at, f"{place}.ended_at"),
-        summary=row.summary or "",
+        ended_at=_instant(row.ended_at, f"{place}.ended_at"), summary=row.summary or "",
         message_count=row.message_count or 0,
-    )
+    )  # fmt: skip
 
 
 def imported_memory(given: object, place: str, now: datetime, named: Named) -> Memory:
@@ -223,20 +225,12 @@ def imported_memory(given: object, place: str, now: datetime, named: Named) -> M
     created = _instant(row.created_at, f"{place}.created_at") or now
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
     return Memory(
-        uid=_uid(row.uid, f"{place}.uid"),
-        session=SessionId(row.session_id),
-        space=Space(project=named(row.project), scope=row.scope or PROJECT_SCOPE),
-        key=row.topic_key or None,
-        text=text(row),
-        revision=row.revision_count or 1,
-        duplicates=row.duplicate_count or 1,
+        uid=_uid(row.uid, f"{place}.uid"), **said(row, named(row.project)),
+        revision=row.revision_count or 1, duplicates=row.duplicate_count or 1,
         last_seen_at=_instant(row.last_seen_at, f"{place}.last_seen_at") or updated,
-        promoted_to=row.promoted_to or None,
-        created_at=created,
-        updated_at=updated,
-        lifecycle=_lifecycle(row, place, now),
-        links=_links(row, place),
-    )
+        promoted_to=row.promoted_to or None, created_at=created, updated_at=updated,
+        lifecycle=_lifecycle(row, place, now), links=_links(row, place),
+    )  # fmt: skip
 
 
 def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecycle:
@@ -287,15 +281,6 @@ def exported_memory(memory: Memory) -> ExportedObservation:
     return ExportedObservation(**given, uid=memory.uid, pinned_at=memory.lifecycle.pinned_at)
 
 
-def imported(counts: Imported) -> c.Imported:
-    return c.Imported(
-        imported_sessions=counts.sessions,
-        imported_observations=counts.memories,
-        refused_supersessions=counts.refused or None,
-        redacted=counts.redacted,
-    )
-
-
 def import_plan(plan: Tally) -> c.ImportPlan:
     memories = plan.memories
     return c.ImportPlan(
@@ -312,10 +297,253 @@ def import_plan(plan: Tally) -> c.ImportPlan:
 
 def _import_conflict(conflict: RowConflict) -> c.ImportConflict:
     return c.ImportConflict(
-        place=conflict.place,
-        id=conflict.existing,
+        place=conflict.place, id=conflict.existing,
         reason="changed" if conflict.outcome is RowOutcome.CHANGED else "topic_key",
         kept="imported" if conflict.outcome is RowOutcome.LATER else "stored",
-        project=conflict.project,
-        title=conflict.title,
-    )
+        project=conflict.project, title=conflict.title,
+    )  # fmt: skip
+
+
+Progress = Callable[[int], None]
+"""Told how many rows of an import are stored."""
+
+PAGE = 500  # rows of one read, so that a slow client holds no snapshot
+CHUNK = 1000  # rows that are stored in one transaction
+CHUNK_SIZE = 1024 * 1024  # characters of content that end a chunk early
+SLICE = 100  # rows between two looks at who waits
+SLICE_CONTENDED = 25  # the same while others wait
+SLICE_IN_QUOTA = 10  # the same of a tenant whose room is measured
+
+
+class Planned(Exception):
+    """Rolls back the transaction of a dry run; with what became of its rows."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__()
+        self.tally = tally
+
+
+def import_whole(tx: Transaction, rows: Sequence[Row]) -> Tally:
+    """Store rows, all or none; OverQuota when the tenant has no room for them."""
+    tally = _imported(tx, rows, SLICE)
+    link_all(tx, tally, is_end=True)
+    return tally
+
+
+def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
+    """Store the first of the rows that come after others, fewer while writers wait."""
+    size = SLICE_CONTENDED if tx.is_awaited else SLICE
+    tally = _imported(tx, rows, size, before.memories.total(), is_whole=False)
+    uids = {it.uid for it in rows if isinstance(it, Memory)}
+    waiting = [it for it in before.links if uids.isdisjoint(it.older)]
+    if links := [*(it for it in before.links if it not in waiting), *tally.links]:
+        tally.made |= before.made
+        tally.links = links
+        link_all(tx, tally, is_end=False)
+    tally.links = [*waiting, *tally.links]
+    return tally
+
+
+def plan_rows(tx: Transaction, rows: Sequence[Row], place: int) -> None:
+    """Store rows, and roll back; raises Planned. Quotas are not checked."""
+    importing = Importing(tx, place)
+    for start in range(0, len(rows), SLICE):
+        importing.add(rows[start : start + SLICE])
+    raise Planned(importing.tally)
+
+
+def link_rows(tx: Transaction, links: list[Supersession], made: set[MemoryId]) -> int:
+    """Let memories supersede what they name, of all rows; how many may not."""
+    tally = Tally(links=links, made=made)
+    link_all(tx, tally, is_end=True)
+    return tally.refused
+
+
+def _imported(
+    tx: Transaction, rows: Sequence[Row], size: int, place: int = 0, *, is_whole: bool = True
+) -> Tally:
+    importing, size = Importing(tx, place), SLICE_IN_QUOTA if tx.room is not None else size
+    for start in range(0, len(rows), size):
+        if start and not is_whole and tx.is_awaited:
+            break
+        some = rows[start : start + size]
+        (require_room if isinstance(some[-1], Memory) else require_margin)(tx)
+        importing.add(some)
+    return importing.tally
+
+
+def has_quota(tx: Transaction) -> bool:
+    return tx.room is not None
+
+
+def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
+    """The characters of the memories that are new; Denied if a row may not be stored."""
+    memories = [it for it in rows if isinstance(it, Memory)]
+    new = unmatched(tx, memories)
+    known = tx[SessionTable].projects_of({it.session for it in memories if it.session})
+    for place, it in enumerate(memories):
+        if place in new or not decision(tx, it).is_present:
+            tx.caller.require_space(it.space)
+            assert it.session is not None  # entries of stores are not imported
+            tx.caller.require_project(known.get(it.session, it.space.project))
+    for row in rows:
+        if isinstance(row, Session):
+            tx.caller.require_project(row.project)
+    return sum(len(memories[place].text.content) for place in new)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Export and import of one service.
+
+    A transaction of a longer import stores `most` rows. A `rest` between two of them is for the
+    writers of other processes.
+    """
+
+    engine: Engine
+    rules: RulesOf = default_rules
+    most: int = CHUNK
+    rest: timedelta = timedelta()
+
+    async def sessions(
+        self, caller: Caller, project: Project | None
+    ) -> AsyncIterator[list[Session]]:
+        caller.require(Role.ADMIN)
+        after = 0
+        while page := await self.engine.read(caller, session_page, project, after):
+            yield [session for _, session in page]
+            after, _ = page[-1]
+
+    async def memories(
+        self, caller: Caller, project: Project | None
+    ) -> AsyncIterator[list[Memory]]:
+        """Every live memory in id order, in pages, with the `uids` of what it supersedes."""
+        caller.require(Role.ADMIN)
+        after = UNSAVED
+        while page := await self.engine.read(caller, memory_page, project, after):
+            yield page
+            after = page[-1].id
+
+    async def import_all(
+        self, caller: Caller, document: Iterable[Row], progress: Progress = noop
+    ) -> c.Imported:
+        """Store the rows of a document that was checked and that are not stored yet.
+
+        What matches a stored row is left unchanged. A document of at most `CHUNK` rows is stored
+        whole or not at all; a refusal of a longer one tells how many rows were stored before.
+        """
+        caller.require(Role.ADMIN)
+        rules = self.rules(caller)
+        redactor = Redactor(rules)
+        chunks: Iterator[Sequence[Row]] = chunks_of(redactor, document)
+        first, second = await _next(chunks), await _next(chunks)
+        if second:
+            chunks = chain([first, second], chunks)
+            if not caller.projects.are_everything or await self.engine.read(caller, has_quota):
+                await self._require_storable(caller, chunks_of(Redactor(rules), document))
+                redactor = Redactor(rules)
+                chunks = chunks_of(redactor, document)  # both read the same file
+            tally = await self._in_chunks(caller, chunks, progress)
+        else:
+            tally = await self.engine.write(caller, import_whole, first)
+        return c.Imported(
+            imported_sessions=tally.sessions[RowOutcome.NEW], imported_observations=tally.stored,
+            refused_supersessions=tally.refused or None, redacted=redactor.count,
+        )  # fmt: skip
+
+    async def plan_import(self, caller: Caller, document: Iterable[Row]) -> Tally:
+        """What an import would do now; each chunk is planned alone, and quotas are not checked."""
+        caller.require(Role.ADMIN)
+        tally, chunks = Tally(), chunks_of(Redactor(self.rules(caller)), document)
+        while rows := await _next(chunks):
+            try:
+                await self.engine.write(caller, plan_rows, rows, tally.memories.total())
+            except Planned as planned:
+                tally.add(planned.tally)
+        return tally
+
+    async def _require_storable(self, caller: Caller, chunks: Iterator[Sequence[Row]]) -> None:
+        """Refuse a document before its first row is stored, as far as that can be known.
+
+        Denied if a row may not be stored, OverQuota without room for what is new.
+        """
+        size = 0
+        while rows := await _next(chunks):
+            size += await self.engine.read(caller, new_size, rows)
+        await self.engine.read(caller, require_room, size)
+
+    async def _in_chunks(
+        self, caller: Caller, chunks: Iterator[Sequence[Row]], progress: Progress
+    ) -> Tally:
+        tally = Tally()
+        try:
+            while rows := await _next(chunks):
+                while rows:
+                    some = rows[: self.most]
+                    done = await self.engine.write(caller, import_some, some, tally)
+                    tally.links.clear()
+                    tally.add(done)
+                    rows = rows[done.rows :]
+                    progress(tally.rows)
+                    await asyncio.sleep(self.rest.total_seconds())
+            for start in range(0, len(tally.links), SLICE):
+                links = tally.links[start : start + SLICE]
+                tally.refused += await self.engine.write(caller, link_rows, links, tally.made)
+        except Refusal as refusal:
+            if tally.rows:
+                stored = f"The first {tally.rows:,} rows of the document were stored before"
+                refusal.args = (f"{refusal} {stored}; repeat the import to store the rest.",)
+            raise
+        return tally
+
+
+async def exported(
+    transfer: Transfer, caller: Caller, project: Project | None, now: datetime
+) -> AsyncIterator[bytes]:
+    piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
+    comma = b""
+    async for sessions in transfer.sessions(caller, project):
+        yield piece + comma + _joined(list(map(session, sessions)))
+        piece, comma = b"", b","
+    piece, comma = piece + b'],"observations":[', b""
+    async for memories in transfer.memories(caller, project):
+        yield piece + comma + _joined(list(map(exported_memory, memories)))
+        piece, comma = b"", b","
+    yield piece + b"]}"
+
+
+def _joined(rows: Sequence[object]) -> bytes:
+    return json_bytes(rows)[1:-1]
+
+
+def session_page(tx: Transaction, project: Project | None, after: int) -> list[tuple[int, Session]]:
+    return tx[SessionTable].page(project, after, PAGE)
+
+
+def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> list[Memory]:
+    page = tx[MemoryTable].page(project, after, PAGE)
+    uids = tx[SupersessionTable].uids([it.id for it in page])
+    return [replace(it, links=Links(uids=uids.get(it.id, ()))) for it in page]
+
+
+def chunks_of(redactor: Redactor, document: Iterable[Row]) -> Iterator[list[Row]]:
+    sessions: list[Row] = []
+    memories: list[Memory] = []
+    size = 0
+    for row in document:
+        if isinstance(row, Memory):
+            memories.append(row)
+            size += len(row.text.content)
+        else:
+            sessions.append(redactor.session(row))
+            size += len(row.summary)
+        if len(sessions) + len(memories) == CHUNK or size >= CHUNK_SIZE:
+            yield [*sessions, *redactor.memories(memories)]
+            sessions, memories, size = [], [], 0
+    if sessions or memories:
+        yield [*sessions, *redactor.memories(memories)]
+
+
+async def _next(chunks: Iterator[Sequence[Row]]) -> Sequence[Row]:
+    """The next chunk, empty at the end; parsing it would block the event loop."""
+    return await asyncio.to_thread(next, chunks, ())

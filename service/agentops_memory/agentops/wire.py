@@ -19,19 +19,20 @@ from ..memory.model.memory import (
     UNSET,
     Change,
     Draft,
-    Entered,
     LifecycleChange,
-    Lookalike,
     Memory,
     MemoryId,
     Reference,
     Revision,
-    Saved,
     Session,
     SessionId,
+    Shown,
     Text,
 )
-from ..memory.model.space import PROJECT_SCOPE, Space, Totals, project_name
+from ..memory.model.space import PROJECT_SCOPE, Project, Space, project_name
+from ..memory.saves import Lookalike, Saved
+from ..recall.recall import Totals
+from ..recall.text.normalization import cut
 from ..recall.text.summary import Message
 from . import models as m
 
@@ -48,56 +49,55 @@ EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no
 MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
 
 
-def session_opened(opened: Entered) -> c.Session:
+def session_opened(opened: Session, redacted: int, warning: str | None) -> c.Session:
     """A session as it began, whatever became of it."""
-    begun = replace(opened.session, ended_at=None, summary="")
-    return session(begun, redacted=opened.redacted, warning=opened.warning)
+    begun = replace(opened, ended_at=None, summary="")
+    return session(begun, redacted=redacted, warning=warning)
 
 
 def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.Session:
     return c.Session(
-        id=of.id,
-        project=of.project,
-        started_at=_seconds(of.started_at),
+        id=of.id, project=of.project, started_at=_seconds(of.started_at),
         message_count=of.message_count,
-        ended_at=None if of.ended_at is None else _seconds(of.ended_at),
-        summary=of.summary or None,
-        redacted=redacted,
-        warning=warning,
-    )
+        ended_at=None if of.ended_at is None else _seconds(of.ended_at), summary=of.summary or None,
+        redacted=redacted, warning=warning,
+    )  # fmt: skip
 
 
-def session_ended(ended: Entered) -> c.SessionEnd:
+def session_ended(ended: Session, redacted: int, warning: str | None) -> c.SessionEnd:
     return c.SessionEnd(
-        session_id=ended.session.id,
-        summary=ended.session.summary,
-        message_count=ended.session.message_count,
-        redacted=ended.redacted,
-        warning=ended.warning,
-    )
+        session_id=ended.id, summary=ended.summary, message_count=ended.message_count,
+        redacted=redacted, warning=warning,
+    )  # fmt: skip
 
 
-def saved(outcome: Saved) -> c.Saved:
+def saved(outcome: Saved, similar: Sequence[Lookalike] | None, redacted: int) -> c.Saved:
     return c.Saved(
-        id=outcome.memory.id,
-        action=outcome.action.value,
-        revision_count=outcome.memory.revision,
-        duplicate_count=outcome.memory.duplicates,
-        expires_at=outcome.memory.lifecycle.expires_at,
-        similar=None if outcome.similar is None else tuple(map(_similar, outcome.similar)),
-        redacted=outcome.redacted,
+        id=outcome.memory.id, action=outcome.action.value, revision_count=outcome.memory.revision,
+        duplicate_count=outcome.memory.duplicates, expires_at=outcome.memory.lifecycle.expires_at,
+        similar=None if similar is None else tuple(map(_similar, similar)), redacted=redacted,
         warning=outcome.warning,
-    )
+    )  # fmt: skip
 
 
 def _similar(found: Lookalike) -> c.Similar:
     return c.Similar(
-        id=found.memory.id,
-        title=found.memory.text.title,
-        type=found.memory.text.type,
-        score=round(found.score, 2),
-        updated_at=_seconds(found.memory.updated_at),
-    )
+        id=found.memory.id, title=found.memory.text.title, type=found.memory.text.type,
+        score=round(found.score, 2), updated_at=_seconds(found.memory.updated_at),
+    )  # fmt: skip
+
+
+def hit(of: Shown, rank: float, **more: Any) -> c.Hit:
+    text = of.text
+    return c.Hit(
+        id=of.id, type=text.type, title=text.title, content=text.content, rank=rank,
+        topic_key=of.key, **more,
+    )  # fmt: skip
+
+
+def line(text: Text, most: int, **more: Any) -> c.Line:
+    """A memory in a context, its content cut at so many characters."""
+    return c.Line(type=text.type, title=text.title, content=cut(text.content, most), **more)
 
 
 def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
@@ -112,12 +112,9 @@ def revision(of: Revision) -> c.Revision:
 
 def timeline_entry(memory: Memory) -> c.TimelineEntry:
     return c.TimelineEntry(
-        id=memory.id,
-        type=memory.text.type,
-        title=memory.text.title,
-        content=memory.text.content,
+        id=memory.id, type=memory.text.type, title=memory.text.title, content=memory.text.content,
         created_at=_seconds(memory.created_at),
-    )
+    )  # fmt: skip
 
 
 def stats(totals: Totals) -> c.Stats:
@@ -128,7 +125,6 @@ def stats(totals: Totals) -> c.Stats:
 
 
 def columns(memory: Memory) -> dict[str, Any]:
-    """A memory as the fields of its noun."""
     return {
         "id": memory.id,
         "session_id": memory.session,
@@ -168,7 +164,6 @@ class Rows(tuple[T, ...]):  # noqa: SLOT001 - a tuple with slots can have no att
     json: Sequence[bytes] = ()
 
     def after(self, count: int) -> "Rows[T]":
-        """All but the first so many."""
         some = Rows(self[count:])
         some.json = self.json[count:]
         return some
@@ -271,25 +266,28 @@ def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = 
     return Response(json_bytes(answer), status, every, media_type=JSON)
 
 
+def said(given: m.MemoryBody, project: Project) -> dict[str, Any]:
+    """What a body says of a memory, as a draft and a memory have it."""
+    return {
+        "session": SessionId(given.session_id),
+        "space": Space(project=project, scope=given.scope or PROJECT_SCOPE),
+        "text": Text(
+            type=given.type, title=given.title, content=given.content, tags=tuple(given.tags or ())
+        ),
+        "key": given.key or None,
+    }
+
+
 def draft(given: m.ObservationBody) -> Draft:
-    return Draft(
-        session=SessionId(given.session_id),
-        space=Space(project=project_name(given.project), scope=given.scope or PROJECT_SCOPE),
-        text=text(given),
-        key=given.topic_key or None,
-        lifecycle=lifecycle(given),
-    )
+    return Draft(**said(given, project_name(given.project)), lifecycle=lifecycle(given))
 
 
 def change(given: m.ChangeBody) -> Change:
     tags = None if given.tags is None else tuple(given.tags)
     return Change(
-        type=given.type,
-        title=given.title,
-        content=given.content,
-        tags=tags,
+        type=given.type, title=given.title, content=given.content, tags=tags,
         lifecycle=lifecycle(given),
-    )
+    )  # fmt: skip
 
 
 def lifecycle(given: m.LifecycleBody) -> LifecycleChange:
@@ -306,11 +304,6 @@ def lifecycle(given: m.LifecycleBody) -> LifecycleChange:
 
 def _reference(given: int | str) -> Reference:
     return given if isinstance(given, str) else MemoryId(given)
-
-
-def text(given: m.MemoryBody) -> Text:
-    tags = tuple(given.tags or ())
-    return Text(type=given.type, title=given.title, content=given.content, tags=tags)
 
 
 def messages(given: Mapping[str, object]) -> Iterator[Message]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ..backend import opened_engine
 from ..engine.engine import Engine
-from ..memory.lifecycle.projects import Erasures
+from ..jobs.scrubbing import scrub_all
 from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..settings.settings import OF_FILES, Settings, settings
 from .errors import CommandRefused
@@ -68,8 +68,8 @@ async def finish(place: Place, engine: Engine, caller: Caller) -> str | None:
     """Wait until erased bytes have left the storage; else answer where they still are."""
     if (still := place.still_there(caller.tenant)) is None:
         is_watched = is_terminal(sys.stderr)
-        await Erasures(engine=engine).finish(
-            caller, lambda step: say(f"Blanking {step}") if is_watched else None
+        await scrub_all(
+            engine, caller, lambda step: say(f"Blanking {step}") if is_watched else None
         )
     return still
 

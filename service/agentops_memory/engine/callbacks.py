@@ -1,4 +1,4 @@
-"""The callbacks of the domain: the audit log, progress, and one that does nothing."""
+"""Callbacks: the audit log, and progress."""
 
 from collections.abc import Callable
 from datetime import datetime

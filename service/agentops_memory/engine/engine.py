@@ -10,10 +10,10 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from ..memory.model.access import Caller
 from ..memory.model.agent_memory import Sealed
+from ..memory.model.liveness import Moment
 from ..memory.model.retention import USUAL, Retentions
 from ..memory.model.space import Project
-from ..memory.sql.liveness import Moment
-from ..memory.sql.table import Connection, Dialect, Index, Known, Table
+from ..memory.model.table import Connection, Dialect, Index, Known, Table
 from ..recall.search.search import Search
 from ..recall.text.ids import Uids, uid_of
 from .maintenance import Condition, Maintenance
@@ -127,7 +127,7 @@ class Transaction(ABC):
         """The full-text index, as the tables see it."""
 
     @abstractmethod
-    def _require_alone(self) -> None:
+    def require_alone(self) -> None:
         """Nothing else may share the transaction."""
 
     def new_uid(self, at: datetime) -> str:

@@ -2,11 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..memory.model.access import Caller
-from ..memory.model.space import RowCounts
 from .callbacks import Progress, noop
+
+
+class RowCounts(NamedTuple):
+    """How many rows a database has; deleted memories count among `memories` alone."""
+
+    memories: int
+    revisions: int
+    sessions: int
+    sessions_open: int  # of the sessions, those that have not ended
+    pinned: int  # of the live memories
+    reviews_due: int  # live memories whose own date has passed
+    working: int  # entries of agents' memory, those included that have expired
+    episodic: int
+    semantic: int
+    refs: int  # entries of refs, deleted ones included
+    runs: int
+    runs_open: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

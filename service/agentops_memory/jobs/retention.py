@@ -15,19 +15,17 @@ from typing import Any
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..memory.erasure import Erasable, Erasure, ErasureId, ReceiptTable, RetentionTable
+from ..memory.idempotency import IdempotencyTable
+from ..memory.lifecycles import LifecycleTable
+from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller
 from ..memory.model.agent_memory import AgentEntryId
-from ..memory.model.erasure import Erasable, Erasure, ErasureId
 from ..memory.model.intents import TaskId
-from ..memory.model.kinds import TRAITS, SpaceKind
 from ..memory.model.memory import MemoryId
 from ..memory.model.retention import BY_CLOCK, Kind, Retentions
-from ..memory.model.space import Project
-from ..memory.sql.idempotency_records import IdempotencyTable
-from ..memory.sql.lifecycles import LifecycleTable
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.past_retention import RetentionTable
-from ..memory.sql.receipts import ReceiptTable
+from ..memory.model.space import TRAITS, Project, SpaceKind
+from ..memory.revisions import RevisionTable
 from ..openintent import agents
 from ..openintent.entries import expired
 from ..openintent.events import add_receipt, expire, forget_events, past_events
@@ -257,11 +255,11 @@ def _memories_of(kind: Kind) -> Sweeping:
 
 def _with_history(tx: Transaction, _: datetime, most: int) -> list[MemoryId]:
     keep = tx.retention.revisions
-    return tx[RetentionTable].with_history(keep, most) if keep else []
+    return tx[RevisionTable].with_history(keep, most) if keep else []
 
 
 def _trim_history(tx: Transaction, found: Sequence[MemoryId], _: datetime) -> SweepStep:
-    rows = tx[RetentionTable].trim(found, tx.retention.revisions)
+    rows = tx[RevisionTable].trim(found, tx.retention.revisions)
     return SweepStep(rows=rows, done=0 if rows else len(found))
 
 
@@ -360,7 +358,7 @@ def _erase(tx: Transaction, place: Place, memories: list[MemoryId]) -> int:
 
 def _shorten(tx: Transaction, one: Erasable) -> int:
     tx[MemoryTable].must_scrub(one.memory)  # it may hold words of the trimmed revisions
-    revisions = tx[RetentionTable].trim([one.memory], keep=1)
+    revisions = tx[RevisionTable].trim([one.memory], keep=1)
     tx[ReceiptTable].add(_receipt(tx, (one.project, one.kind), [one.memory], 0, revisions))
     return revisions
 

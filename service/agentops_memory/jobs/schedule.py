@@ -14,12 +14,10 @@ from pathlib import Path
 from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine, Sealer, Storage
 from ..engine.files import require_local
-from ..engine.maintenance import Maintenance, Sizes, Tidied
+from ..engine.maintenance import Maintenance, RowCounts, Sizes, Tidied
 from ..errors import Damaged, NotFound
-from ..memory.lifecycle.projects import Erasures
 from ..memory.model.access import Caller, TenantId
-from ..memory.model.space import RowCounts
-from ..memory.sessions import Sessions
+from ..memory.sessions import end_idle
 from ..openintent.events import settle_all
 from ..openwop.commitments import Firing
 from ..openwop.host_runs import Runs
@@ -35,6 +33,7 @@ from ..telemetry.measures import DAMAGED_ROWS, INDEX_DRIFT, INDEX_PARTITIONS
 from .backups import Backups, backing_up
 from .retention import RetentionJob, RetentionSweep, TrustedClock, enforcing
 from .runner import Callers, Job, WorkSignal, attempted, background, repeating
+from .scrubbing import scrub
 
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
 CHECK_REST = 100  # times what it took to check all rows, until they are checked again
@@ -234,7 +233,7 @@ class BackgroundJobs:
 
         The rest comes later.
         """
-        await end_idle(Sessions(engine=engine), [caller], self.settings.session_idle)
+        await end_all_idle(engine, [caller], self.settings.session_idle)
         await Job(self._firing(engine).look, log, FIRE_LATER).run([caller])
         self.erased.set(caller)
         self._opened.set(caller)
@@ -264,23 +263,22 @@ class BackgroundJobs:
         have erased something or left an import unfinished.
         """
         maintenance, callers = storage.maintenance, storage.led
-        sessions = Sessions(engine=storage)
         idle, every = self.settings.session_idle, self.settings.sweep_every
-        scrub = partial(_is_scrubbed, storage, Erasures(engine=storage))
+        settle = partial(_is_scrubbed, storage)
         firing = self._firing(storage.in_passing)
         forget = partial(runs.drop_idle, idle=idle)
         drop = Job(forget, log, "values of idle runs are kept; they go later")
-        await end_idle(sessions, callers(), idle)
+        await end_all_idle(storage, callers(), idle)
         await Job(firing.look, log, FIRE_LATER).run(callers())
         async with (
             adapting(maintenance, callers),
             tidying(maintenance, callers, self.metrics, self._damaged, every),
             checking(maintenance, callers, self.metrics, every),
             repairing(maintenance, self._damaged),
-            Job(scrub, log, "no scrub now; it is tried again").on_signal(
+            Job(settle, log, "no scrub now; it is tried again").on_signal(
                 callers, self.erased, every
             ),
-            repeating(every, lambda: end_idle(sessions, callers(), idle)),
+            repeating(every, lambda: end_all_idle(storage, callers(), idle)),
             drop.repeating(storage.callers, every),
             Job(firing.look, log, FIRE_LATER).repeating(callers, LOOK_EVERY),
             Job(partial(firing.step, most=FEW), log, FIRE_LATER).on_signal(
@@ -307,20 +305,20 @@ class BackgroundJobs:
         )
 
 
-async def end_idle(sessions: Sessions, callers: Iterable[Caller], idle: timedelta) -> None:
+async def end_all_idle(engine: Engine, callers: Iterable[Caller], idle: timedelta) -> None:
     """End each tenant's idle sessions, and say how many; what fails is tried the next time."""
 
     async def end(caller: Caller) -> None:
-        if ended := await sessions.end_idle(caller, idle):
+        if ended := await end_idle(engine, caller, idle):
             extra = {"sessions": ended, "tenant": caller.tenant}
             log.info("idle sessions have ended", extra=extra)
 
     await Job(end, log, "idle sessions go on; they end later").run(callers)
 
 
-async def _is_scrubbed(engine: Engine, erasures: Erasures, caller: Caller) -> bool:
+async def _is_scrubbed(engine: Engine, caller: Caller) -> bool:
     await settle_all(engine, caller)
-    scrubbed = await erasures.scrub(caller)
+    scrubbed = await scrub(engine, caller)
     if scrubbed.settled:
         extra = {"erasures": scrubbed.settled, "tenant": caller.tenant}
         log.info("erased bytes are gone", extra=extra)

@@ -8,8 +8,8 @@ erasure that names no memories. The key stays, so the request is not executed ag
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cache, wraps
@@ -20,12 +20,94 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ..engine.engine import Transaction
-from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused
+from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused, Unreadable
 from .limits import require_margin
 from .model.access import Caller, IdempotentRequest
 from .model.memory import MemoryId
 from .model.retention import Kind
-from .sql.idempotency_records import IdempotencyRecord, IdempotencyTable
+from .model.rows import EARLIEST, instant, micros, reads
+from .model.table import Table
+
+SUCCESSES = range(200, 300)  # statuses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyRecord:
+    """What was done under an idempotency key; key and request are kept as digests."""
+
+    key: bytes
+    request: bytes
+    status: int  # of the answer
+    at: datetime
+    answer: str | None  # the outcome as JSON, empty if it was not stored; None if it is erased
+
+
+class IdempotencyTable(Table):
+    """Idempotency records, by the digest of their key; the domain checks their retention."""
+
+    def get(self, key: bytes) -> IdempotencyRecord | None:
+        """The record of the key with this digest.
+
+        The previous release stores ids, and no answer. A pod of it that takes over the row of a
+        key whose retention is over leaves the answer in it, which is none to its request.
+        """
+        return self._first(
+            _record,
+            """SELECT key, request, status, at, CASE ids WHEN '' THEN answer ELSE '' END
+                  FROM done
+                 WHERE key = :key""",
+            key=key,
+        )
+
+    def add(self, record: IdempotencyRecord, memories: Collection[MemoryId]) -> None:
+        """Store a record of this transaction; its answer goes with any of the memories."""
+        self._execute("DELETE FROM done WHERE key = :key", key=record.key)
+        self._insert(
+            "done", key=record.key, request=record.request, status=record.status, ids="",
+            at=micros(record.at), answer=record.answer,
+        )  # fmt: skip
+        self._connection.executemany(
+            "INSERT INTO done_memories (memory_id, key) VALUES (:memory, :key)",
+            [{"memory": memory, "key": record.key} for memory in set(memories)],
+        )
+
+    def erase_answers(self) -> None:
+        """Remove the answers with text that go with no memories; their keys stay."""
+        self._execute(
+            """UPDATE done
+                  SET answer = NULL
+                WHERE answer LIKE '{%' AND key NOT IN (SELECT key FROM done_memories)"""
+        )
+
+    def redact_answers(self) -> None:
+        """Empty every answer with text; the keys stay."""
+        self._execute("UPDATE done SET answer = '' WHERE answer LIKE '{%' OR answer LIKE '[%'")
+
+    def until(self, at: datetime, most: int) -> list[bytes]:
+        """The keys of records up to then, oldest first, at most `most`."""
+        return self._scalars(
+            f"SELECT key FROM done WHERE at BETWEEN {EARLIEST} AND :at ORDER BY at LIMIT :most",
+            at=micros(at),
+            most=most,
+        )
+
+    def forget(self, keys: Sequence[bytes], at: datetime) -> int:
+        """Remove the records of these keys that are up to then; how many were removed."""
+        gone = self._connection.executemany(
+            "DELETE FROM done WHERE key = :key AND at <= :at",
+            [{"key": key, "at": micros(at)} for key in keys],
+        )
+        return gone.rowcount
+
+
+@reads("done")
+def _record(
+    key: bytes, request: bytes, status: int, at: int, answer: str | None
+) -> IdempotencyRecord:
+    if status not in SUCCESSES:
+        raise Unreadable
+    return IdempotencyRecord(key=key, request=request, status=status, at=instant(at), answer=answer)
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,12 +170,9 @@ def once(
         require_margin(tx)
         answer = _json(outcome if kept is None else kept(outcome))
         record = IdempotencyRecord(
-            key=request.key,
-            request=request.request,
-            status=request.status,
-            at=tx.now,
+            key=request.key, request=request.request, status=request.status, at=tx.now,
             answer=answer if len(answer.encode()) <= LARGEST_ANSWER else "",
-        )
+        )  # fmt: skip
         tx[IdempotencyTable].add(record, () if about is None else about(outcome))
         return outcome
 
@@ -140,7 +219,6 @@ def _json(outcome: object) -> str:
 
 
 def _plain(value: Any) -> object:
-    """What JSON has in place of a value."""
     if is_dataclass(value):
         named = ((field, getattr(value, field.name)) for field in fields(value))
         return {field.name: it for field, it in named if it != field.default}

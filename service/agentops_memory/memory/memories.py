@@ -1,266 +1,522 @@
-"""Memories: saved, read, changed, deleted, erased and restored, by callers with a role."""
+"""The tables of memories, their lists and spaces; what changes a row updates the index."""
 
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import timedelta
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cache
+from itertools import chain
+from typing import Any
 
-from ..engine.callbacks import noop
-from ..engine.engine import Engine, Transaction, within_one_project
-from ..errors import Invalid, Unavailable
-from ..recall.text.features import ALL, Features
-from ..recall.text.normalization import content_hash
-from ..recall.text.query import TIMEOUT
-from . import lifecycles
-from .idempotency import once
-from .lifecycles import shown, with_links
-from .limits import require_draft, require_room
-from .lookalikes import keep_lookalikes, kept_lookalikes, lookalikes
-from .model.access import Caller, Role
-from .model.erasure import ErasureId
+from ..recall.text.normalization import content_hash, fingerprint
+from ..steps import Attributes, step
+from .model.liveness import ENDED, deleted, live, undeleted
 from .model.memory import (
+    LIFECYCLE,
+    MEMORY,
     NO_LIFECYCLE,
-    Action,
-    Amended,
-    Change,
-    Draft,
-    LifecycleChange,
-    Lookalike,
+    SHOWN,
+    ChangeKind,
     Memory,
     MemoryId,
-    Revision,
-    Saved,
-    Text,
+    Shown,
+    lifecycle_row,
+    memory_of,
+    memory_row,
+    shown_of,
 )
+from .model.rows import MAX_LIST, micros, portion
 from .model.search import Filter
-from .redactor import Redactor, RulesOf, default_rules
-from .sessions import project_entered, project_warning
-from .sql.memories import MemoryTable
-from .sql.receipts import ReceiptTable
-from .sql.revisions import RevisionTable
-from .sql.sessions import SessionTable
-from .writes import (
-    amend,
-    changed_at,
-    confirm,
-    created,
-    erase,
-    forget,
-    known,
-    require_seen,
-    require_seen_if_any,
-    restore,
-    revised,
-    undeleted,
-    visible_id,
+from .model.space import (
+    GLOBAL_SCOPE,
+    OF_A_PROJECT,
+    Project,
+    Space,
+    StoreId,
+    in_a_session,
+    named,
+    names_of,
+    require_place,
 )
+from .model.table import Dialect, FilteredTable, Index, Known, Table
+
+AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
+
+PUT_LIFECYCLE = """
+    INSERT INTO lifecycles (memory_id, space_id, held_key, expires_at, pinned_at, review_at,
+                            confirmed_at)
+    SELECT id, space_id, CASE WHEN key IS NULL THEN :key END, :expires_at, :pinned_at,
+           :review_at, :confirmed_at
+      FROM memories
+     WHERE id = :id
+        ON CONFLICT (memory_id) DO UPDATE
+       SET held_key = excluded.held_key, expires_at = :expires_at, pinned_at = :pinned_at,
+           review_at = :review_at, confirmed_at = :confirmed_at,
+           is_swept = lifecycles.is_swept AND coalesce(:expires_at <= :now, FALSE)"""
+
+# One that lies beside the row comes back into it unless another has it: the clock went back.
+KEY_IN_ROW = f"""CASE WHEN CAST(:key AS TEXT) IS NOT NULL
+                           AND (key IS NOT NULL
+                                OR NOT EXISTS (SELECT 1
+                                                 FROM memories other
+                                                WHERE other.space_id = memories.space_id
+                                                      AND other.key = :key
+                                                      AND {undeleted("other")}))
+                      THEN :key END"""
 
 
-@within_one_project(lambda draft, _: draft.space.project)
-def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
-    """The three dedup tiers: same topic key, same text within the window, a new memory."""
-    tx.caller.require_space(draft.space)
-    require_draft(tx, draft)
-    require_room(tx)
-    owner = project_entered(tx, draft.session, draft.space.project)
-    given = draft.lifecycle
-    older = lifecycles.superseded(tx, draft.space, given.supersedes or ())
-    if draft.key is not None and (held := lifecycles.at_key(tx, draft.space, draft.key)):
-        memory = replace(
-            held,
-            text=draft.text,
-            updated_at=changed_at(tx, held.updated_at),
-            last_seen_at=tx.now,
-            lifecycle=lifecycles.changed(held.lifecycle, given, tx.now),
+class MemoryLists(FilteredTable):
+    def newest(
+        self, filter_: Filter, limit: int, *, before: MemoryId | None = None
+    ) -> list[Memory]:
+        spaces = self._on_spaces(filter_)
+        condition = f"{live('n')} {self._on_memories(filter_, 'n')}"
+        if before is not None:
+            condition += """ AND (n.created_at, n.id)
+                               < (SELECT created_at, id FROM memories WHERE id = :before)"""
+        statement = (
+            _newest_of_all(self._sql, condition)
+            if spaces == OF_A_PROJECT
+            else _newest_of_each(self._sql, spaces, condition)
         )
-        lifecycles.require_place(tx, held, memory)
-        saved = Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
-    else:
-        saved = _saved(tx, _memory(tx, draft), given, window)
-    if older:
-        saved = replace(saved, superseded=lifecycles.link(tx, saved.memory.id, older))
-    warning = project_warning(draft.session, owner, draft.space.project)
-    return replace(saved, warning=warning) if warning else saved
+        return self.loaded(
+            self._scalars(statement, limit=limit, before=before, **self._values(filter_))
+        )
+
+    def at_keys(self, path: str, filter_: Filter, limit: int) -> Iterator[MemoryId]:
+        # The index of keys is read alone; few memories have one, and fewer this one.
+        rows = self._execute(
+            f"""SELECT m.id
+                  FROM spaces s
+                  JOIN memories m {self._sql.hint("memories_at_key")} ON m.space_id = s.id
+                 WHERE {self._on_spaces(filter_)} AND m.key IS NOT NULL AND {live("m")}
+                       AND {self._sql.contains("m.key", ":path")} {self._on_memories(filter_, "m")}
+              ORDER BY m.created_at DESC, m.id DESC
+                 LIMIT :limit""",
+            path=path, limit=limit, **self._values(filter_),
+        )  # fmt: skip
+        return (id_ for (id_,) in rows)
+
+    @step("store.pins", lambda found, *_: {"memory.search.result_count": len(found)})
+    def pinned(self, filter_: Filter, limit: int) -> list[Memory]:
+        if not self._moment.has_pins:
+            return []
+        ids = self._scalars(
+            f"""SELECT m.id
+                  FROM spaces s
+                 {self._sql.leads} lifecycles l {self._sql.hint("lifecycles_by_pin")}
+                       ON l.space_id = s.id
+                 {self._sql.leads} memories m ON m.id = l.memory_id
+                 WHERE {self._on_spaces(filter_)} AND l.pinned_at IS NOT NULL
+                       AND {live("m")} {self._on_memories(filter_, "m")}
+              ORDER BY l.pinned_at, m.id
+                 LIMIT :limit""",
+            limit=limit,
+            **self._values(filter_),
+        )
+        return self.loaded(ids)
+
+    def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
+        """The memories with these ids, in their order, as far as one answer can hold them."""
+        return listed(self._intact(self._by_ids(_loading(self._sql), ids), memory_of))
+
+    def shown(self, ids: Iterable[MemoryId]) -> list[Shown]:
+        """As `loaded`, without what most answers do not tell."""
+        return portion(
+            self._intact(self._by_ids(_showing(self._sql), ids), shown_of), MAX_LIST, _size
+        )
+
+    def _by_ids(self, statement: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
+        """The rows of a query by ids; those of many ids are read as they are taken."""
+        every = list(ids)
+        if len(every) <= AT_ONCE:
+            return self._execute(statement, ids=json.dumps(every)).fetchall()
+        parts = (every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE))
+        return chain.from_iterable(self._execute(statement, ids=json.dumps(it)) for it in parts)
+
+    def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
+        # The SQL of the timeline.
+        spaces = f"s.project = :project AND {self._readable}"
+
+        def side(sign: str, order: str, count: int) -> list[Memory]:
+            condition = f"{live('n')} AND (n.created_at, n.id) {sign} (:created_at, :id)"
+            ids = self._scalars(
+                _newest_of_each(self._sql, spaces, condition, order), project=memory.space.project,
+                created_at=micros(memory.created_at), id=memory.id, limit=count, **self._patterns(),
+            )  # fmt: skip
+            return self.loaded(ids)
+
+        return [*reversed(side("<", "DESC", before)), memory, *side(">", "ASC", after)]
+
+    def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
+        """Live memories of projects, in the order of ids."""
+        of_project = "(CAST(:project AS TEXT) IS NULL OR s.project = :project)"
+        which = f"{live('m')} AND {OF_A_PROJECT} AND {of_project}"
+        return self._after(after, limit, which, project=project)
+
+    def every(self, after: MemoryId, limit: int) -> list[Memory]:
+        return self._after(after, limit, "TRUE")
+
+    def _after(self, after: MemoryId, limit: int, which: str, **values: object) -> list[Memory]:
+        return self._page(
+            memory_of,
+            _size,
+            f"""SELECT {MEMORY}
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                       {LIFECYCLE}
+                 WHERE m.id > :after AND {which} AND {self._acts_on("s.project")}
+              ORDER BY m.id
+                 LIMIT :limit""",
+            after=after, limit=limit, **values, **self._patterns(),
+        )  # fmt: skip
 
 
-def _saved(tx: Transaction, new: Memory, given: LifecycleChange, window: timedelta) -> Saved:
-    """A new memory, or its twin within the window, counted."""
-    if window and (twin := tx[MemoryTable].twin(new, tx.now - window)):
-        return Saved(memory=_counted(tx, twin, given), action=Action.DEDUPLICATED)
-    lifecycles.require_pin(tx, None, new)
-    return Saved(memory=created(tx, new), action=Action.CREATED)
+@cache
+def _showing(sql: Dialect) -> str:
+    return f"""SELECT {SHOWN}
+                 FROM {sql.ids("found")}
+                {sql.leads} memories m ON m.id = found.value
+                      {LIFECYCLE}
+             ORDER BY found.key"""
 
 
-def _saved_again(tx: Transaction, saved: Saved, *_: object) -> Saved:
-    """What was saved; a warning names the session's project, which may be hidden by now."""
-    tx.caller.require_space(saved.memory.space)
-    session = tx[SessionTable].get(saved.memory.session) if saved.memory.session else None
-    is_seen = session is not None and tx.caller.projects.match(session.project)
-    return saved if is_seen else replace(saved, warning=None)
+@cache
+def _loading(sql: Dialect) -> str:
+    return f"""SELECT {MEMORY}
+                 FROM {sql.ids("found")}
+                {sql.leads} memories m ON m.id = found.value
+                 JOIN spaces s ON s.id = m.space_id
+                      {LIFECYCLE}
+             ORDER BY found.key"""
 
 
-def _without_text(saved: Saved) -> Saved:
-    """What is answered tells numbers alone."""
-    memory = saved.memory
-    text = Text(type=memory.text.type, title="", content="")
-    return replace(saved, memory=replace(memory, text=text, key=None))
+def _newest_of_all(sql: Dialect, condition: str) -> str:
+    return f"""SELECT n.id
+                 FROM memories n {sql.hint("memories_in_time")}
+                WHERE {in_a_session("n")} AND {condition}
+             ORDER BY n.created_at DESC, n.id DESC
+                LIMIT :limit"""
 
 
-def _ids(outcome: Saved | Amended) -> list[MemoryId]:
-    return [outcome.memory.id]
+def _newest_of_each(sql: Dialect, spaces: str, condition: str, order: str = "DESC") -> str:
+    # Each space is read along its own index, and only its newest are sorted.
+    newest = f"""SELECT n.id
+                   FROM memories n {sql.hint("memories_by_time")}
+                  WHERE n.space_id = s.id AND {condition}
+               ORDER BY n.created_at {order}, n.id {order}
+                  LIMIT :limit"""
+    return f"""SELECT m.id
+                 FROM spaces s
+                      {sql.each(newest)}
+                WHERE {spaces}
+             ORDER BY m.created_at {order}, m.id {order}
+                LIMIT :limit"""
 
 
-def _visible(tx: Transaction, erasure: ErasureId | None, _: MemoryId) -> ErasureId | None:
-    """The receipt's id, unless its project is none of the caller's any more."""
-    return visible_id(tx, tx[ReceiptTable].get(erasure)) if erasure else None
+def listed(memories: Iterable[Memory]) -> list[Memory]:
+    """The first of the memories, as many as one answer can hold."""
+    return portion(memories, MAX_LIST, _size)
 
 
-_SAVE = once(save, told=_saved_again, kept=_without_text, about=_ids)
+def _size(memory: Shown) -> int:
+    return len(memory.text.content)
 
 
-def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:
-    """The memory with one duplicate more."""
-    seen = replace(
-        twin,
-        duplicates=twin.duplicates + 1,
-        last_seen_at=tx.now,
-        lifecycle=lifecycles.counted(twin.lifecycle, given, tx.now),
-    )
-    tx[MemoryTable].count_duplicate(seen)
-    if seen.lifecycle != twin.lifecycle:
-        lifecycles.require_place(tx, twin, seen)
-        tx[MemoryTable].set_lifecycle(seen)
-    return seen
+# The first microsecond of an instant's second. Counted from the year 1, a division rounds down.
+SECOND = "({} + 62135596800000000) / 1000000 * 1000000 - 62135596800000000"
 
 
-def _memory(tx: Transaction, draft: Draft) -> Memory:
-    return Memory(
-        uid=tx.new_uid(tx.now),
-        session=draft.session,
-        space=draft.space,
-        key=draft.key,
-        text=draft.text,
-        content_hash=content_hash(draft.text.content),
-        last_seen_at=tx.now,
-        created_at=tx.now,
-        updated_at=tx.now,
-        lifecycle=lifecycles.changed(NO_LIFECYCLE, draft.lifecycle, tx.now),
-    )
+@dataclass(eq=False)
+class SpaceTable(Table):
+    _index: Index
+    _known: Known
+    _found: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
+    _placed: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
+
+    def find(self, space: Space) -> tuple[int, int] | None:
+        """The space's id and its area of the index, unless it has none."""
+        found = self._known.spaces.get(space) or self._placed.get(space) or self._found.get(space)
+        if found is None:
+            found = self._find(space)
+            if found is not None:
+                self._found[space] = found
+        return found
+
+    def placed(self, space: Space) -> tuple[int, int]:
+        """The space's id and its area of the index; made with a project's first memory."""
+        place = self._known.spaces.get(space) or self._placed.get(space)
+        if place is None:
+            place = self.find(space) or self.add(space)
+            self._index.prepare(place[1])
+            known = self._known.spaces if space.traits.has_sessions else self._placed
+            known[space] = place
+        return place
+
+    def know(self, space: Space, id_: int, area: int, partition: int) -> None:
+        """Note where a space is that is found by another name than its own."""
+        if space not in self._placed:
+            require_place(id_, area, partition, space.project)
+            self._index.prepare(area)
+            self._placed[space] = id_, area
+
+    def add(self, space: Space, beside: int | None = None) -> tuple[int, int]:
+        """Make a space, in the area of another one or its own; its id and its area."""
+        shared = self._execute("SELECT area, partition FROM spaces WHERE id = :id", id=beside)
+        area, partition = shared.fetchone() or self._index.place(space)
+        if beside is not None:
+            require_place(beside, area, partition, space.project)
+        place = {"kind": space.kind, "area": area, "partition": partition}
+        return self._inserted("spaces", **place, **names_of(space)), area
+
+    def _find(self, space: Space) -> tuple[int, int] | None:
+        of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
+        condition = of_store if space.traits.has_entries else named(space)
+        row: tuple[int, int, int] | None = self._execute(
+            f"SELECT s.id, s.area, s.partition FROM spaces s WHERE {condition}", **names_of(space)
+        ).fetchone()
+        if row is not None:
+            require_place(*row, space.project, is_global=space.scope == GLOBAL_SCOPE)
+        return row and (row[0], row[1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memories:
-    """Memories of one service.
+def _match(found: Memory | None, *_: object) -> Attributes:
+    return {
+        "memory.dedup.matched": found is not None,
+        "memory.observation.id": found.id if found else None,
+    }
 
-    An unknown id is NotFound, as is one of a project that the caller may not see; to save
-    there, or to change a global memory without access to every project, is Denied; an
-    invalid new name is InvalidFields. A repeated request with an idempotency key gets the
-    first answer.
+
+@dataclass(eq=False)
+class MemoryTable(MemoryLists):
+    """Memories. Methods that do not say "live" include soft-deleted and expired ones.
+
+    Entries of stores are visible only to methods that take a store or its space, and to `every`.
     """
 
-    engine: Engine
-    dedupe_window: timedelta
-    rules: RulesOf = default_rules
-    on_erased: Callable[[Caller], None] = noop
-    features: Features = ALL
-    recall_limit: timedelta = TIMEOUT
+    _index: Index
+    _spaces: SpaceTable
 
-    async def save(self, caller: Caller, draft: Draft, *, similar: int = 0) -> Saved:
-        """Store a draft by the three dedup tiers; racing saves of one text end as one memory.
+    def get(self, memory: MemoryId) -> Memory | None:
+        return self._one(f"m.id = :id AND {self._readable}", id=memory, **self._patterns())
 
-        Tells at most so many `similar` memories, looked for when the save is durable.
+    def in_store(self, store: StoreId, uid: str) -> Memory | None:
+        space = "(SELECT space_id FROM stores WHERE uid = :store)"
+        return self._one(f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
+
+    @step("store.dedup.topic_key", _match)
+    def at_key(self, space: Space, key: str) -> Memory | None:
+        """The memory at the key that is not deleted; a space holds at most one."""
+        return self._one(
+            f"{named(space)} AND m.key = :key AND {undeleted('m')}", key=key, **names_of(space)
+        )
+
+    @step("store.dedup.hash", _match)
+    def twin(self, memory: Memory, since: datetime) -> Memory | None:
+        rows = self._saying(memory, _NEWEST, since=micros(since))
+        return next(rows, None)
+
+    def twins_of(self, memory: Memory) -> Iterator[Memory]:
+        """Memories that an imported one without a uid duplicates, live ones first, then the oldest.
+
+        They equal it in space, session, type, key, title, content and second of creation.
         """
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        clean = redactor.draft(draft)
-        saved = await self.engine.write(caller, _SAVE, clean, self.dedupe_window)
-        found = await self._similar(caller, saved, similar) if similar else None
-        return replace(saved, redacted=redactor.count, similar=found)
-
-    async def _similar(
-        self, caller: Caller, saved: Saved, most: int
-    ) -> tuple[Lookalike, ...] | None:
-        """What a saved memory looks like; None if that cannot be found out in time."""
-        id_ = saved.memory.id
-        if caller.request is not None and caller.request.is_replay:
-            return await self.engine.read(caller, kept_lookalikes, id_, most)
-        with suppress(Unavailable):
-            found = await self.engine.read(
-                caller, lookalikes, id_, most, self.features, self.recall_limit
+        hashed = replace(memory, content_hash=content_hash(memory.text.content))
+        for state in (undeleted("m"), deleted("m")):
+            yield from self._saying(
+                hashed,
+                f"""{state} AND m.created_at >= :second AND m.created_at < :second + 1000000
+                    AND m.session_id = :session AND m.content = :content
+                    ORDER BY m.deleted_at, m.created_at""",
+                session=memory.session,
+                second=micros(memory.created_at.replace(microsecond=0)),
+                content=memory.text.content,
             )
-            if found or saved.action is not Action.CREATED:
-                await self.engine.write(caller, keep_lookalikes, id_, found)
-            return found
-        return None
 
-    async def get(self, caller: Caller, memory: MemoryId) -> Memory:
-        """The memory, unless it is deleted."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, get, memory)
+    def by_uid(self, uid: str) -> Memory | None:
+        return self._one("m.uid = :uid", uid=uid)
 
-    async def recent(
-        self, caller: Caller, filter_: Filter, limit: int, before: MemoryId | None = None
-    ) -> list[Memory]:
-        """Live memories, newest first; with `before`, those older than that memory."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, recent, filter_, limit, before)
+    @step("store.insert", lambda stored, _: {"memory.observation.id": stored.id})
+    def insert(self, memory: Memory) -> Memory:
+        space, area = self._spaces.placed(memory.space)
+        row = {**memory_row(memory), "key": self._key(memory)}
+        stored = replace(memory, id=MemoryId(self._inserted("memories", space_id=space, **row)))
+        if memory.lifecycle != NO_LIFECYCLE:
+            self._put_lifecycle(stored)
+        self._index.add(stored, space, area)
+        return stored
 
-    async def amend(self, caller: Caller, memory: MemoryId, change: Change) -> Amended:
-        """Change parts of a memory. A change that changes nothing leaves no trace."""
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        work = once(amend, check=require_seen, about=lambda it: [it.id])
-        amended = await self.engine.write(caller, work, memory, redactor.change(change))
-        return Amended(memory=amended, redacted=redactor.count)
+    def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
+        """The same of many, each with the revision that says so, by few statements; their ids."""
+        placed = [(it, *self._spaces.placed(it.space)) for it in memories]
+        rows = [{"space_id": at, **memory_row(it), "key": self._key(it)} for it, at, _ in placed]
+        ids = [MemoryId(it) for it in self._inserted_all("memories", rows)]
+        self._execute(
+            f"""INSERT INTO revisions (memory_id, number, deed, at)
+                SELECT m.id, m.revision, '{ChangeKind.CREATED}', m.updated_at
+                  FROM {self._sql.ids("given")}
+                 {self._sql.leads} memories m ON m.id = given.value""",
+            ids=json.dumps(ids),
+        )
+        for id_, it in zip(ids, memories, strict=True):
+            if it.lifecycle != NO_LIFECYCLE:
+                self._put_lifecycle(replace(it, id=id_))
+        self._index.add_all((id_, *it) for id_, it in zip(ids, placed, strict=True))
+        return ids
 
-    async def confirm(self, caller: Caller, memory: MemoryId) -> Memory:
-        """Note that a memory still holds; a review of it that was due is done."""
-        caller.require(Role.WRITER)
-        work = once(confirm, check=require_seen, about=lambda it: [it.id])
-        return await self.engine.write(caller, work, memory)
+    def replace(self, before: Memory, memory: Memory) -> None:
+        """Update all fields of the memory and its index entry."""
+        # An index is written anew for each column that is set, changed or not: without an end a
+        # memory has its key in its row, and nothing beside it.
+        stays = before.lifecycle == memory.lifecycle == NO_LIFECYCLE and (
+            (before.key, before.deleted_at) == (memory.key, memory.deleted_at)
+        )
+        with self._index.updating(memory.id) if memory.space.traits.index else nullcontext():
+            row = {**memory_row(memory), "key": self._key(memory)}
+            self._execute(_updating(tuple(row), stays=stays), id=memory.id, **row)
+            if not stays:
+                self._put_lifecycle(memory)
 
-    async def forget(self, caller: Caller, memory: MemoryId) -> None:
-        """Soft-delete a memory, which can be restored. An unknown id is no error."""
-        caller.require(Role.WRITER)
-        await self.engine.write(caller, once(forget, check=require_seen_if_any), memory)
+    def set_lifecycle(self, memory: Memory) -> None:
+        with self._index.updating(memory.id):
+            self._execute(
+                f"UPDATE memories SET key = {KEY_IN_ROW} WHERE id = :id",
+                id=memory.id,
+                key=self._key(memory),
+            )
+            self._put_lifecycle(memory)
 
-    async def erase(self, caller: Caller, memory: MemoryId) -> ErasureId | None:
-        """Erase a memory, live or deleted, with its revisions; returns the receipt's id.
+    def release_key(self, memory: Memory) -> None:
+        """Let others take the key of an expired memory, which still shows it."""
+        self._execute(
+            "UPDATE lifecycles SET held_key = :key WHERE memory_id = :id",
+            id=memory.id,
+            key=memory.key,
+        )
+        self._execute("UPDATE memories SET key = NULL WHERE id = :id", id=memory.id)
 
-        An unknown id is no error: the receipt of an earlier erasure is returned again, and
-        none outside the caller's projects.
+    def count_duplicate(self, memory: Memory) -> None:
+        self._execute(
+            "UPDATE memories SET duplicates = :duplicates, last_seen_at = :seen WHERE id = :id",
+            id=memory.id, duplicates=memory.duplicates, seen=micros(memory.last_seen_at),
+        )  # fmt: skip
+
+    def erase(self, memory: MemoryId) -> None:
+        self._index.mark_for_purge(memory)
+        with self._index.updating(memory):
+            self._execute("DELETE FROM memories WHERE id = :id", id=memory)
+
+    def must_scrub(self, memory: MemoryId) -> None:
+        """Schedule a scrub of text that left this memory; `erase` does so by itself.
+
+        It leaves the answers to repeated requests, too.
         """
-        caller.require(Role.ADMIN)
-        work = once(erase, check=require_seen_if_any, told=_visible)
-        erasure = await self.engine.write(caller, work, memory)
-        if erasure is not None:
-            self.on_erased(caller)
-        return erasure
+        self._index.mark_for_purge(memory)
+        self._execute(
+            """UPDATE done
+                  SET answer = ''
+                WHERE key IN (SELECT key FROM done_memories WHERE memory_id = :id)""",
+            id=memory,
+        )
 
-    async def history(self, caller: Caller, memory: MemoryId) -> list[Revision]:
-        """The kept revisions of a memory, newest first, also of a deleted one."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, history, memory)
+    def erase_some(self, memories: Sequence[MemoryId]) -> int:
+        """Remove memories from which no other borrows context; returns the count of revisions."""
+        ids, given = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('given')})"
+        self._index.remove(sorted(memories))
+        counted = f"SELECT count(*) FROM revisions WHERE memory_id IN {given}"
+        revisions = self._number(counted, ids=ids)
+        self._execute(f"DELETE FROM memories WHERE id IN {given}", ids=ids)
+        return revisions
 
-    async def restore(self, caller: Caller, memory: MemoryId, number: int) -> Amended:
-        """Restore an earlier revision's text as a new revision; undeletes a deleted memory.
+    def total(self) -> int:
+        return self._number("SELECT count(*) FROM memories")
 
-        Conflict when another memory holds the topic key now.
-        """
-        caller.require(Role.WRITER)
-        work = once(restore, check=require_seen, about=_ids)
-        return await self.engine.write(caller, work, memory, number, self.rules(caller))
+    def count(self, project: Project | None) -> int:
+        of_project = Filter(project=project)
+        within = f"space_id IN (SELECT s.id FROM spaces s WHERE {self._on_spaces(of_project)})"
+        return self._number(  # along an index, without the few that have expired
+            f"""SELECT (SELECT count(*)
+                          FROM memories {self._sql.hint("memories_by_time")}
+                         WHERE {undeleted("memories")} AND {within})
+                     - (SELECT count(*)
+                          FROM lifecycles l {self._sql.leads} memories m ON m.id = l.memory_id
+                         WHERE l.{ENDED} AND {undeleted("m")} AND m.{within})""",
+            **self._values(of_project),
+        )
+
+    def projects(self) -> set[Project]:
+        projects = self._texts(
+            f"""SELECT DISTINCT project
+                  FROM spaces s
+                 WHERE {OF_A_PROJECT} AND {self._acts_on("project")}
+                   AND EXISTS (SELECT 1
+                                 FROM memories {self._sql.hint("memories_by_time")}
+                                WHERE space_id = s.id AND {live("memories")})""",
+            **self._patterns(),
+        )
+        return set(projects)
+
+    def _key(self, memory: Memory) -> str | None:
+        """The key for its row: that of an expired memory lies beside it."""
+        return None if memory.lifecycle.is_expired(self._moment.now) else memory.key
+
+    def _put_lifecycle(self, memory: Memory) -> None:
+        if memory.lifecycle == NO_LIFECYCLE:
+            self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
+            return
+        self._execute(
+            PUT_LIFECYCLE, id=memory.id, key=memory.key, **lifecycle_row(memory.lifecycle),
+            **self._moment.values,
+        )  # fmt: skip
+
+    def _one(self, condition: str, **values: object) -> Memory | None:
+        return self._first(
+            memory_of,
+            f"""SELECT {MEMORY}
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                       {LIFECYCLE}
+                 WHERE {condition}
+                 LIMIT 1""",
+            **values,
+        )
+
+    def _saying(self, memory: Memory, which: str, **values: object) -> Iterator[Memory]:
+        """Memories of its space with its key, type, title and hash: which, in the index's order."""
+        place = self._spaces.find(memory.space)
+        if place is None:
+            return iter(())
+        key, text, hash_ = memory.key, memory.text, memory.content_hash
+        rows = self._execute(
+            _saying(self._sql, which, has_key=key is not None), space=place[0],
+            fingerprint=fingerprint(key, text.type, text.title, hash_), hash=hash_, key=key,
+            type=text.type, title=text.title, **values, **self._moment.values,
+        )  # fmt: skip
+        return self._intact(rows, memory_of)
 
 
-def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
-    if before is not None and tx[MemoryTable].get(before) is None:
-        raise Invalid("before_id is not the id of an observation.")
-    return with_links(tx, tx[MemoryTable].newest(filter_, limit, before=before))
+@cache
+def _updating(columns: tuple[str, ...], *, stays: bool) -> str:
+    """The statement that changes all of a row which can change; its key and end may stay."""
+    kept = {"uid", "session_id", "key", "created_at"} | ({"deleted_at"} if stays else set())
+    values = [f"{it} = :{it}" for it in columns if it not in kept]
+    changes = values if stays else [f"key = {KEY_IN_ROW}", *values]
+    return f"UPDATE memories SET {', '.join(changes)} WHERE id = :id"
 
 
-def get(tx: Transaction, memory: MemoryId) -> Memory:
-    return shown(tx, undeleted(tx, memory))
+_KEY = "coalesce(m.key, l.held_key)"
+_NEWEST = f"{live('m')} AND m.created_at >= :since ORDER BY m.created_at DESC, m.id DESC"
 
 
-def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
-    return tx[RevisionTable].newest(known(tx, memory))
+@cache
+def _saying(sql: Dialect, which: str, *, has_key: bool) -> str:
+    return f"""SELECT {MEMORY}
+                 FROM memories m {sql.hint("memories_by_hash")}
+                {sql.leads} spaces s ON s.id = m.space_id
+                      {LIFECYCLE}
+                WHERE m.space_id = :space
+                      AND m.fingerprint = :fingerprint AND m.content_hash = :hash
+                      AND {_KEY + (" = :key" if has_key else " IS NULL")}
+                      AND m.type = :type AND m.title = :title
+                      AND {which}"""

@@ -1,11 +1,13 @@
 """Redaction on the way in: each noun that is written passes here, and secrets are counted."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, count
 from sys import getsizeof
 from threading import Lock
+from typing import Any
 
 from ..errors import Invalid, OverQuota, TooMany
 from ..recall.text.normalization import cut
@@ -110,7 +112,6 @@ class Registry:
             self._rules.pop(run.tenant, None)
 
     def forget(self, run: RunKey) -> None:
-        """Drop the values of a run, if it has any."""
         with self._lock:
             runs = self._tenants.get(run.tenant, {})
             if run not in runs:
@@ -121,7 +122,6 @@ class Registry:
                 del self._tenants[run.tenant], self._sizes[run.tenant]
 
     def runs(self, tenant: str) -> tuple[RunKey, ...]:
-        """The runs of a tenant that have values."""
         with self._lock:
             return tuple(self._tenants.get(tenant, ()))
 
@@ -131,7 +131,6 @@ class Registry:
             return tuple(self._tenants.get(run.tenant, {}).get(run, ()))
 
     def count(self, run: RunKey) -> Counter[str]:
-        """How many values each id of a run has."""
         return Counter(value_id for value_id, _ in self.values(run))
 
     def occurs_in(self, tenant: str, text: str) -> bool:
@@ -188,7 +187,6 @@ class Redactor:
 
     @property
     def count(self) -> int:
-        """How many secrets were taken out."""
         return self.kinds.total()
 
     def whole(self, text: str) -> str:
@@ -214,11 +212,9 @@ class Redactor:
 
     def words(self, text: Text) -> Text:
         return Text(
-            type=self.text(text.type, MAX_TYPE),
-            title=self.text(text.title, MAX_TITLE),
-            content=self.text(text.content, MAX_CONTENT),
-            tags=self._tags(text.tags),
-        )
+            type=self.text(text.type, MAX_TYPE), title=self.text(text.title, MAX_TITLE),
+            content=self.text(text.content, MAX_CONTENT), tags=self._tags(text.tags),
+        )  # fmt: skip
 
     def draft(self, draft: Draft) -> Draft:
         text = draft.text
@@ -227,13 +223,7 @@ class Redactor:
             content = self.text(text.content, MAX_CONTENT)
             is_clean = content is text.content
             return draft if is_clean else replace(draft, text=replace(text, content=content))
-        return replace(
-            draft,
-            session=self.session_id(draft.session),
-            space=replace(draft.space, scope=self.text(draft.space.scope, MAX_SCOPE)),
-            text=self.words(draft.text),
-            key=self._key(draft.key),
-        )
+        return replace(draft, **self._said(draft))
 
     def change(self, change: Change) -> Change:
         return replace(
@@ -272,18 +262,18 @@ class Redactor:
             yield from some if is_clean else map(self.memory, some)
 
     def memory(self, memory: Memory) -> Memory:
-        before, space = self.count, memory.space
-        session = memory.session and self.session_id(memory.session)
-        scope = self.text(space.scope, MAX_SCOPE)
-        text = self.words(memory.text)
-        key = self._key(memory.key)
+        before, said = self.count, self._said(memory)
         promoted_to = memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE)
-        if self.count == before:
-            return memory
-        space = replace(space, scope=scope)
-        return replace(
-            memory, session=session, space=space, text=text, key=key, promoted_to=promoted_to
-        )
+        is_clean = self.count == before
+        return memory if is_clean else replace(memory, **said, promoted_to=promoted_to)
+
+    def _said(self, of: Draft | Memory) -> dict[str, Any]:
+        return {
+            "session": of.session and self.session_id(of.session),
+            "space": replace(of.space, scope=self.text(of.space.scope, MAX_SCOPE)),
+            "text": self.words(of.text),
+            "key": None if of.key is None else self.text(of.key, MAX_KEY),
+        }
 
     def _resummarized(self, text: str) -> str:
         """The summary with both messages cleaned, then cut; nothing if a secret would be left."""
@@ -299,9 +289,6 @@ class Redactor:
             self._short[text] = self.rules.redacted(text)
         return self._short[text]
 
-    def _key(self, key: str | None) -> str | None:
-        return None if key is None else self.text(key, MAX_KEY)
-
     def _tags(self, tags: Iterable[str]) -> tuple[str, ...]:
         return tuple(self.text(tag, MAX_TAG) for tag in tags)
 
@@ -312,3 +299,93 @@ def _texts_of(memory: Memory) -> tuple[str | None, ...]:
         memory.session, memory.space.scope, text.type, text.title, text.content, *text.tags,
         memory.key, memory.promoted_to,
     )  # fmt: skip
+
+
+WITHHELD = "[REDACTED:labelled-secret]"
+"""What stands for a string of which no part can be told from its secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRedactor:
+    """Takes secrets out of values of JSON; the names of members are texts as all others are."""
+
+    redactor: Redactor
+    whole: Callable[[str], str]  # a text without secrets; what it counts, the redactor has counted
+
+    def document(self, value: dict[str, Any]) -> dict[str, Any]:
+        """An object without secrets, also those that its text tells of several strings.
+
+        Such are a variable beside its name, an option before its argument, a key of JSON.
+        """
+        clean = self._members(value)
+        found = self.redactor.rules.redacted(written(clean))
+        if not found.count:
+            return clean
+        try:
+            rid = json.loads(found.text)
+        except ValueError:  # it went beyond the quotes
+            return clean
+        if not isinstance(rid, dict):
+            return clean
+        self.redactor.kinds.update(found.kinds)
+        return rid
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return self._members(value)
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        return self.whole(value) if isinstance(value, str) else value
+
+    def _members(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """The members; of names that are the same without their secrets, later ones have a
+        number."""
+        clean: dict[str, Any] = {}
+        for name, item in value.items():
+            said, kept = self._member(name, item)
+            numbered = (f"{said} ({number})" for number in count(2))
+            clean[next(it for it in chain([said], numbered) if it not in clean)] = kept
+        return clean
+
+    def _member(self, name: str, value: Any) -> tuple[str, Any]:
+        if not isinstance(value, str):
+            return self.whole(name), self.value(value)
+        clean = self.whole(value)
+        if clean != value:
+            return self.whole(name), clean
+        beside = self.redactor.rules.redacted(written({name: value}))
+        if not beside.count:
+            return self.whole(name), value
+        self.redactor.kinds.update(beside.kinds)
+        try:
+            ((name, value),) = json.loads(beside.text).items()
+        except (ValueError, AttributeError):  # it went beyond the quotes: none of it is kept
+            return self.whole(name), WITHHELD
+        return self.whole(name), value
+
+
+def is_plain(text: str, value: object, has_none: Callable[[str], bool]) -> bool:
+    """Whether no string of JSON has a secret, told from its text and its value as a whole.
+
+    The text tells of names and what stands beside them, unless escapes may hide it. In a line
+    each, strings begin and end as they do by themselves, which some secrets are known by.
+    """
+    return "\\" not in text and has_none(text) and has_none("\n".join(texts(value)))
+
+
+def texts(value: object) -> Iterator[str]:
+    """Every string in a value of JSON, and every name."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from texts(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def written(value: object) -> str:
+    """Compact JSON; a ValueError for a number that JSON has not."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

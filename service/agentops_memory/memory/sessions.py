@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -17,102 +17,285 @@ from ..recall.text.summary import (
     summary,
     transcript,
 )
+from ..secrets.redaction import Rules
+from ..steps import Attributes, step
 from .idempotency import once
-from .limits import require_margin, require_session
-from .model.access import Caller, Role
-from .model.memory import Entered, Session, SessionId
+from .limits import faults_of, is_known_project, refuse, require_margin
+from .model.access import Caller
+from .model.memory import (
+    Session,
+    SessionId,
+)
+from .model.rows import (
+    MAX_LIST,
+    count,
+    instant,
+    micros,
+    optional_instant,
+    optional_micros,
+    portion,
+    reads,
+)
 from .model.space import UNKNOWN_PROJECT, Project
-from .redactor import Redactor, RulesOf, default_rules
-from .sql.sessions import SessionTable, TranscriptTable
+from .model.table import FilteredTable, Known, Table, inserting
+from .redactor import Redactor
+
+SESSION = "number, id, project, started_at, ended_at, summary, message_count"
+NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
+
+
+def _summarized(_: None, session: Session) -> Attributes:
+    return {
+        "memory.session.message_count": session.message_count,
+        "memory.summary.length": len(session.summary),
+    }
+
+
+@dataclass(eq=False)
+class SessionTable(FilteredTable):
+    """Sessions, known by their id alone."""
+
+    _known: Known
+
+    def get(self, session: SessionId) -> Session | None:
+        return self._first(_session, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
+
+    def project_of(self, session: SessionId, project: Project, now: datetime) -> Project:
+        """The project of the session, which is stored as one of `project` unless its id exists."""
+        owner = self._known.sessions.get(session)
+        if owner is None:
+            new = Session(id=session, project=project, started_at=now)
+            owner = self._known.sessions[session] = self.open(new).project
+        return owner
+
+    def open(self, session: Session) -> Session:
+        """Store the session unless its id exists; returns the stored one."""
+        known = self.get(session.id)
+        if known is not None:
+            return known
+        self._insert("sessions", **_row(session))
+        return session
+
+    def add(self, sessions: Sequence[Session]) -> None:
+        self._connection.executemany(
+            inserting("sessions", tuple(_row(sessions[0]))), map(_row, sessions)
+        )
+
+    def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
+        """The projects of those sessions that are stored."""
+        given = f"(SELECT value FROM {self._sql.texts('given')})"
+        rows = self._execute(
+            f"SELECT id, project FROM sessions WHERE id IN {given}",
+            texts=json.dumps(list(sessions)),
+        )
+        return {SessionId(id_): project for id_, project in rows}
+
+    @step("store.summarize", _summarized)
+    def close(self, session: Session) -> None:
+        self._execute(
+            """UPDATE sessions
+                  SET ended_at = :ended_at, summary = :summary, message_count = :message_count
+                WHERE id = :id""",
+            **_row(session),
+        )
+
+    def grow(self, session: Session) -> None:
+        self._execute(
+            "UPDATE sessions SET message_count = :message_count WHERE id = :id", **_row(session)
+        )
+
+    def newest(
+        self, project: Project | None, limit: int, *, before: SessionId | None = None
+    ) -> list[Session]:
+        """Sessions, newest first by start, ties by insertion; only those older than `before`."""
+        conditions = [self._acts_on("project")]
+        if project is not None:
+            conditions.append("project = :project")
+        if before is not None:
+            conditions.append(
+                """(started_at, number)
+                 < (SELECT started_at, number FROM sessions WHERE id = :before)"""
+            )
+        statement = f"""SELECT {SESSION}
+                          FROM sessions
+                         WHERE {" AND ".join(conditions)}
+                      ORDER BY started_at DESC, number DESC
+                         LIMIT :limit"""
+        given = {"project": project, "before": before, **self._patterns()}
+        found = self._filled(
+            limit, lambda most: self._execute(statement, limit=most, **given), _session
+        )
+        return portion(found, MAX_LIST, _size)
+
+    def summaries(self, project: Project, limit: int) -> list[str]:
+        return self._texts(
+            f"""SELECT summary
+                  FROM sessions
+                 WHERE project = :project AND summary <> ''
+                       AND {self._acts_on("project")}
+              ORDER BY started_at DESC, number DESC
+                 LIMIT :limit""",
+            project=project, limit=limit, **self._patterns(),
+        )  # fmt: skip
+
+    def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
+        return self._page(
+            lambda row: (row[0], _session(row)),
+            lambda each: _size(each[1]),
+            f"""SELECT {SESSION}
+                  FROM sessions
+                 WHERE number > :after
+                       AND (CAST(:project AS TEXT) IS NULL OR project = :project)
+                       AND {self._acts_on("project")}
+              ORDER BY number
+                 LIMIT :limit""",
+            project=project, after=after, limit=limit, **self._patterns(),
+        )  # fmt: skip
+
+    def count(self, project: Project | None) -> int:
+        return self._number(
+            f"""SELECT count(*)
+                  FROM sessions
+                 WHERE (CAST(:project AS TEXT) IS NULL OR project = :project)
+                       AND {self._acts_on("project")}""",
+            project=project,
+            **self._patterns(),
+        )
+
+    def projects(self) -> set[Project]:
+        known = "(SELECT DISTINCT project FROM sessions) known"
+        return set(
+            self._texts(
+                f"SELECT project FROM {known} WHERE {self._acts_on('project')}", **self._patterns()
+            )
+        )
+
+
+@dataclass(eq=False)
+class TranscriptTable(Table):
+    """The digests of messages that sessions received since they last ended."""
+
+    _now: datetime
+
+    def get(self, session: SessionId) -> Transcript | None:
+        columns = 'session, messages, "user", assistant, first, last'
+        return self._first(
+            _transcript,
+            f"SELECT {columns} FROM transcripts WHERE session = {NUMBER}",
+            session=session,
+        )
+
+    def put(self, session: SessionId, transcript: Transcript) -> None:
+        self._execute(
+            f"""INSERT INTO transcripts (session, messages, "user", assistant, first, last,
+                                         heard_at)
+                VALUES ({NUMBER}, :messages, :user, :assistant, :first, :last, :now)
+                    ON CONFLICT (session) DO UPDATE
+                   SET messages = excluded.messages, "user" = excluded."user",
+                       assistant = excluded.assistant, first = excluded.first,
+                       last = excluded.last, heard_at = excluded.heard_at""",
+            session=session, messages=transcript.messages, user=transcript.user,
+            assistant=transcript.assistant, first=transcript.first, last=transcript.last,
+            now=micros(self._now),
+        )  # fmt: skip
+
+    def rewrite(self, session: SessionId, transcript: Transcript) -> None:
+        """Replace the texts of the digest; the time of receipt stays."""
+        self._execute(
+            f"UPDATE transcripts SET first = :first, last = :last WHERE session = {NUMBER}",
+            session=session, first=transcript.first, last=transcript.last,
+        )  # fmt: skip
+
+    def drop(self, session: SessionId) -> None:
+        self._execute(f"DELETE FROM transcripts WHERE session = {NUMBER}", session=session)
+
+    def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
+        """Sessions idle since `until`, each with its last receipt; the longest idle first.
+
+        Includes those whose last receipt is as far in the future, from a wrong clock.
+        """
+        now, at_the_latest = micros(self._now), micros(until)
+        rows = self._execute(
+            """SELECT t.session, s.id, t.heard_at
+                 FROM (SELECT session, heard_at
+                         FROM transcripts
+                        WHERE heard_at <= :until
+                        UNION ALL
+                       SELECT session, heard_at
+                         FROM transcripts
+                        WHERE heard_at > :ahead
+                     ORDER BY heard_at, session
+                        LIMIT :limit) t
+                 JOIN sessions s ON s.number = t.session
+             ORDER BY t.heard_at, t.session""",
+            until=at_the_latest, ahead=now + (now - at_the_latest), limit=limit,
+        )  # fmt: skip
+        return list(self._intact(rows, _heard))
+
+
+def _row(session: Session) -> dict[str, object]:
+    return {
+        "id": session.id,
+        "project": session.project,
+        "started_at": micros(session.started_at),
+        "ended_at": optional_micros(session.ended_at),
+        "summary": session.summary,
+        "message_count": session.message_count,
+    }
+
+
+def _size(session: Session) -> int:
+    return len(session.summary)
+
+
+@reads("sessions")
+def _session(
+    _: int, id_: str, project: str, started_at: int, ended_at: int | None, summary: str,
+    message_count: int,
+) -> Session:  # fmt: skip
+    return Session(
+        id=SessionId(id_), project=Project(project), started_at=instant(started_at),
+        ended_at=optional_instant(ended_at), summary=summary, message_count=count(message_count),
+    )  # fmt: skip
+
+
+@reads("transcripts")
+def _transcript(
+    _: int, messages: int, user: int, assistant: int, first: str, last: str
+) -> Transcript:
+    return Transcript(
+        messages=count(messages), user=count(user), assistant=count(assistant), first=first,
+        last=last,
+    )  # fmt: skip
+
+
+@reads("transcripts")
+def _heard(_: int, id_: str, heard_at: int) -> tuple[SessionId, datetime]:
+    return SessionId(id_), instant(heard_at)
+
 
 AT_ONCE = 100  # idle sessions that are ended in one transaction; saves wait for it
 SHOWN_NAME = 100  # code points of a name in a warning: two of them escaped fit any proxy's limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sessions:
-    """Sessions of one service.
-
-    A session of a project that the caller may not act on is Denied, and invisible to
-    reads. A new one with an invalid name is InvalidFields. A repeated request with an
-    idempotency key gets the first answer.
-    """
-
-    engine: Engine
-    rules: RulesOf = default_rules
-
-    async def open(self, caller: Caller, session: SessionId, project: Project) -> Entered:
-        """Start a session. A known id is answered with what is stored, unchanged."""
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        id_ = redactor.session_id(session)
-        work = once(open_session, check=_require_enterable)
-        opened = await self.engine.write(caller, work, id_, project)
-        return _outcome(opened, project, redactor.count)
-
-    async def hear(self, caller: Caller, messages: Iterable[Message]) -> Transcript:
-        """Digest messages, outside any transaction, as that may take long."""
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        said = await asyncio.to_thread(transcript, messages, redactor.whole)
-        return replace(said, redacted=redactor.count)
-
-    async def append(
-        self, caller: Caller, session: SessionId, said: Transcript, project: Project | None
-    ) -> Entered:
-        """Append messages to a session; the digest continues that of its summary.
-
-        An unknown session is created in `project` or `unknown`, so that nothing is lost.
-        """
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        id_ = redactor.session_id(session)
-        work = once(append_messages, check=_require_known, kept=lambda it: replace(it, summary=""))
-        grown = await self.engine.write(caller, work, id_, said, project)
-        return _outcome(grown, project, redactor.count + said.redacted)
-
-    async def close(
-        self, caller: Caller, session: SessionId, said: Transcript, project: Project | None
-    ) -> Entered:
-        """Close a session with the summary of its transcript; the last transcript wins.
-
-        Without messages, those appended since the last close are summarized; without any,
-        the summary stays. An unknown session is created in `project` or `unknown`, so that
-        a late close is not lost.
-        """
-        caller.require(Role.WRITER)
-        redactor = Redactor(self.rules(caller))
-        id_ = redactor.session_id(session)
-        work = once(close_session, check=_require_known)
-        closed = await self.engine.write(caller, work, id_, said, project)
-        return _outcome(closed, project, redactor.count + said.redacted)
-
-    async def end_idle(self, caller: Caller, idle: timedelta) -> int:
-        """End the sessions of which nothing was received for so long; how many. With 0 none ends.
-
-        Each ended at its last message; one without messages goes on.
-        """
-        caller.require(Role.ADMIN)
-        ended, is_any = 0, bool(idle)
-        while is_any and await self.engine.read(caller, is_any_idle, idle):
-            now_ended = await self.engine.write(caller, end_idle_sessions, idle)
-            ended, is_any = ended + now_ended, now_ended > 0
-        return ended
-
-    async def recent(
-        self, caller: Caller, project: Project | None, limit: int, before: SessionId | None = None
-    ) -> list[Session]:
-        """Sessions, newest first; with `before`, those older than that session."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, recent_sessions, project, limit, before)
+async def hear(rules: Rules, messages: Iterable[Message]) -> Transcript:
+    """Digest messages, outside any transaction, as that may take long."""
+    redactor = Redactor(rules)
+    said = await asyncio.to_thread(transcript, messages, redactor.whole)
+    return replace(said, redacted=redactor.count)
 
 
-def _outcome(session: Session, project: Project | None, redacted: int) -> Entered:
-    return Entered(
-        session=session,
-        redacted=redacted,
-        warning=project_warning(session.id, session.project, project),
-    )
+async def end_idle(engine: Engine, caller: Caller, idle: timedelta) -> int:
+    """End the sessions idle for so long, each at its last message; how many. With 0 none ends."""
+    ended, is_any = 0, bool(idle)
+    while is_any and await engine.read(caller, is_any_idle, idle):
+        now_ended = await engine.write(caller, end_idle_sessions, idle)
+        ended, is_any = ended + now_ended, now_ended > 0
+    return ended
+
+
+def warning_of(session: Session, project: Project | None) -> str | None:
+    return project_warning(session.id, session.project, project)
 
 
 def project_warning(session: SessionId, owner: Project, project: Project | None) -> str | None:
@@ -130,8 +313,15 @@ def project_warning(session: SessionId, owner: Project, project: Project | None)
 @within_one_project(lambda _, project: project)
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
-    require_session(tx, session, project)
-    return entered(tx, Session(id=session, project=project, started_at=tx.now))
+    _require_name(tx, session, project)
+    return _entered(tx, Session(id=session, project=project, started_at=tx.now))
+
+
+def _require_name(tx: Transaction, session: SessionId, project: Project) -> None:
+    """Refuse with InvalidFields a session that is new, by a name that cannot be."""
+    faults = faults_of({"id": session, "project": project})
+    if faults and tx[SessionTable].get(session) is None:
+        refuse(faults, known={"project"} if is_known_project(tx, project) else ())
 
 
 def project_entered(tx: Transaction, session: SessionId, project: Project) -> Project:
@@ -142,14 +332,9 @@ def project_entered(tx: Transaction, session: SessionId, project: Project) -> Pr
     return owner
 
 
-def entered(tx: Transaction, session: Session) -> Session:
+def _entered(tx: Transaction, session: Session) -> Session:
     """The stored session, created if it is new; Denied outside the caller's projects."""
     require_margin(tx)
-    return admitted(tx, session)
-
-
-def admitted(tx: Transaction, session: Session) -> Session:
-    """The same without the quota."""
     stored = tx[SessionTable].open(session)
     tx.caller.require_project(stored.project)
     return stored
@@ -159,6 +344,7 @@ def admitted(tx: Transaction, session: Session) -> Session:
 def append_messages(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
+    """Append messages; an unknown session is created in `project` or `unknown`, so none is lost."""
     opened = _entered_late(tx, session, project)
     if not said.messages:
         return opened
@@ -173,6 +359,11 @@ def append_messages(
 def close_session(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
+    """Close a session with the summary of its transcript; the last transcript wins.
+
+    Without messages, those appended since the last close are summarized; without any, the summary
+    stays. An unknown session is created as above.
+    """
     opened = _entered_late(tx, session, project)
     digest = said if said.messages else tx[TranscriptTable].get(session)
     return _ended(tx, opened, digest, tx.now)
@@ -202,9 +393,9 @@ def recent_sessions(
 
 
 def _entered_late(tx: Transaction, session: SessionId, project: Project | None) -> Session:
-    late = Session(id=session, project=project or UNKNOWN_PROJECT, started_at=tx.now)
-    require_session(tx, late.id, late.project)
-    return entered(tx, late)
+    named = project or UNKNOWN_PROJECT
+    _require_name(tx, session, named)
+    return _entered(tx, Session(id=session, project=named, started_at=tx.now))
 
 
 def _ended(tx: Transaction, session: Session, digest: Transcript | None, at: datetime) -> Session:
@@ -232,3 +423,8 @@ def _require_known(tx: Transaction, session: SessionId, *_: object) -> None:
     if stored is None:
         raise NotFound("No such session.")
     tx.caller.require_project(stored.project)
+
+
+OPEN = once(open_session, check=_require_enterable)
+APPEND = once(append_messages, check=_require_known, kept=lambda it: replace(it, summary=""))
+CLOSE = once(close_session, check=_require_known)

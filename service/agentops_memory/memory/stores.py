@@ -3,7 +3,7 @@
 from ..engine.engine import Transaction
 from ..errors import NotFound
 from .model.space import StoreId
-from .sql.table import Sql
+from .model.table import Sql
 
 NO_STORE = "No such memory store."
 

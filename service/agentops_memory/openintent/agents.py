@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -12,23 +13,63 @@ from pydantic import BaseModel
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, Invalid, NotFound, Unreadable
-from ..memory.model.access import Caller, KeyId, Role
+from ..memory import sight
+from ..memory.erasure import MAX_STEP
+from ..memory.idempotency import IdempotencyTable
+from ..memory.memories import MemoryTable
+from ..memory.model.access import (
+    NOT_YOUR_AGENT,
+    AgentId,
+    Caller,
+    KeyId,
+    Role,
+)
 from ..memory.model.agent_memory import Eyes, Tier
-from ..memory.model.agents import NOT_YOUR_AGENT, AgentExtent, AgentId, ListedAgent
-from ..memory.model.erasure import MAX_STEP
 from ..memory.model.memory import MemoryId
 from ..memory.model.retention import LARGEST_CAPACITY, Capacities
-from ..memory.sql import sight
-from ..memory.sql.idempotency_records import IdempotencyTable
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.rows import count, micros, optional_instant, reads
-from ..memory.sql.rows import portion as fitting
-from ..memory.sql.sight import ACTIVE, HERE, Visibility, sum_of, unfinished
-from ..memory.sql.table import Sql
+from ..memory.model.rows import count, micros, optional_instant, reads
+from ..memory.model.rows import portion as fitting
+from ..memory.model.table import Sql
+from ..memory.sight import ACTIVE, HERE, Visibility, sum_of, unfinished
 from .api import Left, Shown, Time, kilobytes, portion
 from .entries import ENTRIES, AgentEntry, AgentFilter, ids_of, some
 from .events import add_receipt, forget_events
 from .namespaces import readable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedAgent:
+    """An agent in the list of all, with its live entries."""
+
+    agent: AgentId
+    working: int
+    episodic: int
+    size: int  # bytes of their values
+    changed_at: datetime | None  # the newest write of them
+    capacity: int | None  # of episodic entries, if it has one of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentExtent:
+    """What is stored of an agent, expired entries included; semantic ones are a namespace's."""
+
+    working: int = 0
+    episodic: int = 0
+    size: int = 0  # bytes of their values
+    events: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.working or self.episodic or self.events)
+
+    def plus(self, other: "AgentExtent") -> "AgentExtent":
+        """Both together."""
+        return AgentExtent(
+            working=self.working + other.working,
+            episodic=self.episodic + other.episodic,
+            size=self.size + other.size,
+            events=self.events + other.events,
+        )
+
 
 BATCH = 200  # rows erased in one transaction; saves wait for it
 MOST_NAMED = 1_000  # namespaces, and tasks, of a summary

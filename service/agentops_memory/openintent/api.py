@@ -32,14 +32,20 @@ from ..http.paging import instant
 from ..http.protocol import REDACTED, Operation, Parameter
 from ..http.refusals import NoPath, Refusals
 from ..http.requests import KEY_HEADERS, parameter, query_of, read_key, whole_body
-from ..memory.json_redaction import JsonRedactor, is_plain
-from ..memory.json_redaction import written as compact_text
-from ..memory.model.access import Caller, Role
+from ..memory import sight
+from ..memory.changes import Written
+from ..memory.model.access import (
+    LONGEST_AGENT,
+    NOT_YOUR_AGENT,
+    AgentId,
+    Caller,
+    Role,
+    agent_id,
+    asking,
+)
 from ..memory.model.agent_memory import Eyes
-from ..memory.model.agents import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId, agent_id, asking
-from ..memory.model.stores import Written
-from ..memory.redactor import MAX_TAG, MAX_TAGS, Redactor, RulesOf
-from ..memory.sql import sight
+from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, is_plain
+from ..memory.redactor import written as compact_text
 from ..recall.text.visible import has_controls
 from ..record import Record
 from ..telemetry import annotate, count

@@ -12,23 +12,29 @@ from typing import Any, Concatenate, ParamSpec
 
 from ..engine.engine import Transaction
 from ..errors import AtItem, Denied, NotFound, Refusal
+from ..memory import sight
 from ..memory.idempotency import once
 from ..memory.limits import require_room
+from ..memory.memories import MemoryTable, SpaceTable
+from ..memory.model.access import AgentId
 from ..memory.model.agent_events import EventType
-from ..memory.model.agent_memory import Access, AgentEntryId, Binding, Eyes, Labels, Tier
-from ..memory.model.agents import AgentId
+from ..memory.model.agent_memory import (
+    Access,
+    AgentEntryId,
+    Binding,
+    Eyes,
+    Labels,
+    Tier,
+)
 from ..memory.model.intents import DEFAULT_SIZE, Guardrails, IntentId, TaskId
-from ..memory.model.kinds import SpaceKind
+from ..memory.model.liveness import ENDED
 from ..memory.model.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
 from ..memory.model.retention import Capacities
-from ..memory.model.space import NO_PROJECT, Space
+from ..memory.model.rows import count, micros, reads
+from ..memory.model.space import NO_PROJECT, Space, SpaceKind
+from ..memory.model.table import Sql, Table
 from ..memory.redactor import Redactor
-from ..memory.sql import sight
-from ..memory.sql.liveness import ENDED
-from ..memory.sql.memories import MemoryTable, SpaceTable
-from ..memory.sql.rows import count, micros, reads
-from ..memory.sql.table import Sql, Table
-from ..memory.writes import changed_at, created, revised
+from ..memory.revisions import changed_at, created, revised
 from ..recall.text.ids import Uids
 from . import drafts, entries, events, participants
 from .agents import capacity_of

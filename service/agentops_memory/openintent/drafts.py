@@ -11,8 +11,8 @@ from ..errors import BadFields, Denied, Invalid
 from ..http.bodies import GIVEN, present
 from ..http.faults import fault, fault_of
 from ..http.ids import ENTRY, public_id
+from ..memory.model.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.model.agent_memory import Eyes, Priority, Sensitivity, Tier
-from ..memory.model.agents import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.redactor import MAX_KEY, Redactor
 from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Json, Key, Label, Tags, screened, value_of

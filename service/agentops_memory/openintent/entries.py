@@ -18,7 +18,8 @@ from ..http.ids import ENTRY as ENTRY_ID
 from ..http.ids import known_uid, public_id
 from ..http.protocol import Parameter
 from ..http.requests import Query, parameter, query_of
-from ..memory.model.access import TenantId
+from ..memory import sight
+from ..memory.model.access import LONGEST_AGENT, AgentId, TenantId
 from ..memory.model.agent_memory import (
     SEALED,
     AgentEntryId,
@@ -31,15 +32,13 @@ from ..memory.model.agent_memory import (
     Tier,
     require_value,
 )
-from ..memory.model.agents import LONGEST_AGENT, AgentId
 from ..memory.model.intents import IntentId
-from ..memory.model.memory import Lifecycle, MemoryId
+from ..memory.model.liveness import ENDED, live, undeleted
+from ..memory.model.memory import Lifecycle, MemoryId, end_of
+from ..memory.model.rows import count, flag, instant, micros, reads, texts_of
+from ..memory.model.table import Sql, Table
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
-from ..memory.sql import sight
-from ..memory.sql.liveness import ENDED, live, undeleted
-from ..memory.sql.rows import count, end_of, flag, instant, micros, reads, texts_of
-from ..memory.sql.sight import HAS_ENDED, HERE, Visibility
-from ..memory.sql.table import Sql, Table
+from ..memory.sight import HAS_ENDED, HERE, Visibility
 from ..recall.text.json_words import object_of
 from ..steps import Attributes, step
 from .api import MAX_NAME, NO_ENTRY, PREFIX, Json, Shown, Time, instant_in

@@ -26,24 +26,22 @@ from ..http.ids import EVENT as EVENT_ID
 from ..http.ids import public_id
 from ..http.protocol import Operation, Parameter
 from ..http.requests import parameter, query_of
+from ..memory import sight
+from ..memory.changes import Written
+from ..memory.erasure import ErasureId, ReceiptTable
 from ..memory.idempotency import once
 from ..memory.limits import require_room
-from ..memory.model.access import Caller
+from ..memory.memories import MemoryTable
+from ..memory.model.access import NOT_YOUR_AGENT, AgentId, Caller
 from ..memory.model.agent_events import LOGGED, EventType
 from ..memory.model.agent_memory import Access, Binding, Eyes, Labels, Tier
-from ..memory.model.agents import NOT_YOUR_AGENT, AgentId
-from ..memory.model.erasure import ErasureId
 from ..memory.model.intents import IntentId, Standing, TaskId
+from ..memory.model.liveness import expired, live
 from ..memory.model.memory import MemoryId
-from ..memory.model.stores import Written
+from ..memory.model.rows import count, instant, micros, reads
+from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sql import sight
-from ..memory.sql.liveness import expired, live
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.rows import count, instant, micros, reads
-from ..memory.sql.sight import OF_LOG, OF_MEMORY
-from ..memory.sql.table import Sql
+from ..memory.sight import OF_LOG, OF_MEMORY
 from ..recall.text.json_words import object_of
 from ..steps import step
 from . import api

@@ -19,17 +19,16 @@ from ..errors import Denied, NotFound
 from ..http.bodies import GIVEN, present
 from ..http.faults import fault
 from ..http.protocol import Operation
+from ..memory.changes import Written
 from ..memory.idempotency import once
 from ..memory.limits import require_room
-from ..memory.model.access import Caller, Role
+from ..memory.model.access import AgentId, Caller, Role
 from ..memory.model.agent_memory import Eyes
-from ..memory.model.agents import AgentId
 from ..memory.model.intents import IntentId, Standing
-from ..memory.model.stores import Written
+from ..memory.model.rows import instant, micros, reads
+from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sql.rows import instant, micros, reads
-from ..memory.sql.sight import ACTIVE, DETAILS_OF_INTENT, GRANTED
-from ..memory.sql.table import Sql
+from ..memory.sight import ACTIVE, DETAILS_OF_INTENT, GRANTED
 from . import api
 from .api import BODIES, CHOSEN, JsonObject, Label, Printable, Time, answer, op, whose, writer
 

@@ -20,16 +20,15 @@ from ..http.bodies import JSON, Bodies, answered, written
 from ..http.faults import bad_fields
 from ..http.ids import ENTRY, public_id
 from ..http.protocol import REDACTED, Operation
-from ..memory.model.access import Caller, Role, TenantId
+from ..memory import sight
+from ..memory.changes import Written
+from ..memory.model.access import AgentId, Caller, Role, TenantId
 from ..memory.model.agent_memory import SEALED, AgentEntryId, Eyes, Tier
-from ..memory.model.agents import AgentId
 from ..memory.model.memory import MemoryId
 from ..memory.model.retention import Capacities
-from ..memory.model.stores import Written
+from ..memory.model.rows import micros
+from ..memory.model.table import Sql
 from ..memory.redactor import MAX_KEY, Redactor, RulesOf, default_rules
-from ..memory.sql import sight
-from ..memory.sql.rows import micros
-from ..memory.sql.table import Sql
 from ..telemetry import annotate, count
 from ..telemetry.measures import AGENT_EVICTIONS
 from . import agents, api, changes, drafts, entries

@@ -14,17 +14,17 @@ from ..errors import Denied, NotFound
 from ..http.bodies import GIVEN, answered
 from ..http.faults import fault_of
 from ..http.protocol import Operation
+from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_room
 from ..memory.model.access import Caller, Role
 from ..memory.model.agent_memory import Access, Eyes, Permissions
-from ..memory.model.stores import Written
+from ..memory.model.liveness import live
+from ..memory.model.rows import count, instant, micros, reads
+from ..memory.model.table import Sql
 from ..memory.redactor import Redactor, RulesOf, default_rules
-from ..memory.sql.liveness import live
-from ..memory.sql.rows import count, instant, micros, reads
-from ..memory.sql.sight import NAMESPACES as KNOWN
-from ..memory.sql.sight import access_in, permissions, seen, sum_of
-from ..memory.sql.table import Sql
+from ..memory.sight import NAMESPACES as KNOWN
+from ..memory.sight import access_in, permissions, seen, sum_of
 from ..recall.recall import NO_NAMESPACE
 from ..telemetry import annotate
 from . import api

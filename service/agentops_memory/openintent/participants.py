@@ -14,16 +14,14 @@ from ..engine.engine import Engine, Transaction
 from ..errors import Denied, Invalid, NotFound
 from ..http.bodies import GIVEN, answered
 from ..http.protocol import Operation
+from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_room
-from ..memory.model.access import Caller
+from ..memory.model.access import AgentId, Caller
 from ..memory.model.agent_memory import Eyes
-from ..memory.model.agents import AgentId
 from ..memory.model.intents import CoordinatorId, GrantId, Guardrails, IntentId, Permission
 from ..memory.model.memory import Lifecycle
-from ..memory.model.stores import Written
-from ..memory.redactor import RulesOf, default_rules
-from ..memory.sql.rows import (
+from ..memory.model.rows import (
     count,
     flag,
     instant,
@@ -32,8 +30,9 @@ from ..memory.sql.rows import (
     optional_micros,
     reads,
 )
-from ..memory.sql.sight import DETAILS_OF_COORDINATOR, IS_OVER, guardrails_of
-from ..memory.sql.table import Sql
+from ..memory.model.table import Sql
+from ..memory.redactor import RulesOf, default_rules
+from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER, guardrails_of
 from ..telemetry import annotate
 from . import api, intents
 from .api import BODIES, Agent, Shown, Time, answer, instant_if_any, op, redactor_for, whose, writer

@@ -17,25 +17,35 @@ from ..errors import BadFields, Conflict, Denied, Invalid, NotFound
 from ..http.bodies import GIVEN, written
 from ..http.protocol import Operation, Parameter
 from ..http.requests import parameter, query_of
+from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_margin, require_room
-from ..memory.model.access import Caller
+from ..memory.model.access import AgentId, Caller
 from ..memory.model.agent_events import OF_STATUS, EventType
 from ..memory.model.agent_memory import Binding, Eyes, Labels
-from ..memory.model.agents import AgentId
 from ..memory.model.intents import MOST_ENTRIES, MOST_SIZE, IntentId, TaskId, TaskStatus
-from ..memory.model.stores import Written
+from ..memory.model.liveness import expired
+from ..memory.model.rows import count, instant, micros, optional_instant, optional_micros, reads
+from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sql.liveness import expired
-from ..memory.sql.rows import count, instant, micros, optional_instant, optional_micros, reads
-from ..memory.sql.sight import DETAILS_OF_TASK, FINISHED, Policy, policy_of
-from ..memory.sql.table import Sql
+from ..memory.sight import DETAILS_OF_TASK, FINISHED, Policy, policy_of
 from ..recall.text.json_words import object_of
 from ..telemetry import annotate
 from ..telemetry import count as counted
 from ..telemetry.measures import AGENT_ARCHIVED
 from . import api, events, intents
-from .api import BODIES, Agent, JsonObject, Left, Time, answer, op, redactor_for, whose, writer
+from .api import (
+    BODIES,
+    Agent,
+    JsonObject,
+    Left,
+    Time,
+    answer,
+    op,
+    redactor_for,
+    whose,
+    writer,
+)
 from .events import add_event
 from .intents import (
     INTENT,

@@ -16,18 +16,18 @@ from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant
 from ..http.protocol import Operation
+from ..memory.changes import Written
 from ..memory.idempotency import once
 from ..memory.limits import require_room
+from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
+from ..memory.model.rows import count, reads
 from ..memory.model.search import Filter
 from ..memory.model.space import MemoryRef
-from ..memory.model.stores import Written
+from ..memory.model.table import Sql
 from ..memory.redactor import Redaction, RunKey
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.rows import count, reads
-from ..memory.sql.table import Sql
-from ..memory.writes import revised
+from ..memory.revisions import revised
 from ..recall import recall
 from ..recall.text.features import ALL, Features
 from ..recall.text.instants import whole_milliseconds

@@ -18,8 +18,8 @@ from ..http.endpoint import current_caller
 from ..http.faults import bad_fields
 from ..http.protocol import REDACTED, Operation, Parameter
 from ..http.requests import exact_parameter, fitting
+from ..memory.changes import Written
 from ..memory.model.access import Role
-from ..memory.model.stores import Written
 from ..recall.text.normalization import REPLACEMENT
 from ..record import Record
 from ..telemetry import Cut, annotate, count

@@ -14,7 +14,7 @@ from pydantic_core import PydanticKnownError
 
 from ..errors import Refusal
 from ..http.faults import fault
-from ..memory.json_redaction import JsonRedactor, is_plain, texts, written
+from ..memory.redactor import JsonRedactor, is_plain, texts, written
 from ..recall.text.json_words import object_of
 from ..recall.text.normalization import clean
 from ..record import Record

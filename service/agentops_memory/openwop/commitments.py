@@ -24,15 +24,15 @@ from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant as parsed
 from ..http.protocol import Operation
+from ..memory.changes import Written
 from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MemoryId
+from ..memory.model.rows import EARLIEST, instant, micros, optional_instant, optional_micros, reads
 from ..memory.model.space import MemoryRef
-from ..memory.model.stores import Written
+from ..memory.model.table import Sql
 from ..memory.redactor import Redaction
-from ..memory.sql.rows import EARLIEST, instant, micros, optional_instant, optional_micros, reads
-from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
 from . import refs
 from .api import BASE, Page, Param, Query, choice, limit, listed, op

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from ..engine.engine import Transaction
 from ..errors import BadFields
 from ..memory.model.memory import MemoryId
+from ..memory.model.rows import micros
 from ..memory.model.space import MemoryRef
-from ..memory.sql.rows import micros
-from ..memory.sql.table import Sql
+from ..memory.model.table import Sql
 from ..recall.text.instants import exact, whole_milliseconds
 from .entries import RefEntry
 from .refs import there

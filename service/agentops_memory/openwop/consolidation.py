@@ -9,14 +9,13 @@ from typing import NamedTuple, TypeVar
 from ..engine.callbacks import noop
 from ..engine.engine import Transaction
 from ..errors import BadFields, Refusal
+from ..memory.erasure import ErasureId
 from ..memory.limits import require_room
-from ..memory.model.erasure import ErasureId
-from ..memory.model.kinds import ErasureKind
+from ..memory.memories import MemoryTable
 from ..memory.model.memory import UNSAVED, MemoryId
-from ..memory.model.space import MemoryRef
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.rows import micros
-from ..memory.sql.table import Sql
+from ..memory.model.rows import micros
+from ..memory.model.space import ErasureKind, MemoryRef
+from ..memory.model.table import Sql
 from . import pass_records as p
 from .archives import MOST_NAMED, Resting, first_end, units
 from .commitments import arm

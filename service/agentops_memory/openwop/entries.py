@@ -11,12 +11,12 @@ from pydantic import Field
 
 from ..engine.engine import Transaction
 from ..errors import BadFields
-from ..memory.model.memory import Lifecycle, Memory, MemoryId, Text
+from ..memory.memories import SpaceTable
+from ..memory.model.memory import Lifecycle, Memory, MemoryId, Text, end_of
+from ..memory.model.rows import count, instant, micros, optional_micros, reads, texts_of
 from ..memory.model.space import MemoryRef, Space
-from ..memory.sql.memories import SpaceTable
-from ..memory.sql.rows import count, end_of, instant, micros, optional_micros, reads, texts_of
-from ..memory.sql.table import Sql, Table
-from ..memory.writes import created
+from ..memory.model.table import Sql, Table
+from ..memory.revisions import created
 from ..record import CamelRecord, Milliseconds
 from .refs import (
     RefEntryId,

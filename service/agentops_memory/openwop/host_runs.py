@@ -15,14 +15,14 @@ from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
 from ..http.faults import fault_of
 from ..http.protocol import Operation
+from ..memory.changes import Written
 from ..memory.idempotency import once
 from ..memory.limits import require_margin
 from ..memory.model.access import Caller, Role
 from ..memory.model.space import MemoryRef
-from ..memory.model.stores import Written
+from ..memory.model.table import Sql
 from ..memory.redactor import LONGEST_ID as LONGEST_SECRET_ID
 from ..memory.redactor import Redaction, RunKey
-from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds
 from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, BaseModel, Field
 from ..engine.engine import Transaction
 from ..http.faults import fault
 from ..memory.model.memory import MemoryId
+from ..memory.model.rows import MOST, micros, tag_array
 from ..memory.model.space import MemoryRef
-from ..memory.sql.rows import MOST, micros, tag_array
-from ..memory.sql.table import Sql
+from ..memory.model.table import Sql
 from ..record import CamelRecord
 from .entries import ListedRef, Method, RefEntry, sized
 from .fields import CAMEL, ContentText, EntryName, Tags

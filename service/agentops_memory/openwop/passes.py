@@ -18,14 +18,14 @@ from ..http.bodies import WRITTEN
 from ..http.faults import fault_of
 from ..http.paging import instant as parsed
 from ..http.protocol import Operation
+from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MemoryId
+from ..memory.model.rows import count, instant, micros, reads, texts_of
 from ..memory.model.space import MemoryRef
-from ..memory.model.stores import Written
+from ..memory.model.table import Dialect, Sql
 from ..memory.redactor import Redaction
-from ..memory.sql.rows import count, instant, micros, reads, texts_of
-from ..memory.sql.table import Dialect, Sql
 from ..recall.text.instants import whole_milliseconds
 from ..recall.text.normalization import sha256_of
 from ..record import CamelRecord, Milliseconds

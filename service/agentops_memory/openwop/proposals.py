@@ -19,13 +19,13 @@ from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, NotFound, Unreadable
 from ..http.bodies import WRITTEN
 from ..http.protocol import Operation
+from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_margin, require_room
 from ..memory.model.access import Caller, Role
-from ..memory.model.stores import Written
+from ..memory.model.rows import count, instant, micros, reads, tag_array, texts_of
+from ..memory.model.table import Sql
 from ..memory.redactor import Redaction
-from ..memory.sql.rows import count, instant, micros, reads, tag_array, texts_of
-from ..memory.sql.table import Sql
 from ..record import CamelRecord, Milliseconds, Record
 from .api import BASE, Page, Param, choice, limit, listed, op
 from .artifacts import (

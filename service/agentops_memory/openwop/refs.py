@@ -14,13 +14,13 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from ..errors import BadFields, Conflict, Denied, NotFound
+from ..memory.changes import Written
 from ..memory.model.access import Caller, TenantId
+from ..memory.model.liveness import expired, superseded_in_ref
 from ..memory.model.memory import MemoryId, Text
+from ..memory.model.rows import MOST
 from ..memory.model.space import MemoryRef
-from ..memory.model.stores import Written
 from ..memory.redactor import Redaction, Redactor
-from ..memory.sql.liveness import expired, superseded_in_ref
-from ..memory.sql.rows import MOST
 from ..recall.text.visible import has_controls
 from ..secrets.assignments import MARK
 from ..secrets.redaction import LONGEST_NAME, VALUE

@@ -17,8 +17,7 @@ from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound, Refusal
 from ..memory.limits import require_margin
 from ..memory.model.memory import MemoryId
-from ..memory.model.space import MemoryRef
-from ..memory.sql.rows import (
+from ..memory.model.rows import (
     EARLIEST,
     LAST,
     count,
@@ -30,7 +29,8 @@ from ..memory.sql.rows import (
     tag_array,
     texts_of,
 )
-from ..memory.sql.table import Sql, Table
+from ..memory.model.space import MemoryRef
+from ..memory.model.table import Sql, Table
 from ..recall.text.ids import Uids
 from ..recall.text.json_words import object_of
 from ..record import CamelRecord, Milliseconds

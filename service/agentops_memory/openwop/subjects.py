@@ -12,18 +12,15 @@ from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import NotFound
 from ..http.protocol import Operation
-from ..memory.idempotency import is_due, once
+from ..memory.erasure import UNKNOWN_COPIES, Erasure, ErasureId, ReceiptTable
+from ..memory.idempotency import IdempotencyTable, is_due, once
+from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller, Role
-from ..memory.model.erasure import UNKNOWN_COPIES, Erasure, ErasureId
-from ..memory.model.kinds import ErasureKind
 from ..memory.model.memory import MemoryId
-from ..memory.model.space import NO_PROJECT
+from ..memory.model.rows import micros, reads, tag_array, texts_of
+from ..memory.model.space import NO_PROJECT, ErasureKind
+from ..memory.model.table import Sql
 from ..memory.redactor import Redaction
-from ..memory.sql.idempotency_records import IdempotencyTable
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.rows import micros, reads, tag_array, texts_of
-from ..memory.sql.table import Sql
 from ..recall.text.json_words import object_of
 from ..record import CamelRecord, Milliseconds
 from .api import BASE, op

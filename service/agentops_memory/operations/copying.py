@@ -20,7 +20,7 @@ from ..engine.files import make_folder
 from ..engine.shared.stems import Stems
 from ..memory.model.access import TenantId
 from ..memory.model.keys import By, KeyRegistry, KeyRing
-from ..memory.sql.rows import micros
+from ..memory.model.rows import micros
 from ..postgresql.base.connecting import control
 from ..postgresql.base.connection import PostgresConnection
 from ..postgresql.engine.claims import number_of

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..engine.files import Stamp, created, drafts, os_errors_as, owned_like, placed, sync
 from ..errors import Conflict, Unavailable
+from ..memory.erasure import Erasure
 from ..memory.model.access import DEFAULT_TENANT, TenantId
-from ..memory.model.erasure import Erasure
 from ..memory.model.keys import By, Key
 from ..settings.settings import Settings
 from ..sqlite.engine.tenant_files import files_of, size_of, tenants_of

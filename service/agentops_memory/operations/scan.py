@@ -8,19 +8,17 @@ from typing import Any
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..memory.erasure import Erasure, ErasureId, ReceiptTable
+from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import at_key
+from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller, Role
-from ..memory.model.erasure import Erasure, ErasureId
-from ..memory.model.kinds import ErasureKind
 from ..memory.model.memory import UNSAVED, Memory, MemoryId, Session, SessionId, Text
-from ..memory.model.space import NO_PROJECT, UNKNOWN_PROJECT, Project, Space, StoreId
+from ..memory.model.space import NO_PROJECT, UNKNOWN_PROJECT, ErasureKind, Project, Space, StoreId
+from ..memory.model.table import Sql
 from ..memory.redactor import MAX_SCOPE, Redactor, RulesOf
-from ..memory.sql.idempotency_records import IdempotencyTable
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.revisions import RevisionTable
-from ..memory.sql.sessions import SessionTable, TranscriptTable
-from ..memory.sql.table import Sql
+from ..memory.revisions import RevisionTable
+from ..memory.sessions import SessionTable, TranscriptTable
 from ..openintent.changes import redact_entry
 from ..openintent.entries import entry_with
 from ..openwop.commitments import screen_tags, tags_of

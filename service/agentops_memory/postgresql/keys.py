@@ -17,7 +17,7 @@ from ..errors import Refusal, StartRefused, Unavailable
 from ..memory.model.access import Caller
 from ..memory.model.keys import By, KeyRegistry, KeyRing, Put
 from ..memory.model.retention import Held, Kind
-from ..memory.sql.rows import instant, micros
+from ..memory.model.rows import instant, micros
 from ..operations.files import keys
 from ..operations.files.audit import by_key, line
 from .base.connecting import connect, control, refusing

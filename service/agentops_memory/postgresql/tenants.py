@@ -13,10 +13,10 @@ from ..errors import Busy, Conflict, Refusal, StartRefused
 from ..memory.model.access import DEFAULT_TENANT, TenantId
 from ..memory.model.findings import Finding, failed, note, ok, some_of, warn
 from ..memory.model.keys import By
+from ..memory.model.liveness import indexed, undeleted
 from ..memory.model.retention import Counted, Retentions, StorageStats
-from ..memory.sql.kinds import in_a_session
-from ..memory.sql.liveness import indexed, undeleted
-from ..memory.sql.rows import micros
+from ..memory.model.rows import micros
+from ..memory.model.space import in_a_session
 from .base.connecting import connect, refusing, require_usable
 from .base.connection import POSTGRESQL, PostgresConnection, damaged
 from .engine.claims import number_of

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from ..engine.engine import Transaction
 from ..errors import WITHOUT_WORDS
+from ..memory.lifecycles import SupersessionTable
+from ..memory.memories import MemoryTable
 from ..memory.model.memory import NO_LINKS, Memory, MemoryId
 from ..memory.model.ranking import OTHER_SENTENCES, PLACES, sentence_weights
 from ..memory.model.search import (
@@ -28,8 +30,6 @@ from ..memory.model.search import (
     WhyNot,
 )
 from ..memory.model.space import GLOBAL_SCOPE
-from ..memory.sql.lifecycles import SupersessionTable
-from ..memory.sql.memories import MemoryTable
 from .text.query import Query, Term
 
 TIMEOUT = timedelta(seconds=1)  # of each half of an explanation

@@ -14,8 +14,7 @@ from ..memory.model.access import Patterns
 from ..memory.model.memory import MemoryId, Shown
 from ..memory.model.ranking import Scored
 from ..memory.model.search import Method
-from ..memory.model.space import Project
-from ..memory.sql.kinds import GLOBAL_AREA
+from ..memory.model.space import GLOBAL_AREA, Project
 from ..secrets.redaction import Rules
 from ..steps import PastStep
 from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token

@@ -10,7 +10,9 @@ from itertools import compress, islice
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import WITHOUT_WORDS, NotFound
+from ..memory.changes import live
 from ..memory.lifecycles import with_links
+from ..memory.memories import AT_ONCE, MemoryTable
 from ..memory.model.access import Caller, Role, TenantId
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.memory import Memory, MemoryId, Text
@@ -28,16 +30,28 @@ from ..memory.model.search import (
     Tier,
     Wanted,
 )
-from ..memory.model.space import GLOBAL_SCOPE, Project, StoreId, Totals
-from ..memory.sql.memories import AT_ONCE, MemoryTable
-from ..memory.sql.sessions import SessionTable
-from ..memory.sql.sight import reads_namespace
+from ..memory.model.space import (
+    GLOBAL_SCOPE,
+    Project,
+    StoreId,
+)
+from ..memory.sessions import SessionTable
+from ..memory.sight import reads_namespace
 from ..memory.stores import require_store
-from ..memory.writes import live
 from .explanation import Answer, explanation
 from .text.features import ALL, Feature, Features
 from .text.normalization import cut
 from .text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """How much is stored."""
+
+    sessions: int
+    memories: int
+    projects: tuple[Project, ...]
+
 
 K = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): how little the first lead
 

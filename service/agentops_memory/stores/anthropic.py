@@ -19,10 +19,10 @@ from ..http.bodies import GIVEN, JSON, Bodies
 from ..http.ids import ENTRY, public_id, uid_of
 from ..http.protocol import REDACTED, Operation, Protocol
 from ..http.refusals import Refusals
+from ..memory.changes import Written
 from ..memory.model.access import Caller, KeyId, Role
 from ..memory.model.memory import ANY_STATE, ChangeKind, Expected
 from ..memory.model.space import StoreId
-from ..memory.model.stores import Written
 from ..recall.text.normalization import clean
 from ..recall.text.visible import has_controls
 from ..record import Microseconds, Record

@@ -20,11 +20,11 @@ from ..http.paging import instant
 from ..http.protocol import REDACTED, Operation, Protocol
 from ..http.refusals import Refusals
 from ..http.requests import exact_parameter, parameter, query_of
+from ..memory.changes import Written
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import Expected
 from ..memory.model.search import Hit
 from ..memory.model.space import StoreId
-from ..memory.model.stores import Written
 from ..memory.stores import NO_STORE
 from ..recall.recall import Recall, whole_memory
 from ..recall.text.normalization import clean, cut, sha256_of

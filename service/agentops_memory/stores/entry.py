@@ -12,18 +12,17 @@ from pydantic import Field
 
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound, PathTaken
+from ..memory.changes import Written
 from ..memory.idempotency import once
 from ..memory.limits import require_room
+from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller
+from ..memory.model.liveness import live
 from ..memory.model.memory import ANY_STATE, ChangeKind, Expected, Memory, MemoryId, Text
-from ..memory.model.space import Space, StoreId
-from ..memory.model.stores import Written
-from ..memory.sql.kinds import in_no_session
-from ..memory.sql.liveness import live
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.rows import count, instant, micros, pairs_of, reads
-from ..memory.sql.table import Sql
-from ..memory.writes import changed_at, created, revised
+from ..memory.model.rows import count, instant, micros, pairs_of, reads
+from ..memory.model.space import Space, StoreId, in_no_session
+from ..memory.model.table import Sql
+from ..memory.revisions import changed_at, created, revised
 from ..recall.text.ids import uid_after
 from ..recall.text.normalization import sha256_of
 from ..record import Microseconds, Record

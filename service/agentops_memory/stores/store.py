@@ -17,22 +17,19 @@ from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AlreadyDone, Archived, Invalid, NotFound
 from ..http.ids import ENTRY, STORE, VERSION, public_id
-from ..memory.idempotency import is_due, once
+from ..memory.changes import Written
+from ..memory.erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
+from ..memory.idempotency import IdempotencyTable, is_due, once
 from ..memory.limits import require_room
+from ..memory.memories import MemoryTable, SpaceTable
+from ..memory.model import rows
 from ..memory.model.access import Caller
-from ..memory.model.erasure import MAX_STEP, Erasure, ErasureId
-from ..memory.model.kinds import ErasureKind
 from ..memory.model.memory import ANY_STATE, Expected, MemoryId
-from ..memory.model.space import NO_PROJECT, Space, StoreId
-from ..memory.model.stores import Written
+from ..memory.model.rows import micros, reads
+from ..memory.model.space import NO_PROJECT, ErasureKind, Space, StoreId
+from ..memory.model.table import Sql
 from ..memory.redactor import Redactor, RulesOf, default_rules
-from ..memory.sql import rows
-from ..memory.sql.idempotency_records import IdempotencyTable
-from ..memory.sql.memories import MemoryTable, SpaceTable
-from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.revisions import RevisionTable
-from ..memory.sql.rows import micros, reads
-from ..memory.sql.table import Sql
+from ..memory.revisions import RevisionTable
 from ..memory.stores import NO_STORE
 from ..recall.text.visible import has_controls
 from ..record import Microseconds, Record

@@ -10,18 +10,15 @@ from pydantic import Field, field_serializer
 
 from ..engine.engine import Transaction
 from ..errors import AlreadyDone, NotFound, StillCurrent
+from ..memory.erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import is_due, once
+from ..memory.memories import MemoryTable
+from ..memory.model import rows
 from ..memory.model.access import Caller, KeyId
-from ..memory.model.erasure import MAX_STEP, Erasure, ErasureId
-from ..memory.model.kinds import ErasureKind
+from ..memory.model.liveness import live
 from ..memory.model.memory import ChangeKind, MemoryId, Text
-from ..memory.model.space import NO_PROJECT, StoreId
-from ..memory.sql import rows
-from ..memory.sql.kinds import in_no_session
-from ..memory.sql.liveness import live
-from ..memory.sql.memories import MemoryTable
-from ..memory.sql.receipts import ReceiptTable
-from ..memory.sql.table import Sql
+from ..memory.model.space import NO_PROJECT, ErasureKind, StoreId, in_no_session
+from ..memory.model.table import Sql
 from ..record import Microseconds, Record
 from . import store as rules
 from .store import EntryId, VersionId

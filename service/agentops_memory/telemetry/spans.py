@@ -29,7 +29,7 @@ from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Maintenance
 from ..errors import AtItem, Conflict, Refusal, RunAgain
-from ..memory import memories
+from ..memory import saves
 from ..memory.model.access import Caller
 from ..recall import recall
 from ..secrets.sanitizing import safe_message, trace
@@ -221,7 +221,7 @@ Work = Callable[Concatenate[Transaction, P], T]
 MOST_STEPS = 64  # spans of one transaction; an import would have several for each row
 
 WORK: Mapping[Callable[..., object], str] = {
-    memories.save: "store.add_observation",
+    saves.save: "store.add_observation",
     recall.search: "store.search",
     recall.context: "store.fetch_context",
 }

@@ -12,10 +12,10 @@ from typing import Any
 
 from agentops_memory.engine.callbacks import noop
 from agentops_memory.engine.engine import Engine, Transaction
+from agentops_memory.memory.changes import Written
 from agentops_memory.memory.idempotency import once
 from agentops_memory.memory.limits import require_room
 from agentops_memory.memory.model.access import Caller, Role
-from agentops_memory.memory.model.stores import Written
 from agentops_memory.memory.redactor import Redaction
 from agentops_memory.openwop.adapter import removed
 from agentops_memory.openwop.commitments import arm

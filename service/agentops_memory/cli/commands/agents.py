@@ -11,11 +11,10 @@ from typing import Any, BinaryIO, TypeVar
 import click
 
 from ...engine.callbacks import noop
-from ...memory.model.access import Caller, tenant_id
-from ...memory.model.agents import AgentExtent, AgentId, ListedAgent, agent_id
-from ...memory.model.erasure import UNKNOWN_COPIES
+from ...memory.erasure import UNKNOWN_COPIES
+from ...memory.model.access import AgentId, Caller, agent_id, tenant_id
 from ...memory.model.keys import Key
-from ...openintent.agents import Agents
+from ...openintent.agents import AgentExtent, Agents, ListedAgent
 from ...recall.text.instants import rendered
 from ..catalog import group
 from ..invocation import now, user

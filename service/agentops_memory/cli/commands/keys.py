@@ -7,8 +7,14 @@ from typing import Any
 
 import click
 
-from ...memory.model.access import DEFAULT_TENANT, KeyId, Role, new_patterns, tenant_id
-from ...memory.model.agents import agent_patterns
+from ...memory.model.access import (
+    DEFAULT_TENANT,
+    KeyId,
+    Role,
+    agent_patterns,
+    new_patterns,
+    tenant_id,
+)
 from ...memory.model.keys import Key, issued
 from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...engine.callbacks import noop
-from ...memory.lifecycle.projects import Erasures, Projects
+from ...memory.erasure import Erasure, receipt_of
 from ...memory.model.access import Caller, tenant_id
-from ...memory.model.erasure import Receipt
-from ...memory.model.space import Extent, Listed, Project, project_name
+from ...memory.model.space import Project, project_name
+from ...memory.projects import Extent, Listed, Projects
 from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
@@ -167,7 +167,7 @@ def erase(
 
 async def _erased(
     place: Place, project: Project, projects: Projects, caller: Caller
-) -> tuple[Receipt, str | None]:
+) -> tuple[Erasure, str | None]:
     """Erase a project, and wait until its bytes have left the file; else where they still are."""
     with progress_bar("Erasing") as advance:
         total = (await projects.plan_erasure(caller, project)).memories if advance else 0
@@ -175,7 +175,7 @@ async def _erased(
         erasure = await projects.erase(caller, project, told)
     engine = projects.engine
     still = await finish(place, engine, caller)
-    return await Erasures(engine=engine).get(caller, erasure.id), still
+    return await receipt_of(engine, caller, erasure.id), still
 
 
 def _run(where: Mapping[str, str | None], work: Callable[[Projects, Caller], Awaitable[T]]) -> T:
@@ -238,8 +238,7 @@ def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_js
     click.echo(f"{done} {printable(what)}: {counts}.")
 
 
-def _shown(receipt: Receipt) -> dict[str, object]:
-    of = receipt.erasure
+def _shown(of: Erasure) -> dict[str, object]:
     return {
         "id": of.id,
         "kind": of.kind.value,
@@ -249,7 +248,7 @@ def _shown(receipt: Receipt) -> dict[str, object]:
         "sessions": of.sessions,
         "erased_at": rendered(of.erased_at),
         "bytes_gone_at": of.bytes_gone_at and rendered(of.bytes_gone_at),
-        "copies_not_reached": receipt.copies_not_reached,
+        "copies_not_reached": of.copies_not_reached,
     }
 
 

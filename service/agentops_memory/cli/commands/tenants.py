@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from ...agentops.transfers.transfer import Transfer
+from ...agentops.transfer import Transfer
 from ...engine.engine import Engine
 from ...errors import NotFound, Refusal, Unavailable
 from ...memory.model.access import Caller, TenantId, tenant_id

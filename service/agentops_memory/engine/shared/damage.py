@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any
 
 from ...errors import DamagedRow
+from ...memory import sight
 from ...memory.model.access import Caller
 from ...memory.model.agent_events import LOGGED, EventType
 from ...memory.model.agent_memory import (
@@ -25,12 +26,17 @@ from ...memory.model.agent_memory import (
     require_value,
 )
 from ...memory.model.intents import Permission, TaskStatus
-from ...memory.model.kinds import ErasureKind, SpaceKind, is_partition
 from ...memory.model.retention import LARGEST_CAPACITY
-from ...memory.model.space import GLOBAL_SCOPE
-from ...memory.sql import sight
-from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA
-from ...memory.sql.rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
+from ...memory.model.rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
+from ...memory.model.space import (
+    GLOBAL_AREA,
+    GLOBAL_SCOPE,
+    LAST_AREA,
+    UNINDEXED_AREA,
+    ErasureKind,
+    SpaceKind,
+    is_partition,
+)
 
 REMEDY = "`agentops-memory doctor` says what can be repaired."
 MOST_TOLD = 100  # rows; more would make no sentence clearer

@@ -3,13 +3,13 @@
 from datetime import datetime
 from functools import cache
 
+from ...memory.erasure import NOT_GOING
+from ...memory.model.liveness import ENDED, deleted, live, seen_by_a_run, undeleted
 from ...memory.model.retention import Held, Kind, Retentions
-from ...memory.sql.kinds import in_a_session
-from ...memory.sql.liveness import ENDED, deleted, live, seen_by_a_run, undeleted
-from ...memory.sql.past_retention import NOT_GOING
-from ...memory.sql.rows import instant, micros
-from ...memory.sql.sight import OF_LOG, OF_MEMORY
-from ...memory.sql.table import Connection, Dialect
+from ...memory.model.rows import instant, micros
+from ...memory.model.space import in_a_session
+from ...memory.model.table import Connection, Dialect
+from ...memory.sight import OF_LOG, OF_MEMORY
 
 # Bytes that a row takes beside its texts, with its places in the indexes of its table: what
 # SQLite's dbstat says of files with thousands of them. In PostgreSQL it is more, 650 for a memory
@@ -40,12 +40,9 @@ def _held(
     named = {name: value for name, value in given.items() if f":{name}" in statement}
     rows, size, oldest, over = connection.execute(statement, named).fetchone()
     return Held(
-        kind=kind,
-        rows=int(rows),
-        size=int(size),
-        oldest=None if oldest is None else instant(oldest),
-        past_retention=int(over),
-    )
+        kind=kind, rows=int(rows), size=int(size),
+        oldest=None if oldest is None else instant(oldest), past_retention=int(over),
+    )  # fmt: skip
 
 
 def _until(kind: Kind, retention: Retentions, now: datetime) -> int:

@@ -1,1 +1,1 @@
-"""The nouns of the domain: frozen, and the same in every layer."""
+"""What an engine names of memory: the nouns, frozen, and the rows and tables that they share."""

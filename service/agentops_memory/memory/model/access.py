@@ -1,6 +1,7 @@
-"""Access control: callers, their tenants, roles and project patterns."""
+"""Access control: callers, their tenants, roles and patterns, and the agents they speak for."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -17,6 +18,9 @@ NOT_YOUR_STORES = "Memory stores are for keys that act on every project."
 NOT_YOUR_REFS = "Memory refs and runs are for keys that act on every project."
 NOT_YOUR_PROJECT = "Your key does not act on this project, or not on this session's."
 
+AgentId = NewType("AgentId", str)
+NOT_YOUR_AGENT = "Your key does not speak for this agent."
+
 ANY = "*"  # in a pattern: any characters, or none
 MOST_ANY = 8  # of them in one pattern
 MOST_PATTERNS = 100  # of one key
@@ -31,7 +35,6 @@ class Role(StrEnum):
     ADMIN = "admin"  # erase, export, import, redact; keys and tenants
 
     def includes(self, other: "Role") -> bool:
-        """Whether this role grants the other."""
         return _RANKS[self] >= _RANKS[other]
 
 
@@ -122,7 +125,6 @@ class Caller:
             raise Denied(NOT_YOUR_PROJECT)
 
     def require_stores(self) -> None:
-        """Raise Denied unless the patterns match every project."""
         if not self.projects.are_everything:
             raise Denied(NOT_YOUR_STORES)
 
@@ -169,3 +171,53 @@ def _is_like(text: str, pattern: str) -> bool:
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+LONGEST_AGENT = 128  # characters
+
+# Visible ASCII without what ends a path, a list or a header's value: clients send ids unescaped.
+_SIGN = r'(?![/?#%*,"])[!-~]'
+_AGENT = re.compile(rf"(?:{_SIGN}){{1,{LONGEST_AGENT}}}")
+_PATTERN = re.compile(rf"(?:\*|{_SIGN})+")
+
+
+def agent_id(text: str) -> AgentId:
+    """The text as an agent's id; Invalid otherwise."""
+    if not _AGENT.fullmatch(text) or text in (".", ".."):  # which clients fold in a path
+        raise Invalid(
+            f"An agent's id has 1 to {LONGEST_AGENT} visible ASCII characters, "
+            'none of them / ? # % * , or ".'
+        )
+    return AgentId(text)
+
+
+def agent_patterns(names: Iterable[str]) -> Patterns:
+    """The agents that a key speaks for; Invalid for too many, too long or malformed patterns."""
+    distinct = tuple(dict.fromkeys(names))
+    if len(distinct) > MOST_PATTERNS:
+        raise Invalid(f"A key speaks for at most {MOST_PATTERNS} patterns of agents.")
+    for name in distinct:
+        if (
+            len(name) > LONGEST_PATTERN
+            or name.count(ANY) > MOST_ANY
+            or not _PATTERN.fullmatch(name)
+        ):
+            raise Invalid("An agent's pattern is a name such as coder, or team-*, or *.")
+    return Patterns(distinct)
+
+
+def asking(caller: Caller, named: str) -> AgentId:
+    """The agent that asks: the one that is named, or the only one that the key speaks for.
+
+    Denied for a key that does not speak for it, or for none; Invalid if nobody is named
+    and the key speaks for several.
+    """
+    spoken = caller.agents.names
+    if not spoken:
+        raise Denied("Your key speaks for no agent; `keys create --agent PATTERN` makes one.")
+    if not named:
+        if len(spoken) > 1 or ANY in spoken[0]:
+            raise Invalid("The header X-Agent-ID must say which agent asks.")
+        return AgentId(spoken[0])
+    if not caller.agents.match(agent := agent_id(named)):
+        raise Denied(NOT_YOUR_AGENT)
+    return agent

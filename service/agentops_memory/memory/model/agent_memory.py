@@ -6,7 +6,7 @@ from enum import IntEnum, StrEnum
 from typing import NewType
 
 from ...recall.text.json_words import object_of
-from .agents import AgentId
+from .access import AgentId
 
 AgentEntryId = NewType("AgentEntryId", str)
 """The stable id of an entry."""

@@ -84,10 +84,7 @@ def scored(idf: float, often: float, norm: float) -> float:
 
 
 def of_any(stems: Iterable[Postings], norms: Sequence[float]) -> dict[Place, float]:
-    """The sums for memories that have any of the stems, added up in their order.
-
-    `norms` are those of the rows, by place.
-    """
+    """The sums for memories that have any of the stems, in their order; `norms` are by place."""
     sums: dict[Place, float] = {}
     get = sums.get
     for idf, places, frequencies in stems:

@@ -12,8 +12,7 @@ from hmac import compare_digest
 from typing import Protocol
 
 from ...errors import Conflict, Invalid, NotFound
-from .access import DEFAULT_TENANT, EVERYTHING, NOTHING, KeyId, Patterns, Role, TenantId
-from .agents import AgentId
+from .access import DEFAULT_TENANT, EVERYTHING, NOTHING, AgentId, KeyId, Patterns, Role, TenantId
 
 ID_LENGTH = 12
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"

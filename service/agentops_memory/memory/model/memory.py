@@ -1,13 +1,28 @@
-"""Memories, their revisions and sessions: frozen, and the same in every layer."""
+"""Memories with their lifecycles and revisions, and sessions: frozen; and the rows of memories."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Literal, NewType
+from functools import lru_cache
+from typing import Any, Literal, NewType
 
-from ...recall.text.normalization import sha256_of
-from .space import Project, Space
+from ...errors import DamagedRow, Unreadable
+from ...recall.text.normalization import fingerprint, sha256_of
+from .rows import (
+    UNREADABLE,
+    count,
+    damaged_row,
+    instant,
+    json_of,
+    micros,
+    optional_instant,
+    optional_micros,
+    pairs_of,
+    tag_array,
+    texts_of,
+)
+from .space import NO_PROJECT, Project, Space, SpaceKind
 
 MemoryId = NewType("MemoryId", int)
 SessionId = NewType("SessionId", str)
@@ -66,7 +81,6 @@ class LifecycleChange:
     review_at: Given = UNSET
 
     def end(self, now: datetime) -> Given:
-        """The end that is given, as an instant."""
         return self.expires_at if self.ttl is None else now + self.ttl
 
 
@@ -91,8 +105,6 @@ NO_LINKS = Links()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A memory to be saved."""
-
     session: SessionId
     space: Space
     text: Text
@@ -102,8 +114,6 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A partial change; None leaves a part unchanged."""
-
     type: str | None = None
     title: str | None = None
     content: str | None = None
@@ -113,10 +123,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is shown of a memory that is found, at its key if it has one.
-
-    `links` are known to reads that show them alone.
-    """
+    """What is shown of a memory that is found; `links` are known to reads that show them alone."""
 
     id: MemoryId = UNSAVED
     key: str | None
@@ -164,7 +171,6 @@ class Memory(Shown):
         return self.deleted_at is not None
 
     def is_live(self, now: datetime) -> bool:
-        """Whether it is neither deleted nor expired at the instant."""
         return not self.is_deleted and not self.lifecycle.is_expired(now)
 
 
@@ -181,45 +187,6 @@ class Expected:
 
 
 ANY_STATE = Expected()
-
-
-class Action(StrEnum):
-    """What a save did, in the order of the dedup tiers."""
-
-    UPDATED = "updated"
-    DEDUPLICATED = "deduplicated"
-    CREATED = "created"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lookalike:
-    """A memory that says nearly the same as another; 1.0 is the same."""
-
-    memory: Memory
-    score: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """The outcome of a save: the memory that now holds the text, and the tier that decided.
-
-    `similar` is None where look-alikes were not asked for, or not found in time.
-    """
-
-    memory: Memory
-    action: Action
-    redacted: int = 0  # secrets removed
-    superseded: int = 0  # links that are new
-    warning: str | None = None  # the session belongs to another project
-    similar: tuple[Lookalike, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amended:
-    """The outcome of a change: the memory as it is now."""
-
-    memory: Memory
-    redacted: int = 0  # secrets removed
 
 
 class ChangeKind(StrEnum):
@@ -252,32 +219,128 @@ class Session:
     message_count: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Supersession:
-    """What a memory that was imported supersedes: linked when all rows of the import are in."""
-
-    newer: MemoryId
-    older: tuple[str, ...]  # stable ids
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entered:
-    """The outcome of opening or closing a session: the session as it is stored."""
-
-    session: Session
-    redacted: int = 0  # secrets removed
-    warning: str | None = None  # it belongs to another project than the caller named
+# The columns that `memory_of` reads: of `memories m`, and of what LIFECYCLE joins to `spaces s`.
+MEMORY = """m.id, m.uid, m.session_id, s.kind, s.project, s.scope, coalesce(m.key, l.held_key),
+            m.type, m.title, m.content, m.tags, m.content_hash, m.revision, m.duplicates,
+            m.last_seen_at, m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
+            l.memory_id, l.expires_at, l.pinned_at, l.review_at, l.confirmed_at"""
+SHOWN = """m.id, coalesce(m.key, l.held_key), m.type, m.title, m.content, m.tags,
+           l.expires_at"""  # of `shown_of`
+LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
-    """What an import added."""
-
-    sessions: int
-    memories: int
-    refused: int = 0  # memories that were stored without what they supersede
-    redacted: int = 0  # secrets removed
+# The two that lists are made of check by hand what `reads` checks, which takes half a microsecond.
 
 
-MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
-MAX_PAGE = 256 * 1024  # the same of a page of an export, which is kept while nobody reads it
+def memory_of(row: Any) -> Memory:
+    try:
+        (id_, uid, session, kind, project, scope, key, type_, title, content, tags, hash_, revision,
+         duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at,
+         extras, has_lifecycle, *ends) = row  # fmt: skip
+        if not type(uid) is type(hash_) is type(type_) is type(title) is type(content) is str:
+            raise Unreadable
+        created = instant(created_at)
+        return Memory(
+            id=MemoryId(count(id_)),
+            uid=uid,
+            session=None if session is None else SessionId(_text(session)),
+            space=_space(kind, project, scope),
+            key=None if key is None else _text(key),
+            text=Text(type=type_, title=title, content=content, tags=texts_of(tags)),
+            content_hash=hash_,
+            revision=count(revision),
+            duplicates=count(duplicates),
+            # Most memories are as they were made.
+            last_seen_at=created if last_seen_at == created_at else instant(last_seen_at),
+            promoted_to=None if promoted_to is None else _text(promoted_to),
+            created_at=created,
+            updated_at=created if updated_at == created_at else instant(updated_at),
+            deleted_at=optional_instant(deleted_at),
+            extras=pairs_of(extras),
+            lifecycle=_lifecycle(id_, *ends) if has_lifecycle else NO_LIFECYCLE,
+        )
+    except UNREADABLE as error:
+        raise damaged_row("memories", row, error) from error
+
+
+def shown_of(row: Any) -> Shown:
+    try:
+        id_, key, type_, title, content, tags, expires_at = row
+        if not type(type_) is type(title) is type(content) is type(key or "") is str:
+            raise Unreadable
+        if expires_at is not None:
+            end_of(id_, expires_at)
+        text = Text(type=type_, title=title, content=content, tags=texts_of(tags))
+        return Shown(id=MemoryId(count(id_)), key=key, text=text)
+    except UNREADABLE as error:
+        raise damaged_row("memories", row, error) from error
+
+
+def _text(text: str) -> str:
+    if type(text) is not str:
+        raise Unreadable
+    return text
+
+
+def lifecycle_row(lifecycle: Lifecycle) -> dict[str, object]:
+    return {
+        "expires_at": optional_micros(lifecycle.expires_at),
+        "pinned_at": optional_micros(lifecycle.pinned_at),
+        "review_at": optional_micros(lifecycle.review_at),
+        "confirmed_at": optional_micros(lifecycle.confirmed_at),
+    }
+
+
+def memory_row(memory: Memory) -> dict[str, object]:
+    """The columns of a memory, but for its id and its space."""
+    return {
+        "uid": memory.uid,
+        "session_id": memory.session,
+        "key": memory.key,
+        **text_row(memory.text),
+        "content_hash": memory.content_hash,
+        "fingerprint": fingerprint(
+            memory.key, memory.text.type, memory.text.title, memory.content_hash
+        ),
+        "revision": memory.revision,
+        "duplicates": memory.duplicates,
+        "last_seen_at": micros(memory.last_seen_at),
+        "promoted_to": memory.promoted_to,
+        "created_at": micros(memory.created_at),
+        "updated_at": micros(memory.updated_at),
+        "deleted_at": optional_micros(memory.deleted_at),
+        "extras": json_of(memory.extras),
+    }
+
+
+def text_row(text: Text) -> dict[str, object]:
+    return {
+        "type": text.type,
+        "title": text.title,
+        "content": text.content,
+        "tags": tag_array(text.tags),
+    }
+
+
+@lru_cache
+def _space(kind: str, project: str | None, scope: str) -> Space:
+    named = Project(NO_PROJECT if project is None else _text(project))
+    return Space(project=named, scope=_text(scope), kind=SpaceKind(kind))
+
+
+def end_of(memory: int, expires_at: int | None) -> datetime | None:
+    """When a memory expires, in its row of `lifecycles`."""
+    try:
+        return optional_instant(expires_at)
+    except Unreadable as error:
+        raise DamagedRow("lifecycles", memory, "expires_at") from error
+
+
+def _lifecycle(memory: int, *instants: int | None) -> Lifecycle:
+    try:
+        expires_at, pinned_at, review_at, confirmed_at = map(optional_instant, instants)
+    except UNREADABLE as error:
+        raise DamagedRow("lifecycles", memory) from error
+    return Lifecycle(
+        expires_at=expires_at, pinned_at=pinned_at, review_at=review_at, confirmed_at=confirmed_at
+    )

@@ -9,8 +9,6 @@ LARGEST_CAPACITY = 100_000  # episodic entries of an agent
 
 
 class Kind(StrEnum):
-    """A kind of data with a retention of its own."""
-
     DELETED = "deleted"
     EXPIRED = "expired"
     REVISIONS = "revisions"
@@ -52,33 +50,20 @@ class Retentions:
 
         A receipt is kept at least as long as an idempotency record that may name it.
         """
-        times = {
-            Kind.DELETED: self.deleted,
-            Kind.EXPIRED: self.expired,
-            Kind.IDEMPOTENCY: self.idempotency,
-            Kind.AUDIT: self.audit,
-            Kind.RECEIPTS: self._receipts,
-            Kind.EVENTS: self.events,
-            Kind.LOG: self.log,
-        }
-        return times[kind]
+        time: timedelta = getattr(self, kind.value)
+        if kind is Kind.RECEIPTS:
+            return max(time, self.idempotency) if time and self.idempotency else FOR_EVER
+        return time
 
     def until(self, kind: Kind, now: datetime) -> datetime | None:
         """The instant up to which data is past its retention; None if nothing expires."""
         return now - self.time(kind) if self.time(kind) else None
 
     def is_full(self, revisions: int) -> bool:
-        """Whether a memory with so many revisions keeps no more."""
         return bool(self.revisions) and revisions >= self.revisions
 
     def oldest(self, newest: int) -> int:
-        """The number of the oldest revision kept when this is the newest."""
         return newest - self.revisions + 1 if self.revisions else 1
-
-    @property
-    def _receipts(self) -> timedelta:
-        both = self.receipts, self.idempotency
-        return max(both) if all(both) else FOR_EVER
 
 
 USUAL = Retentions()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ...recall.text.query import Query, Term
-from .agents import AgentId
+from .access import AgentId
 from .memory import Links, MemoryId, Shown
 from .space import GLOBAL_SCOPE, MemoryRef, Project, StoreId
 
@@ -23,11 +23,9 @@ class Budget:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is any limit."""
         return self.max_tokens is not None or self.max_chars is not None
 
     def fits(self, tokens: int, chars: int) -> bool:
-        """Whether so much fits."""
         within_tokens = self.max_tokens is None or tokens <= self.max_tokens
         return within_tokens and (self.max_chars is None or chars <= self.max_chars)
 
@@ -57,8 +55,6 @@ class Packed:
 
 
 class Field(StrEnum):
-    """An indexed field of a memory; `context` is text borrowed from its neighbours."""
-
     TITLE = "title"
     CONTENT = "content"
     CONTEXT = "context"
@@ -146,8 +142,6 @@ class Explained:
 
 
 class Reason(StrEnum):
-    """What kept a memory out of an answer."""
-
     UNKNOWN = "unknown"
     FILTER = "filter"
     NO_MATCHED_TERM = "no_matched_term"
@@ -237,8 +231,6 @@ class Filter:
 
 
 class Method(StrEnum):
-    """How a memory was found."""
-
     TOPIC_KEY = "topic_key"
     FULL_TEXT = "fts5_bm25"
     RECENCY = "recency"
@@ -271,10 +263,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a caller asks for beside memories: why these, why not another, and their links.
-
-    It is true if something is to be explained.
-    """
+    """What a caller asks for beside memories; it is true if something is to be explained."""
 
     explain: bool = False
     why_not: MemoryId | None = None

@@ -1,12 +1,126 @@
-"""Where memories live: projects and their scopes, and stores; and how much these hold."""
+"""Where memories live: projects, stores and others, and the traits of their kinds, in SQL too."""
 
 import unicodedata
-from dataclasses import dataclass
-from datetime import datetime
-from typing import NamedTuple, NewType
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+from typing import Any, NewType
 
+from ...errors import DamagedRow
 from ...secrets.redaction import redacted
-from .kinds import TRAITS, SpaceKind, Traits
+
+
+class ErasureKind(StrEnum):
+    OBSERVATION = "observation"
+    PROJECT = "project"
+    REDACTION = "redaction"
+    STORE = "store"
+    AGENT = "agent"
+    REF = "ref"
+    SUBJECT = "subject"  # of a host: all that was about it
+
+
+class SpaceKind(StrEnum):
+    PROJECT = "project"  # a scope of one
+    STORE = "store"
+    WORKING = "working"  # of an agent, in a namespace
+    EPISODIC = "episodic"  # the same
+    SEMANTIC = "semantic"  # a namespace, of all agents
+    REF = "ref"  # a reference of a host
+
+
+class IndexGroup(StrEnum):
+    """Spaces whose words lie together in the index: no group counts in the ranks of another."""
+
+    PROJECTS = "projects"
+    STORES = "stores"  # and refs
+    AGENTS = "agents"  # each area by itself: nobody learns of others' words
+
+
+class History(Enum):
+    EVERY = "all of them"
+    NEWEST = "as many as the retention says"
+    NONE = "what it is now alone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a kind of space has, and what is done with it. A new kind is a row of TRAITS."""
+
+    has_project: bool  # it is named within a project, and shares the project's area of the index
+    has_sessions: bool  # each of its memories is an observation, of a session
+    has_entries: bool  # each of its memories is an entry of a store: at a path, with versions
+    history: History
+    index: IndexGroup | None  # none: nothing of it is in the index
+    is_json: bool = False  # its contents are JSON, whose words are indexed
+    is_of_hosts: bool = False  # what is written there has the forms that hosts have for secrets
+    erasure: ErasureKind  # what the receipt calls memories past their retention
+
+
+_OF_AGENTS = Traits(
+    has_project=False,
+    has_sessions=False,
+    has_entries=False,
+    history=History.NONE,
+    index=None,
+    is_json=True,
+    erasure=ErasureKind.AGENT,
+)
+
+TRAITS: Mapping[SpaceKind, Traits] = {
+    SpaceKind.WORKING: _OF_AGENTS,
+    SpaceKind.EPISODIC: replace(_OF_AGENTS, index=IndexGroup.AGENTS),
+    SpaceKind.SEMANTIC: replace(_OF_AGENTS, index=IndexGroup.AGENTS),
+    SpaceKind.PROJECT: Traits(
+        has_project=True,
+        has_sessions=True,
+        has_entries=False,
+        history=History.NEWEST,
+        index=IndexGroup.PROJECTS,
+        erasure=ErasureKind.OBSERVATION,
+    ),
+    SpaceKind.STORE: Traits(
+        has_project=False,
+        has_sessions=False,
+        has_entries=True,
+        history=History.EVERY,
+        index=IndexGroup.STORES,
+        erasure=ErasureKind.STORE,
+    ),
+    SpaceKind.REF: Traits(
+        has_project=False,
+        has_sessions=False,
+        has_entries=False,
+        history=History.EVERY,
+        index=IndexGroup.STORES,
+        is_of_hosts=True,
+        erasure=ErasureKind.REF,
+    ),
+}
+
+# Groups of projects, or of stores, whose words are weighed together: a few share statistics. The
+# more memories, the better is known what a word is worth, and the more a search costs.
+MOST_PROJECTS = 8  # in a group, before a new one is begun
+MOST_MEMORIES = 4000  # live ones in a group, after which a new project begins the next
+OVERSIZED = 16_000  # live memories of several projects in one, after which the smallest moves
+MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms for each
+FIRST = 0  # the partition that there always is
+# Of each group; each partition is a table, and opening a file reads the names of all.
+NUMBERS = {
+    IndexGroup.PROJECTS: range(FIRST, 256),
+    IndexGroup.STORES: range(1024, 1088),
+    IndexGroup.AGENTS: range(2048, 2112),
+}
+
+
+def is_partition(number: object) -> bool:
+    return type(number) is int and any(number in numbers for numbers in NUMBERS.values())
+
+
+def group_of(number: int) -> IndexGroup:
+    later_first = reversed(NUMBERS.items())
+    return next((it for it, own in later_first if number >= own.start), IndexGroup.PROJECTS)
+
 
 MAX_NAME = 1000  # code points; no longer name is ever stored, so none needs folding
 Project = NewType("Project", str)
@@ -34,12 +148,10 @@ class Space:
 
     @classmethod
     def of_ref(cls, uid: str) -> "Space":
-        """The space that is a reference of a host, by its stable id."""
         return cls(project=NO_PROJECT, scope=uid, kind=SpaceKind.REF)
 
     @property
     def traits(self) -> Traits:
-        """What its kind has."""
         return TRAITS[self.kind]
 
 
@@ -54,54 +166,86 @@ def project_name(name: str) -> Project:
     return Project(folded.strip())
 
 
-class RowCounts(NamedTuple):
-    """How many rows a database has; deleted memories count among `memories` alone."""
-
-    memories: int
-    revisions: int
-    sessions: int
-    sessions_open: int  # of the sessions, those that have not ended
-    pinned: int  # of the live memories
-    reviews_due: int  # live memories whose own date has passed
-    working: int  # entries of agents' memory, those included that have expired
-    episodic: int
-    semantic: int
-    refs: int  # entries of refs, deleted ones included
-    runs: int
-    runs_open: int
+GLOBAL_AREA = 0  # of the index: of the global memories of every project
+UNINDEXED_AREA = -1  # of spaces that are not in it
+LAST_AREA = (1 << 22) - 1  # above it, no row number of the index is left
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """How much is stored."""
-
-    sessions: int
-    memories: int
-    projects: tuple[Project, ...]
+def of_kinds(trait: Callable[[Traits], bool]) -> str:
+    """The condition that `spaces s` is of a kind with the trait."""
+    kinds = ", ".join(f"'{kind}'" for kind, traits in TRAITS.items() if trait(traits))
+    return f"s.kind IN ({kinds})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """A project in the list of all; `memories` are the live ones."""
+OF_A_PROJECT = of_kinds(lambda kind: kind.has_sessions)
 
-    project: Project
-    memories: int
-    sessions: int
-    changed_at: datetime | None
+# What a row says that has a project, or none, and no kind: erasures, and spaces of older formats.
+HAS_NO_PROJECT = "project IS NULL"
+NEAREST_KIND = f"CASE WHEN {HAS_NO_PROJECT} THEN '{SpaceKind.STORE}' ELSE '{SpaceKind.PROJECT}' END"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
-    """All that a project holds. Deleted memories are counted among the memories, too.
+# A memory has a session if the kind of its space has sessions. That is asked of the memory, as the
+# partial indexes `memories_in_time` and `memories_in_store` do: SQLite reads along one of them only
+# for a statement that says the same.
 
-    Its shared sessions are those of its own in which memories of other projects lie.
+
+def in_a_session(memories: str) -> str:
+    """The condition that memories, under an alias or the name of their table, have a session."""
+    return f"{memories}.session_id IS NOT NULL"
+
+
+def in_no_session(memories: str) -> str:
+    """The condition that memories, under an alias or the name of their table, have none."""
+    return f"{memories}.session_id IS NULL"
+
+
+def kind_of(kind: str, project: str | None) -> SpaceKind:
+    """The kind by which a space is indexed; any for a damaged one, which is not served."""
+    return _KINDS.get(kind) or (SpaceKind.STORE if project is None else SpaceKind.PROJECT)
+
+
+_KINDS = {kind.value: kind for kind in SpaceKind}
+
+
+def project_or_this(project: str | None) -> str:
+    return "This project" if project else "This"
+
+
+def require_place(
+    space: int, area: object, partition: object, project: str | None, *, is_global: bool = False
+) -> None:
+    """DamagedRow unless a space's row says where in the index its words are.
+
+    In another project's place they would be found by those who may not read them.
     """
+    what = project_or_this(project)
+    is_area = type(area) is int and UNINDEXED_AREA <= area <= LAST_AREA
+    if not is_area or (area == GLOBAL_AREA) is not is_global:
+        raise DamagedRow("spaces", space, "area", what)
+    if area not in (GLOBAL_AREA, UNINDEXED_AREA) and not is_partition(partition):
+        raise DamagedRow("spaces", space, "partition", what)
 
-    memories: int
-    deleted: int
-    revisions: int
-    sessions: int
-    shared_sessions: int
 
-    def __bool__(self) -> bool:
-        return bool(self.memories or self.sessions)
+def place_of(connection: Any, project: str) -> tuple[int, int] | None:
+    """The area and the partition of a project's own memories, if it ever had one."""
+    row = connection.execute(
+        f"""SELECT id, area, partition
+              FROM spaces
+             WHERE project = :project AND area <> {GLOBAL_AREA}
+             LIMIT 1""",
+        {"project": project},
+    ).fetchone()
+    if row is None:
+        return None
+    space, area, partition = row
+    require_place(space, area, partition, project)
+    return area, partition
+
+
+def named(space: Space) -> str:
+    project = "s.project = :project" if space.traits.has_project else f"s.{HAS_NO_PROJECT}"
+    return f"{project} AND s.scope = :scope"
+
+
+def names_of(space: Space) -> dict[str, object]:
+    return {"project": space.project or None, "scope": space.scope}

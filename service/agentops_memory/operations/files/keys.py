@@ -23,8 +23,7 @@ from ...engine.files import (
     stamp_of,
 )
 from ...errors import Invalid, Unavailable
-from ...memory.model.access import Role, patterns, tenant_id
-from ...memory.model.agents import agent_patterns
+from ...memory.model.access import Role, agent_patterns, patterns, tenant_id
 from ...memory.model.keys import (
     DIGEST_BYTES,
     SALT_BYTES,

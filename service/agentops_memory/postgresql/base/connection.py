@@ -13,7 +13,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from ...engine.shared.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
 from ...errors import DamagedRow
-from ...memory.sql.table import Connection, Dialect
+from ...memory.model.table import Connection, Dialect
 
 FETCHED = 200  # rows at a time
 _NUMBERS = count()

@@ -12,14 +12,14 @@ from hashlib import blake2b
 from typing import Any, TypeVar, cast
 
 from ...engine.callbacks import noop
+from ...memory.idempotency import IdempotencyRecord, IdempotencyTable
+from ...memory.lifecycles import LifecycleTable, SupersessionTable
+from ...memory.memories import MemoryTable
 from ...memory.model.access import TenantId
 from ...memory.model.memory import Memory, MemoryId, Session, SessionId
 from ...memory.model.space import GLOBAL_SCOPE, Project, Space
-from ...memory.sql.idempotency_records import IdempotencyRecord, IdempotencyTable
-from ...memory.sql.lifecycles import LifecycleTable, SupersessionTable
-from ...memory.sql.memories import MemoryTable
-from ...memory.sql.revisions import RevisionTable
-from ...memory.sql.sessions import SessionTable, TranscriptTable
+from ...memory.revisions import RevisionTable
+from ...memory.sessions import SessionTable, TranscriptTable
 from ..base.connection import PostgresConnection
 from .transaction import PostgresTransaction
 

@@ -17,19 +17,17 @@ from psycopg import errors
 
 from ...engine.callbacks import Progress, noop
 from ...engine.engine import Sealer, is_within_one_project, project_of
-from ...engine.maintenance import Condition, Scrubbed, Sizes, Tidied
+from ...engine.maintenance import Condition, RowCounts, Scrubbed, Sizes, Tidied
 from ...engine.shared.damage import KnownDamage, RowDamage
 from ...engine.shared.outcomes import Failed, Outcome, answer_of
 from ...errors import Busy, DamagedRow, Refusal, StartRefused
+from ...memory.erasure import ErasureId, ReceiptTable
 from ...memory.model.access import DEFAULT_TENANT, Caller, TenantId
-from ...memory.model.erasure import ErasureId
-from ...memory.model.kinds import ErasureKind
 from ...memory.model.retention import USUAL, Retentions
-from ...memory.model.space import RowCounts
-from ...memory.sql.projects import ProjectTable
-from ...memory.sql.receipts import ReceiptTable
-from ...memory.sql.rows import instant, micros
-from ...memory.sql.table import Sql
+from ...memory.model.rows import instant, micros
+from ...memory.model.space import ErasureKind
+from ...memory.model.table import Sql
+from ...memory.projects import ProjectTable
 from ...recall.inverted_index.cache import IndexCache
 from ...recall.text.features import ALL, Features
 from ...recall.text.ids import Uids

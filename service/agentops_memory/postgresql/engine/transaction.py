@@ -7,9 +7,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...engine.engine import Transaction
 from ...engine.shared.stems import Stems
+from ...memory.memories import MemoryLists
 from ...memory.model.access import Caller
-from ...memory.model.kinds import FIRST, NUMBERS, IndexGroup
-from ...memory.sql.memories import MemoryLists
+from ...memory.model.space import FIRST, NUMBERS, IndexGroup
 from ...recall.search.visibility import Visibility
 from ...recall.text.features import ALL, Features
 from ..base.connection import POSTGRESQL, PostgresConnection
@@ -102,7 +102,7 @@ class PostgresTransaction(Transaction):
         )
         return sorted({FIRST, *(number for (number,) in rows.fetchall())})
 
-    def _require_alone(self) -> None:
+    def require_alone(self) -> None:
         if not self._is_alone:
             raise NeedsTransactionOfItsOwn
 

@@ -15,7 +15,7 @@ from ...engine.shared.stems import Stems
 from ...memory.model.bm25 import Totals
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import weights_of
-from ...memory.sql.table import Connection
+from ...memory.model.table import Connection
 from ...recall.inverted_index.area import Area, Draft, Row
 from ...recall.inverted_index.cache import IndexCache, InMemory
 from ...recall.inverted_index.entry import COUNT, Entry

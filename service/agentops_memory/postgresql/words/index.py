@@ -11,13 +11,20 @@ from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from ...engine.shared.stems import Stems, rules
-from ...memory.model.kinds import TRAITS, group_of
+from ...memory.model.liveness import indexed
 from ...memory.model.memory import Memory, MemoryId
-from ...memory.model.space import GLOBAL_SCOPE, Space
-from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA, kind_of, place_of
-from ...memory.sql.liveness import indexed
-from ...memory.sql.rows import tag_tuple
-from ...memory.sql.table import Connection, Cursor, Table
+from ...memory.model.rows import tag_tuple
+from ...memory.model.space import (
+    GLOBAL_AREA,
+    GLOBAL_SCOPE,
+    TRAITS,
+    UNINDEXED_AREA,
+    Space,
+    group_of,
+    kind_of,
+    place_of,
+)
+from ...memory.model.table import Connection, Cursor, Table
 from ...recall.search.document import Borrowing, Document, Groups
 from ...recall.search.rows import Row, row_number
 from ...recall.text.columns import Columns, End, columns

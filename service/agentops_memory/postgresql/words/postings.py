@@ -11,12 +11,11 @@ from threading import Lock
 
 from ...errors import TimedOut
 from ...memory.model.bm25 import Totals, frequency
-from ...memory.model.kinds import IndexGroup, group_of
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import NAMED, PRIOR_MEMORIES, PRIOR_WORDS, SAID
 from ...memory.model.search import Field
-from ...memory.sql.kinds import GLOBAL_AREA
-from ...memory.sql.table import Connection, Table
+from ...memory.model.space import GLOBAL_AREA, IndexGroup, group_of
+from ...memory.model.table import Connection, Table
 from ...recall.search.query import IndexQuery
 from ...recall.search.ranker import FoundWords
 from ...recall.text.features import Feature, Features

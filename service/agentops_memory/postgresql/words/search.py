@@ -10,13 +10,13 @@ from psycopg import errors
 
 from ...engine.shared.stems import Stems
 from ...errors import Damaged, TimedOut
+from ...memory.memories import MemoryLists
 from ...memory.model.bm25 import frequency, scored
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Scored, combined
 from ...memory.model.search import Field, TermScore
-from ...memory.sql.kinds import GLOBAL_AREA
-from ...memory.sql.memories import MemoryLists
-from ...memory.sql.table import Connection
+from ...memory.model.space import GLOBAL_AREA
+from ...memory.model.table import Connection
 from ...recall.inverted_index.group import Lookup
 from ...recall.inverted_index.vocabulary import UNKNOWN
 from ...recall.search.query import IndexQuery

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from ...memory.model.bm25 import Totals
-from ...memory.model.kinds import IndexGroup, group_of
 from ...memory.model.memory import MemoryId
-from ...memory.sql.kinds import GLOBAL_AREA
+from ...memory.model.space import GLOBAL_AREA, IndexGroup, group_of
 from ...secrets.redaction import Rules
 from ..text.columns import Columns
 from .area import Area, Draft, Row

@@ -14,9 +14,8 @@ from itertools import chain
 from typing import Any
 
 from ...memory.model.bm25 import MOST, Sums, Totals, of_pieces
-from ...memory.model.kinds import IndexGroup, group_of
 from ...memory.model.memory import MemoryId
-from ...memory.sql.kinds import GLOBAL_AREA
+from ...memory.model.space import GLOBAL_AREA, IndexGroup, group_of
 from ..text.query import Piece, Term
 from . import lanes
 from .area import Area, Row, place_and_code

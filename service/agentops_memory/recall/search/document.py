@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from ...memory.model.kinds import (
+from ...memory.model.liveness import indexed
+from ...memory.model.memory import MemoryId
+from ...memory.model.space import (
     MOST_MEMORIES,
     MOST_PROJECTS,
     MOVABLE,
@@ -10,9 +12,7 @@ from ...memory.model.kinds import (
     OVERSIZED,
     IndexGroup,
 )
-from ...memory.model.memory import MemoryId
-from ...memory.sql.liveness import indexed
-from ...memory.sql.table import Table
+from ...memory.model.table import Table
 from ..text.normalization import NEIGHBOURS
 
 

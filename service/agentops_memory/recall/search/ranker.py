@@ -17,12 +17,12 @@ from ...memory.model.bm25 import (
     of_any,
     of_every,
 )
+from ...memory.model.liveness import indexed
 from ...memory.model.memory import MemoryId
 from ...memory.model.ranking import Candidate, Scored, combined, with_gains
 from ...memory.model.search import Field, TermScore, Tier
-from ...memory.sql.kinds import GLOBAL_AREA
-from ...memory.sql.liveness import indexed
-from ...memory.sql.table import Table
+from ...memory.model.space import GLOBAL_AREA
+from ...memory.model.table import Table
 from ..text.query import Piece, Term
 from .query import ALL, IndexQuery
 from .rows import Row, row_number

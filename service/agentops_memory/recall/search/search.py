@@ -8,11 +8,11 @@ from datetime import timedelta
 from itertools import accumulate, chain, islice
 
 from ...engine.shared.stems import Stems
+from ...memory.memories import MemoryLists
 from ...memory.model.memory import Memory, MemoryId
 from ...memory.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers
 from ...memory.model.search import Filter, Hit, Method, Parts, TermScore, Tier
 from ...memory.model.space import GLOBAL_SCOPE
-from ...memory.sql.memories import MemoryLists
 from ...steps import Attributes, step
 from ..text.query import Corrections, Query, Sentence, Term
 from ..text.spelling import MOST_TERMS, MOST_WORDS

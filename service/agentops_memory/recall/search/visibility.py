@@ -5,12 +5,18 @@ from dataclasses import dataclass
 
 from ...errors import DamagedRow
 from ...memory.model.access import Patterns
-from ...memory.model.kinds import FIRST
+from ...memory.model.liveness import Moment, expired, indexed
 from ...memory.model.search import Filter
-from ...memory.model.space import GLOBAL_SCOPE, Project
-from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA, project_or_this, require_place
-from ...memory.sql.liveness import Moment, expired, indexed
-from ...memory.sql.table import Connection, Dialect, FilteredTable
+from ...memory.model.space import (
+    FIRST,
+    GLOBAL_AREA,
+    GLOBAL_SCOPE,
+    UNINDEXED_AREA,
+    Project,
+    project_or_this,
+    require_place,
+)
+from ...memory.model.table import Connection, Dialect, FilteredTable
 from .rows import row_number, span_of
 
 Span = tuple[int, int]

@@ -26,8 +26,8 @@ from ...errors import DamagedRow
 from ...memory.model.access import TenantId
 from ...memory.model.findings import Fix
 from ...memory.model.memory import MemoryId
-from ...memory.sql.kinds import UNINDEXED_AREA
-from ...memory.sql.table import Known
+from ...memory.model.space import UNINDEXED_AREA
+from ...memory.model.table import Known
 from ...recall.inverted_index.cache import Changes, NewMemory, Place, Token
 from ...recall.text.features import ALL, Features
 from ...secrets.sanitizing import reason

@@ -10,9 +10,9 @@ from ...engine.shared.stems import rules
 from ...errors import DamagedRow
 from ...memory.model.access import Patterns
 from ...memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
+from ...memory.model.rows import tag_tuple
 from ...memory.model.space import Project
-from ...memory.sql.rows import tag_tuple
-from ...memory.sql.table import Connection, Dialect, Table
+from ...memory.model.table import Connection, Dialect, Table
 from ...recall.text.columns import End, context, tags_column
 from ...recall.text.features import ALL, Feature, Features
 from ...recall.text.json_words import words_of

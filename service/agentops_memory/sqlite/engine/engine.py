@@ -24,14 +24,13 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from ...engine.callbacks import Progress, noop
 from ...engine.engine import Sealer
-from ...engine.maintenance import Condition, Scrubbed, Sizes, Tidied
+from ...engine.maintenance import Condition, RowCounts, Scrubbed, Sizes, Tidied
 from ...engine.shared.damage import KnownDamage, RowDamage
 from ...errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
+from ...memory.erasure import ReceiptTable
 from ...memory.model.access import Caller
 from ...memory.model.retention import USUAL, Retentions
-from ...memory.model.space import RowCounts
-from ...memory.sql.projects import ProjectTable
-from ...memory.sql.receipts import ReceiptTable
+from ...memory.projects import ProjectTable
 from ...recall.held_reads import HeldReads
 from ...recall.inverted_index.cache import DatabaseIndex, IndexCache
 from ...recall.text.features import ALL, Features

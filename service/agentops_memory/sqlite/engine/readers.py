@@ -13,14 +13,13 @@ from typing import Any, TypeVar, cast
 
 from ...engine.shared.outcomes import Failed, Outcome, Succeeded, settle
 from ...errors import Busy
+from ...memory.memories import MemoryLists
 from ...memory.model.access import EVERYTHING
+from ...memory.model.liveness import Moment
 from ...memory.model.memory import MemoryId, Shown
-from ...memory.model.space import Project
-from ...memory.sql.kinds import GLOBAL_AREA, place_of
-from ...memory.sql.liveness import Moment
-from ...memory.sql.memories import MemoryLists
-from ...memory.sql.sessions import SessionTable
-from ...memory.sql.table import Known
+from ...memory.model.space import GLOBAL_AREA, Project, place_of
+from ...memory.model.table import Known
+from ...memory.sessions import SessionTable
 from ...recall.held_reads import HeldReads, Place, Stored
 from ...recall.inverted_index.cache import DatabaseIndex, Token
 from ...recall.text.features import Features

@@ -11,9 +11,9 @@ from ...engine.files import os_errors_as, owned_like, private_file, sync
 from ...engine.shared.held import held
 from ...errors import Conflict, Invalid, Unavailable
 from ...memory.model.access import DEFAULT_TENANT, TenantId, tenant_id
+from ...memory.model.liveness import undeleted
 from ...memory.model.retention import Counted, Retentions, StorageStats
-from ...memory.sql.kinds import in_a_session
-from ...memory.sql.liveness import undeleted
+from ...memory.model.space import in_a_session
 from ...recall.text.features import ALL, Features
 from ..base.connection import change, connect
 from ..base.copies import copies_of, require_one_name

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...engine.engine import Transaction
+from ...memory.memories import MemoryLists
 from ...memory.model.access import Caller
-from ...memory.sql.memories import MemoryLists
-from ...memory.sql.table import Known
+from ...memory.model.table import Known
 from ...recall.inverted_index.cache import DatabaseIndex
 from ...recall.search.visibility import Visibility
 from ..base.dialect import SQLITE
@@ -121,7 +121,7 @@ class SqliteTransaction(Transaction):
             self._connection.execute("SAVEPOINT settled")  # at which FTS5 writes out
             self._connection.execute("RELEASE settled")
 
-    def _require_alone(self) -> None:
+    def require_alone(self) -> None:
         if not self.is_alone:
             raise NeedsTransactionOfItsOwn
 

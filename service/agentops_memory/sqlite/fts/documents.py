@@ -7,13 +7,12 @@ from functools import lru_cache
 
 from ...engine.shared.stems import Stems
 from ...errors import DamagedRow, Unavailable
-from ...memory.model.erasure import MAX_STEP
-from ...memory.model.kinds import FIRST, IndexGroup
+from ...memory.erasure import MAX_STEP
+from ...memory.model.liveness import indexed
 from ...memory.model.memory import Memory, MemoryId
-from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
-from ...memory.sql.liveness import indexed
-from ...memory.sql.rows import micros, optional_micros
-from ...memory.sql.table import Known
+from ...memory.model.rows import micros, optional_micros
+from ...memory.model.space import FIRST, GLOBAL_AREA, UNINDEXED_AREA, IndexGroup
+from ...memory.model.table import Known
 from ...recall.inverted_index.area import Row as IndexedMemory
 from ...recall.inverted_index.cache import Changes, NewMemory
 from ...recall.inverted_index.entry import Entry

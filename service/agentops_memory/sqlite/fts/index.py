@@ -6,11 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
-from ...memory.model.kinds import TRAITS, IndexGroup, group_of
+from ...memory.model.liveness import undeleted
 from ...memory.model.memory import Memory, MemoryId
-from ...memory.model.space import GLOBAL_SCOPE, Space
-from ...memory.sql.kinds import GLOBAL_AREA, LAST_AREA, UNINDEXED_AREA, kind_of, place_of
-from ...memory.sql.liveness import undeleted
+from ...memory.model.space import (
+    GLOBAL_AREA,
+    GLOBAL_SCOPE,
+    LAST_AREA,
+    TRAITS,
+    UNINDEXED_AREA,
+    IndexGroup,
+    Space,
+    group_of,
+    kind_of,
+    place_of,
+)
 from ...recall.inverted_index.cache import Token
 from ...recall.inverted_index.entry import Entry
 from ...recall.search.rows import AREA

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 
 from ...engine.shared.stems import TOKENIZER
 from ...errors import DamagedRow
-from ...memory.model.kinds import FIRST, IndexGroup, group_of, is_partition
+from ...memory.model.liveness import indexed
 from ...memory.model.memory import MemoryId
-from ...memory.sql.kinds import (
+from ...memory.model.space import (
+    FIRST,
     GLOBAL_AREA,
     LAST_AREA,
     UNINDEXED_AREA,
+    IndexGroup,
+    group_of,
+    is_partition,
     project_or_this,
     require_place,
 )
-from ...memory.sql.liveness import indexed
 from ...recall.search.document import Groups
 from ...recall.search.rows import AREA, ID
 from ...recall.search.visibility import PRIOR

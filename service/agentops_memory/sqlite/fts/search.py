@@ -12,14 +12,13 @@ from operator import itemgetter
 
 from ...engine.shared.stems import Stems
 from ...errors import Damaged, TimedOut
+from ...memory.memories import MemoryLists
 from ...memory.model.bm25 import Totals
-from ...memory.model.memory import MemoryId
+from ...memory.model.liveness import indexed, undeleted
+from ...memory.model.memory import MemoryId, end_of
 from ...memory.model.ranking import NAMED, SAID, Scored, combined, weights_of
 from ...memory.model.search import TermScore, Tier
-from ...memory.sql.kinds import GLOBAL_AREA
-from ...memory.sql.liveness import indexed, undeleted
-from ...memory.sql.memories import MemoryLists
-from ...memory.sql.rows import end_of
+from ...memory.model.space import GLOBAL_AREA
 from ...recall.inverted_index.area import Draft
 from ...recall.inverted_index.area import Row as MemoryRow
 from ...recall.inverted_index.cache import READ_BYTES, DatabaseIndex, IndexCache

@@ -9,10 +9,10 @@ from pathlib import Path
 from ...engine.shared.stems import rules
 from ...errors import Unreadable
 from ...memory.model.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
+from ...memory.model.liveness import undeleted
 from ...memory.model.memory import UNSAVED
-from ...memory.sql.kinds import in_a_session, in_no_session
-from ...memory.sql.liveness import undeleted
-from ...memory.sql.rows import instant, micros
+from ...memory.model.rows import instant, micros
+from ...memory.model.space import in_a_session, in_no_session
 from ...openintent.entries import SealTable
 from ...secrets.sanitizing import reason
 from ..base.connection import Subject, faults_of, log_size, open_read_only

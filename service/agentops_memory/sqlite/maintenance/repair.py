@@ -28,11 +28,9 @@ from ...engine.shared.damage import (
 from ...errors import Unavailable
 from ...memory.model.agent_memory import Access
 from ...memory.model.findings import some_of
-from ...memory.model.kinds import NUMBERS, SpaceKind
-from ...memory.model.space import GLOBAL_SCOPE
-from ...memory.sql.kinds import GLOBAL_AREA, UNINDEXED_AREA
-from ...memory.sql.liveness import undeleted
-from ...memory.sql.rows import micros
+from ...memory.model.liveness import undeleted
+from ...memory.model.rows import micros
+from ...memory.model.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
 from ...recall.text.features import Features
 from ...recall.text.instants import rendered
 from ...secrets.sanitizing import reason

@@ -9,12 +9,11 @@ from typing import Annotated
 
 from pydantic import PlainSerializer
 
-from ...memory.model.erasure import Erasure, ErasureId
+from ...memory.erasure import Erasure, ErasureId, receipts
 from ...memory.model.findings import GARBAGE
-from ...memory.sql.kinds import in_a_session, in_no_session
-from ...memory.sql.liveness import deleted, undeleted
-from ...memory.sql.receipts import receipts
-from ...memory.sql.rows import LAST, instant
+from ...memory.model.liveness import deleted, undeleted
+from ...memory.model.rows import LAST, instant
+from ...memory.model.space import in_a_session, in_no_session
 from ...recall.text.instants import rendered
 from ...record import Record
 from ..base.connection import CHANGING, connect

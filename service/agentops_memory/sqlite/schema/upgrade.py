@@ -9,9 +9,8 @@ from datetime import datetime
 from pathlib import Path
 
 from ...errors import StartRefused
-from ...memory.model.kinds import MOST_PROJECTS, NUMBERS, IndexGroup
-from ...memory.model.space import UNKNOWN_PROJECT, project_name
-from ...memory.sql.rows import instant, micros, tag_array
+from ...memory.model.rows import instant, micros, tag_array
+from ...memory.model.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, project_name
 from ...recall.text.ids import uid_of
 from ...recall.text.instants import parsed
 from ...recall.text.normalization import clean, content_hash

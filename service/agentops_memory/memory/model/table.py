@@ -11,13 +11,12 @@ from typing import Any, Protocol, TypeVar
 from ...errors import DamagedRow
 from ...recall.text.columns import Columns, End
 from ...recall.text.features import Features
-from ..model.access import Patterns
-from ..model.memory import MAX_PAGE, Memory, MemoryId, SessionId
-from ..model.search import Filter
-from ..model.space import GLOBAL_SCOPE, Project, Space
-from .kinds import OF_A_PROJECT
+from .access import Patterns
 from .liveness import Moment, superseded, superseded_in_ref
-from .rows import portion
+from .memory import Memory, MemoryId, SessionId
+from .rows import MAX_PAGE, portion
+from .search import Filter
+from .space import GLOBAL_SCOPE, OF_A_PROJECT, Project, Space
 
 T = TypeVar("T")
 
@@ -192,8 +191,6 @@ class Known:
 
 @dataclass(eq=False)
 class Table:
-    """A table of a transaction."""
-
     _connection: Connection
     _sql: Dialect
 
@@ -201,21 +198,17 @@ class Table:
         return self._connection.execute(statement, parameters)
 
     def _first(self, read: Callable[[Any], T], statement: str, /, **parameters: object) -> T | None:
-        """The first row, as `read` makes of it; None if there is none."""
         row = self._connection.execute(statement, parameters).fetchone()
         return None if row is None else read(row)
 
     def _exists(self, statement: str, **parameters: object) -> bool:
-        """Whether there is a row."""
         return self._connection.execute(statement, parameters).fetchone() is not None
 
     def _number(self, statement: str, **parameters: object) -> int:
-        """The one number that the statement answers."""
         ((number,),) = self._connection.execute(statement, parameters)
         return int(number)
 
     def _scalars(self, statement: str, **parameters: object) -> list[Any]:
-        """The first column of every row."""
         return [row[0] for row in self._connection.execute(statement, parameters)]
 
     def _texts(self, statement: str, **parameters: object) -> list[Any]:
@@ -275,15 +268,14 @@ class Table:
                 return found
 
     def _stream(self, statement: str, **parameters: object) -> Iterable[Any]:
-        """Rows of which perhaps the first are enough."""
         return self._sql.read(self._connection, statement, parameters)
 
     def _insert(self, table: str, /, **row: object) -> None:
-        self._connection.execute(_inserting(table, tuple(row)), row)
+        self._connection.execute(inserting(table, tuple(row)), row)
 
     def _inserted(self, table: str, /, **row: object) -> int:
         """Insert into a table whose key is `id`; the id of the new row."""
-        return self._sql.inserted(self._connection, _inserting(table, tuple(row)), row)
+        return self._sql.inserted(self._connection, inserting(table, tuple(row)), row)
 
     def _inserted_all(self, table: str, rows: Sequence[Mapping[str, object]]) -> Sequence[int]:
         """Insert rows of the same columns into a table whose key is `id`; their ids."""
@@ -310,12 +302,11 @@ class Sql(Table):
         self._connection.execute(_updating(table, key, tuple(row)), row)
 
     def run_all(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
-        """Run a statement once for each row of values."""
         self._connection.executemany(statement, rows)
 
 
 @cache
-def _inserting(table: str, columns: tuple[str, ...]) -> str:
+def inserting(table: str, columns: tuple[str, ...]) -> str:
     values = ", ".join(f":{column}" for column in columns)
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
 
@@ -374,7 +365,6 @@ class FilteredTable(Table):
         return superseded if self._moment.has_superseded else None
 
     def _values(self, filter_: Filter) -> dict[str, object]:
-        """The values that the conditions of a filter name."""
         names = ("project", "scope", "store", "ref", "agent", "namespace", "type", "tag")
         texts = {"texts": json.dumps(filter_.excluded_types)} if filter_.excluded_types else {}
         return {**{name: getattr(filter_, name) for name in names}, **texts, **self._patterns()}

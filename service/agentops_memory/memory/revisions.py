@@ -1,11 +1,26 @@
-"""SQL for the record of changes: the revisions of memories."""
+"""Revisions: each change of a memory is one, written with the memory in one transaction."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import chain, islice
 
-from ..model.memory import ChangeKind, Memory, MemoryId, Revision, Text
-from .rows import count, instant, micros, reads, text_row, texts_of
-from .table import Table
+from ..engine.engine import Transaction
+from ..recall.text.instants import LATEST
+from ..recall.text.normalization import content_hash
+from .erasure import MAX_ROWS, MAX_STEP
+from .memories import MemoryTable
+from .model.memory import (
+    ChangeKind,
+    Memory,
+    MemoryId,
+    Revision,
+    Text,
+    text_row,
+)
+from .model.rows import count, instant, micros, portion, reads, texts_of
+from .model.space import History, in_a_session
+from .model.table import Table
 
 REVISION = "id, number, deed, at, type, title, content, tags"
 
@@ -34,27 +49,20 @@ class RevisionTable(Table):
                   SET type = :type, title = :title, content = :content, tags = :tags
                 WHERE memory_id = :memory_id AND number = :number AND deed <> 'deleted'
                       AND type IS NULL""",
-            memory_id=memory.id,
-            number=memory.revision,
-            **text_row(memory.text),
-        )
+            memory_id=memory.id, number=memory.revision, **text_row(memory.text),
+        )  # fmt: skip
 
-    def absorb(self, memory: MemoryId, older: Revision) -> None:
+    def absorb(self, memory: MemoryId, number: int, at: datetime, text: Text) -> None:
         """Insert an older state before the newest revision, whose number grows by one."""
         self._execute(
             "UPDATE revisions SET number = number + 1 WHERE memory_id = :id AND number = :number",
             id=memory,
-            number=older.number,
+            number=number,
         )
         self._execute("UPDATE memories SET revision = revision + 1 WHERE id = :id", id=memory)
-        self._insert(
-            "revisions",
-            memory_id=memory,
-            number=older.number,
-            deed=older.deed.value,
-            at=micros(older.at),
-            **(text_row(older.text) if older.text else {}),
-        )
+        deed = ChangeKind.UPDATED.value
+        row = {"number": number, "deed": deed, "at": micros(at), **text_row(text)}
+        self._insert("revisions", memory_id=memory, **row)
 
     def holds(self, memory: Memory, state: Memory) -> bool:
         """Whether a revision equals the state in text and second."""
@@ -81,7 +89,6 @@ class RevisionTable(Table):
         return text.tags in self._intact(rows, _tags)
 
     def count(self, memory: Memory) -> int:
-        """The count of kept revisions."""
         return self._number(
             "SELECT count(*) FROM revisions WHERE memory_id = :memory_id", memory_id=memory.id
         )
@@ -96,7 +103,6 @@ class RevisionTable(Table):
         return list(_with_texts(map(_revision, rows), memory))
 
     def erase(self, revisions: Iterable[tuple[MemoryId, int]]) -> int:
-        """Erase revisions, each by its memory and number, with their versions; how many."""
         rows = [{"memory": memory, "number": number} for memory, number in revisions]
         for table in ("versions", "revisions"):
             self._connection.executemany(
@@ -110,10 +116,44 @@ class RevisionTable(Table):
             """UPDATE revisions
                   SET type = :type, title = :title, content = :content, tags = :tags
                 WHERE memory_id = :memory_id AND number = :number AND type IS NOT NULL""",
-            memory_id=memory,
-            number=number,
-            **text_row(text),
+            memory_id=memory, number=number, **text_row(text),
+        )  # fmt: skip
+
+    def with_history(self, keep: int, most: int) -> list[MemoryId]:
+        return self._scalars(
+            f"""SELECT r.memory_id
+                 FROM (SELECT memory_id
+                         FROM revisions
+                     GROUP BY memory_id
+                       HAVING min(number) <= max(number) - :keep) r
+                 {self._sql.leads} memories m ON m.id = r.memory_id
+                WHERE {in_a_session("m")}
+                LIMIT :most""",
+            keep=keep,
+            most=most,
         )
+
+    def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
+        """Remove a step of what is beyond the newest `keep`, oldest first; how many."""
+        beyond = chain.from_iterable(self._beyond(memory, keep) for memory in memories)
+        going = portion(islice(beyond, MAX_ROWS), MAX_STEP, lambda row: row[2])
+        return self.erase((memory, number) for memory, number, _ in going)
+
+    def _beyond(self, memory: MemoryId, keep: int) -> list[tuple[MemoryId, int, int]]:
+        """The first of a memory's revisions beyond the newest, with the sizes of their texts."""
+        rows = self._execute(
+            f"""SELECT memory_id, number, coalesce(length(content), 0)
+                  FROM revisions
+                 WHERE memory_id = :memory
+                       AND number <= (SELECT max(number) - :keep
+                                        FROM revisions
+                                       WHERE memory_id = :memory)
+              ORDER BY number
+                 LIMIT {MAX_ROWS}""",
+            memory=memory,
+            keep=keep,
+        )
+        return rows.fetchall()
 
 
 @reads("revisions")
@@ -133,8 +173,60 @@ def _revision(  # noqa: PLR0917 - its columns
 
 
 def _with_texts(revisions: Iterable[Revision], memory: Memory) -> Iterator[Revision]:
-    """Revisions, newest first; one without a text has the next newer."""
     text = memory.text
     for it in revisions:
         text = it.text or text
         yield replace(it, text=None if it.deed is ChangeKind.DELETED else text)
+
+
+SECOND = timedelta(seconds=1)
+
+
+def created(tx: Transaction, memory: Memory) -> Memory:
+    if not memory.content_hash:
+        memory = replace(memory, content_hash=content_hash(memory.text.content))
+    stored = tx[MemoryTable].insert(memory)
+    _record(tx, stored, ChangeKind.CREATED)
+    return stored
+
+
+def revised(
+    tx: Transaction,
+    before: Memory,
+    after: Memory,
+    deed: ChangeKind = ChangeKind.UPDATED,
+    *,
+    has_new_text: bool = True,
+) -> Memory:
+    """Replace a memory by its next state; the history keeps the one before.
+
+    Without a new text it keeps no copy: the revision reads as the next one that has its own.
+    """
+    after = replace(
+        after, revision=before.revision + 1, content_hash=content_hash(after.text.content)
+    )
+    if has_new_text:
+        tx[RevisionTable].keep(before)
+    tx[MemoryTable].replace(before, after)
+    _record(tx, after, deed)
+    return after
+
+
+def changed_at(tx: Transaction, last: datetime) -> datetime:
+    """The instant of a change: now, or a second after the last one if the clock went back.
+
+    Exports have whole seconds, and states are compared by them. A damaged instant at the
+    end of time has no successor: then it is now.
+    """
+    return last + SECOND if tx.now < last < LATEST else tx.now
+
+
+def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
+    at = memory.deleted_at or memory.updated_at
+    history = memory.space.traits.history
+    revision = Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
+    tx[RevisionTable].add(
+        memory.id, revision, is_only=history is History.NONE and memory.revision > 1
+    )
+    if history is History.NEWEST and tx.retention.oldest(memory.revision) > 1:
+        tx[RevisionTable].trim([memory.id], tx.retention.revisions)

@@ -1,33 +1,114 @@
 """What an import does with a row: told apart, and stored, many rows at a time."""
 
+import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
+from typing import Any
 
-from ...engine.engine import Transaction
-from ...errors import Conflict, NotFound
-from ...memory.lifecycles import at_key, link, superseded
-from ...memory.model.memory import (
+from ..engine.engine import Transaction
+from ..errors import Conflict, NotFound
+from ..recall.text.normalization import content_hash, fingerprint
+from .lifecycles import at_key, link, superseded
+from .memories import SECOND, MemoryTable
+from .model.liveness import undeleted
+from .model.memory import (
     NO_LIFECYCLE,
     NO_LINKS,
     UNSAVED,
-    ChangeKind,
     Lifecycle,
     Memory,
     MemoryId,
-    Revision,
     Session,
     SessionId,
-    Supersession,
 )
-from ...memory.model.space import Project
-from ...memory.sql.imports import ImportTable
-from ...memory.sql.memories import MemoryTable
-from ...memory.sql.revisions import RevisionTable
-from ...memory.sql.sessions import SessionTable
-from ...memory.writes import created, revised
+from .model.rows import micros
+from .model.space import Project
+from .model.table import Dialect, Sql
+from .revisions import RevisionTable, created, revised
+from .sessions import SessionTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supersession:
+    """What a memory that was imported supersedes: linked when all rows of the import are in."""
+
+    newer: MemoryId
+    older: tuple[str, ...]  # stable ids
+
+
+def matched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
+    """The places of those that an import may find stored: by uid, by key, or as a twin.
+
+    It may name one that is not; it leaves out none that is.
+    """
+    each = list(enumerate(memories))
+    at_key = [(place, *_space(it), it.key) for place, it in each if it.key]
+    twins = [(place, *_space(it), *_twin(it)) for place, it in each if not it.uid]
+    known = set(_found(tx, _by_uid, [it.uid for it in memories if it.uid]))
+    return (
+        {place for place, it in each if it.uid in known}
+        | set(map(int, _found(tx, _held_keys, at_key)))
+        | set(map(int, _found(tx, _twins, twins)))
+    )
+
+
+def _found(
+    tx: Transaction, statement: Callable[[Dialect], str], given: Sequence[object]
+) -> Iterator[Any]:
+    sql = tx[Sql]
+    rows = sql.run(statement(sql.dialect), texts=json.dumps(given)) if given else ()
+    return (found for (found,) in rows)
+
+
+def _space(memory: Memory) -> tuple[object, ...]:
+    return memory.space.project, memory.space.scope
+
+
+def _twin(memory: Memory) -> tuple[object, ...]:
+    text = memory.text
+    hash_ = fingerprint(memory.key, text.type, text.title, content_hash(text.content))
+    return hash_, memory.session, micros(memory.created_at)
+
+
+def _given(sql: Dialect, *names: str) -> str:
+    """The arrays that are given as rows; each is taken apart once, whatever it is joined with."""
+    parts = (sql.element("it.value", place) for place in range(len(names)))
+    return f"""WITH given ({", ".join(names)}) AS MATERIALIZED (
+                   SELECT {", ".join(parts)} FROM {sql.texts("it")})"""
+
+
+@cache
+def _by_uid(sql: Dialect) -> str:
+    return f"""SELECT m.uid
+                 FROM {sql.texts("given")} {sql.leads} memories m ON m.uid = given.value"""
+
+
+@cache
+def _held_keys(sql: Dialect) -> str:
+    return f"""{_given(sql, "place", "project", "scope", "key")}
+               SELECT place
+                 FROM given
+                {sql.leads} spaces s ON s.project = given.project AND s.scope = given.scope
+                {sql.leads} memories m
+                   ON m.space_id = s.id AND m.key = given.key AND {undeleted("m")}"""
+
+
+@cache
+def _twins(sql: Dialect) -> str:
+    second = SECOND.format("CAST(given.at AS BIGINT)")
+    return f"""{_given(sql, "place", "project", "scope", "hash", "session", "at")}
+               SELECT place
+                 FROM given
+                {sql.leads} spaces s ON s.project = given.project AND s.scope = given.scope
+                {sql.leads} memories m {sql.hint("memories_by_hash")}
+                   ON m.space_id = s.id AND m.fingerprint = CAST(given.hash AS BIGINT)
+                      AND m.session_id = given.session
+                      AND m.created_at >= {second} AND m.created_at < {second} + 1000000"""
+
 
 Row = Session | Memory
 MAX_CONFLICTS = 100  # listed one by one
@@ -47,7 +128,6 @@ class RowOutcome(StrEnum):
 
     @property
     def is_stored(self) -> bool:
-        """Whether an import stores something of the row, and counts it."""
         return self in (RowOutcome.NEW, RowOutcome.RESTORED, RowOutcome.LATER, RowOutcome.EARLIER)
 
 
@@ -66,21 +146,6 @@ class Decision:
     def is_present(self) -> bool:
         """Whether it is stored and live, so that not even its session is looked up."""
         return self.outcome in (RowOutcome.SAME, RowOutcome.CHANGED)
-
-    @property
-    def state(self) -> Memory:
-        """The stored state after the import, without the new revision's number."""
-        memory, existing = self.memory, self.existing
-        if existing is None:
-            return memory
-        if self.outcome is RowOutcome.RESTORED:
-            restored = replace(existing, text=memory.text, deleted_at=None)
-            return replace(restored, lifecycle=memory.lifecycle)
-        if self.outcome is RowOutcome.LATER:
-            later = replace(existing, text=memory.text, updated_at=memory.updated_at)
-            lifecycle = _merged(existing.lifecycle, memory.lifecycle)
-            return replace(later, last_seen_at=memory.last_seen_at, lifecycle=lifecycle)
-        return existing
 
 
 CONFLICTS = (RowOutcome.CHANGED, RowOutcome.LATER, RowOutcome.EARLIER, RowOutcome.TOO_EARLY)
@@ -121,7 +186,6 @@ class Tally:
 
     @property
     def stored(self) -> int:
-        """How many memories were stored, or changed."""
         return sum(count for outcome, count in self.memories.items() if outcome.is_stored)
 
     def add(self, more: "Tally") -> None:
@@ -134,13 +198,10 @@ class Tally:
 
 
 class Importing:
-    """Stores the rows of an import in one transaction, in their order.
-
-    `place` is that of its first memory among those of the document.
-    """
+    """Stores rows in one transaction, in their order; `place` is that of the first memory."""
 
     def __init__(self, tx: Transaction, place: int = 0) -> None:
-        tx[ImportTable].begin()
+        tx.require_alone()  # all who share a group commit would wait for many rows
         self.tx = tx
         self.tally = Tally()
         self._place = place
@@ -150,12 +211,11 @@ class Importing:
         self._waiting: list[Memory] = []
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Store the next rows."""
         memories = [it for it in rows if isinstance(it, Memory)]
         new = unmatched(self.tx, memories)
         named = {it.session if isinstance(it, Memory) else it.id for it in rows}
         if unknown := {it for it in named if it is not None} - self._sessions.keys():
-            self._sessions |= self.tx[ImportTable].projects_of(unknown)
+            self._sessions |= self.tx[SessionTable].projects_of(unknown)
         at = 0
         for row in rows:
             if isinstance(row, Session):
@@ -178,7 +238,11 @@ class Importing:
             self.tally.sessions[RowOutcome.NEW] += 1
             return
         self._store()
-        self.tally.sessions[session_outcome(self.tx, session)] += 1
+        there = self.tx[SessionTable].get(session.id)
+        assert there is not None
+        self.tx.caller.require_project(there.project)
+        is_same = _in_seconds(there) == _in_seconds(session)
+        self.tally.sessions[RowOutcome.SAME if is_same else RowOutcome.CHANGED] += 1
 
     def _admit(self, memory: Memory) -> None:
         """Make sure of the session of a memory; Denied outside the caller's projects."""
@@ -230,15 +294,21 @@ class Importing:
             self.tally.links.append(Supersession(newer=newer, older=older))
 
     def _store(self) -> None:
-        """Store what waits."""
         opened, self._opened = self._opened, []
         if opened:
-            self.tx[ImportTable].add_sessions(opened)
+            self.tx[SessionTable].add(opened)
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        new = [it if it.uid else replace(it, uid=self.tx.new_uid(it.created_at)) for it in waiting]
-        ids = self.tx[ImportTable].add(new)
+        new = [
+            replace(
+                it,
+                uid=it.uid or self.tx.new_uid(it.created_at),
+                content_hash=content_hash(it.text.content),
+            )
+            for it in waiting
+        ]
+        ids = self.tx[MemoryTable].insert_all(new)
         self.tally.made.update(ids)
         self._new.update(ids)
         self.tally.memories[RowOutcome.NEW] += len(new)
@@ -256,8 +326,8 @@ def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
         for place, it in enumerate(memories)
         if tx.retention.oldest(it.revision) <= 1 and all(rows[key] == 1 for key in keys[place])
     ]
-    matched = tx[ImportTable].matched([memories[place] for place in alone]) if alone else set()
-    return {place for number, place in enumerate(alone) if number not in matched}
+    known = matched(tx, [memories[place] for place in alone])
+    return {place for number, place in enumerate(alone) if number not in known}
 
 
 def _match_keys(memory: Memory, *, as_twin: bool) -> Iterator[Hashable]:
@@ -299,20 +369,9 @@ def decision(tx: Transaction, memory: Memory) -> Decision:
 
 
 def _at_key(tx: Transaction, memory: Memory) -> Memory | None:
-    """The live memory at the key of a memory."""
     assert memory.key is not None
     held = tx[MemoryTable].at_key(memory.space, memory.key)
     return held if held is not None and held.is_live(tx.now) else None
-
-
-def session_outcome(tx: Transaction, session: Session) -> RowOutcome:
-    """NEW for an unknown session, else SAME or CHANGED; Denied outside the caller's projects."""
-    tx.caller.require_project(session.project)
-    there = tx[SessionTable].get(session.id)
-    if there is None:
-        return RowOutcome.NEW
-    tx.caller.require_project(there.project)
-    return RowOutcome.SAME if _in_seconds(there) == _in_seconds(session) else RowOutcome.CHANGED
 
 
 def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
@@ -332,13 +391,6 @@ def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 
-def earlier_revision(held: Memory, memory: Memory) -> Revision:
-    """The memory as an earlier revision of the one that holds its key."""
-    return Revision(
-        number=held.revision, deed=ChangeKind.UPDATED, at=memory.updated_at, text=memory.text
-    )
-
-
 def _merged(lifecycle: Lifecycle, later: Lifecycle) -> Lifecycle:
     """What the later state has is set, the rest stays."""
     return Lifecycle(
@@ -350,7 +402,6 @@ def _merged(lifecycle: Lifecycle, later: Lifecycle) -> Lifecycle:
 
 
 def in_seconds(at: datetime) -> datetime:
-    """The instant in whole seconds, as an export has it."""
     return at.replace(microsecond=0)
 
 
@@ -380,8 +431,7 @@ def link_all(tx: Transaction, tally: Tally, *, is_end: bool) -> None:
 
 
 def _is_refused(tx: Transaction, memory: MemoryId, older: Sequence[MemoryId]) -> bool:
-    newer = tx[MemoryTable].get(memory)
-    if newer is None:
+    if (newer := tx[MemoryTable].get(memory)) is None:
         return False
     try:
         link(tx, newer.id, superseded(tx, newer.space, older))
@@ -391,10 +441,7 @@ def _is_refused(tx: Transaction, memory: MemoryId, older: Sequence[MemoryId]) ->
 
 
 def merge_at_key(tx: Transaction, held: Memory, memory: Memory) -> None:
-    """Merge a memory into the one that holds its key, which keeps its lifecycle and its links.
-
-    The later text wins.
-    """
+    """Merge a memory into the one at its key, which keeps its life and links; later text wins."""
     outcome = outcome_at_key(tx, held, memory)
     text = replace(memory, lifecycle=NO_LIFECYCLE, links=NO_LINKS)
     _store(tx, Decision(outcome=outcome, memory=text, existing=held))
@@ -407,7 +454,6 @@ def _there(tx: Transaction, uids: Iterable[str]) -> list[MemoryId]:
 
 
 def _store(tx: Transaction, decided: Decision) -> Memory | None:
-    """Store what was decided; the memory that has the row's state now, if one does."""
     memory, existing = decided.memory, decided.existing
     target = existing or memory
     if target.key is not None:
@@ -415,10 +461,17 @@ def _store(tx: Transaction, decided: Decision) -> Memory | None:
     if existing is None:
         return created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
     if decided.outcome is RowOutcome.EARLIER:
-        tx[RevisionTable].keep(
-            replace(existing, revision=existing.revision - 1)
-        )  # it may have no text
-        tx[RevisionTable].absorb(existing.id, earlier_revision(existing, memory))
-    elif decided.outcome.is_stored:
-        return revised(tx, existing, decided.state)
+        revisions, number = tx[RevisionTable], existing.revision
+        revisions.keep(replace(existing, revision=number - 1))  # it may have no text
+        revisions.absorb(existing.id, number, memory.updated_at, memory.text)
+    elif decided.outcome is RowOutcome.RESTORED:
+        restored = replace(existing, text=memory.text, deleted_at=None, lifecycle=memory.lifecycle)
+        return revised(tx, existing, restored)
+    elif decided.outcome is RowOutcome.LATER:
+        later = replace(
+            existing, text=memory.text, updated_at=memory.updated_at,
+            last_seen_at=memory.last_seen_at,
+            lifecycle=_merged(existing.lifecycle, memory.lifecycle),
+        )  # fmt: skip
+        return revised(tx, existing, later)
     return None

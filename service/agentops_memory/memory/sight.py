@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...errors import Unreadable
-from ...recall.text.json_words import object_of
-from ..model.agent_events import EventType
-from ..model.agent_memory import Access, Binding, Eyes, Permissions, Tier
-from ..model.agents import AgentId
-from ..model.intents import FINAL, Guardrails, Permission, TaskStatus
-from .liveness import ENDED, IN_FORCE, live
-from .rows import micros, reads
-from .table import Sql, Tables
+from ..errors import Unreadable
+from ..recall.text.json_words import object_of
+from .model.access import AgentId
+from .model.agent_events import EventType
+from .model.agent_memory import Access, Binding, Eyes, Permissions, Tier
+from .model.intents import FINAL, Guardrails, Permission, TaskStatus
+from .model.liveness import ENDED, IN_FORCE, live
+from .model.rows import micros, reads
+from .model.table import Sql, Tables
 
 # Of tasks, coordinators and grants.
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"

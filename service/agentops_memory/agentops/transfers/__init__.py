@@ -1,1 +1,0 @@
-"""Export and import: between services, any number of times, with a dry run."""

@@ -1,0 +1,328 @@
+"""Erasures: their receipts, whether the bytes are gone, and what is past its retention."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, NewType
+
+from ..engine.engine import Engine, Transaction
+from ..errors import DamagedRow, NotFound
+from ..recall.text.ids import first_uid
+from .model.access import Caller
+from .model.liveness import seen_by_a_run
+from .model.memory import MemoryId
+from .model.retention import Kind
+from .model.rows import EARLIEST, count, flag, instant, micros, optional_instant, reads
+from .model.space import NO_PROJECT, ErasureKind, Project, SpaceKind
+from .model.table import Connection, Table
+
+ErasureId = NewType("ErasureId", str)
+
+UNKNOWN_COPIES = (
+    "backups, replicas and snapshots of the database file",
+    "exports, and what agents, traces and logs were told",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """The receipt of an erasure; the bytes have left the file once `bytes_gone_at` is known.
+
+    It names the memories, at most a thousand, and counts what went. It holds nothing
+    of what they said. The erasure of a project goes on until all of it is gone.
+    """
+
+    id: ErasureId
+    kind: ErasureKind
+    project: Project
+    memories: tuple[MemoryId, ...] = ()
+    observations: int = 0
+    revisions: int = 0
+    sessions: int = 0
+    erased_at: datetime
+    bytes_gone_at: datetime | None = None
+    goes_on: bool = False
+    copies_not_reached: tuple[str, ...] = ()  # where what was erased may still be
+
+
+MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it
+MAX_STEP = 1024 * 1024  # characters of content that one step of a long change touches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasable:
+    """A deleted or expired memory past its retention; `is_long` if its history exceeds one step."""
+
+    memory: MemoryId
+    project: Project
+    kind: SpaceKind  # of its space
+    is_long: bool
+
+
+MOST_NAMED = 1000  # memories that a receipt names
+RECEIPT = """e.id, e.kind, e.project, e.observations, e.revisions, e.sessions, e.erased_at,
+             e.bytes_gone_at, e.goes_on"""
+
+
+@dataclass(eq=False)
+class ReceiptTable(Table):
+    """The receipts of erasures, of all projects; the domain checks who may see one."""
+
+    _now: datetime
+    _has_one_of_agents: bool = field(default=False, init=False)
+
+    def add(self, erasure: Erasure) -> None:
+        self._insert(
+            "erasures", id=erasure.id, kind=erasure.kind.value, project=erasure.project or None,
+            observations=erasure.observations, revisions=erasure.revisions,
+            sessions=erasure.sessions, erased_at=micros(erasure.erased_at), goes_on=erasure.goes_on,
+        )  # fmt: skip
+        self._name(erasure.id, erasure.memories)
+
+    def add_of_agents(self, erasure: ErasureId) -> None:
+        """Store one for all that this transaction removes of agents; it goes once it is settled."""
+        if not self._has_one_of_agents:
+            self._has_one_of_agents = True
+            kind = ErasureKind.AGENT
+            self.add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=self._now))
+
+    def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
+        self._execute(
+            """UPDATE erasures
+                  SET observations = observations + :observations,
+                      revisions = revisions + :revisions,
+                      bytes_gone_at = NULL
+                WHERE id = :id""",
+            id=erasure, observations=len(memories), revisions=revisions,
+        )  # fmt: skip
+        self._name(erasure, memories)
+
+    def complete(self, erasure: ErasureId, sessions: int) -> None:
+        self._execute(
+            """UPDATE erasures
+                  SET sessions = :sessions, erased_at = :now, goes_on = :goes_on
+                WHERE id = :id""",
+            id=erasure, goes_on=False, sessions=sessions, now=micros(self._now),
+        )  # fmt: skip
+
+    def newest_of(self, project: Project) -> Erasure | None:
+        """The receipt of the newest erasure of a whole project with this name."""
+        return self._newest("e.project = :value AND e.kind = 'project'", project)
+
+    def get(self, erasure: ErasureId) -> Erasure | None:
+        return self._newest("e.id = :value", erasure)
+
+    def of(self, memory: MemoryId) -> Erasure | None:
+        """The receipt of the erasure that removed a memory; not one of a redaction."""
+        return self._newest(
+            """e.id IN (SELECT erasure_id FROM erased WHERE memory_id = :value)
+               AND e.kind IN ('observation', 'project')""",
+            memory,
+        )
+
+    def pending(self) -> list[ErasureId]:
+        """Those that do not go on and whose bytes may still be in the file, oldest first."""
+        rows = self._execute(
+            "SELECT id FROM erasures WHERE bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
+        )
+        return list(self._intact(rows, _id))
+
+    def settle(self, erasures: Collection[ErasureId]) -> None:
+        """Note that the bytes are gone now; nobody asks for what was removed of agents."""
+        self._connection.executemany(
+            f"DELETE FROM erasures WHERE id = :id AND kind = '{ErasureKind.AGENT}'",
+            [{"id": erasure} for erasure in erasures],
+        )
+        self._connection.executemany(
+            "UPDATE erasures SET bytes_gone_at = :now WHERE id = :id AND bytes_gone_at IS NULL",
+            [{"id": erasure, "now": micros(self._now)} for erasure in erasures],
+        )
+
+    def settled(self, until: datetime, most: int) -> list[ErasureId]:
+        """The erasures settled by then, oldest first, at most `most`."""
+        rows = self._execute(
+            """SELECT id
+                 FROM erasures
+                WHERE id < :first AND bytes_gone_at <= :until AND NOT goes_on
+             ORDER BY id
+                LIMIT :most""",
+            first=first_uid(until + timedelta(milliseconds=1)), until=micros(until), most=most,
+        )  # fmt: skip
+        return list(self._intact(rows, _id))
+
+    def forget(self, erasure: ErasureId, most: int) -> int:
+        """Remove a receipt, or at most `most` of its memories; how many rows were removed."""
+        names = self._execute(
+            """DELETE FROM erased
+                WHERE (memory_id, erasure_id) IN (SELECT memory_id, erasure_id
+                                                    FROM erased
+                                                   WHERE erasure_id = :id
+                                                   LIMIT :most)""",
+            id=erasure,
+            most=most,
+        ).rowcount
+        if names >= most:
+            return names
+        return names + self._execute("DELETE FROM erasures WHERE id = :id", id=erasure).rowcount
+
+    def _name(self, erasure: ErasureId, memories: Collection[MemoryId]) -> None:
+        self._connection.executemany(
+            "INSERT INTO erased (memory_id, erasure_id) VALUES (:memory, :erasure)",
+            [{"memory": memory, "erasure": erasure} for memory in memories],
+        )
+
+    def _newest(self, condition: str, value: object) -> Erasure | None:
+        return self._first(
+            lambda row: _receipt(self._connection, row),
+            f"SELECT {RECEIPT} FROM erasures e WHERE {condition} ORDER BY e.id DESC LIMIT 1",
+            value=value,
+        )
+
+
+async def receipt_of(engine: Engine, caller: Caller, erasure: ErasureId) -> Erasure:
+    """The receipt; NotFound for one that is unknown or of another's project."""
+    found = await engine.read(caller, receipt, erasure)
+    copies = engine.maintenance.copies(caller)
+    return replace(found, copies_not_reached=(*copies, *UNKNOWN_COPIES))
+
+
+def receipt(tx: Transaction, erasure: ErasureId) -> Erasure:
+    found = tx[ReceiptTable].get(erasure)
+    if found is None or not (found.project and tx.caller.projects.match(found.project)):
+        raise NotFound("No such erasure.")
+    return found
+
+
+@reads("erasures")
+def _id(id_: str) -> ErasureId:
+    return ErasureId(id_)
+
+
+def receipts(database: Connection) -> tuple[dict[ErasureId, Erasure], list[DamagedRow]]:
+    """Every receipt that can be read, the oldest first, and what is damaged of the others."""
+    rows = database.execute(f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at, e.id", {})
+    found, damaged = {}, []
+    for row in rows.fetchall():
+        try:
+            erasure = _receipt(database, row)
+            found[erasure.id] = erasure
+        except DamagedRow as damage:
+            damaged.append(damage)
+    return found, damaged
+
+
+def _receipt(database: Connection, row: Any) -> Erasure:
+    told = _told(row)
+    memories = database.execute(
+        f"""SELECT memory_id
+              FROM erased
+             WHERE erasure_id = :id
+          ORDER BY memory_id
+             LIMIT {MOST_NAMED}""",
+        {"id": told.id},
+    )
+    return replace(told, memories=tuple(map(_memory, memories)))
+
+
+@reads("erasures")
+def _told(  # noqa: PLR0913, PLR0917 - its columns
+    id_: str, kind: str, project: str | None, observations: int, revisions: int, sessions: int,
+    erased_at: int, bytes_gone_at: int | None, goes_on: bool,
+) -> Erasure:  # fmt: skip
+    return Erasure(
+        id=ErasureId(id_), kind=ErasureKind(kind), project=Project(project or NO_PROJECT),
+        observations=count(observations), revisions=count(revisions), sessions=count(sessions),
+        erased_at=instant(erased_at), bytes_gone_at=optional_instant(bytes_gone_at),
+        goes_on=flag(goes_on),
+    )  # fmt: skip
+
+
+@reads("erased")
+def _memory(id_: int) -> MemoryId:
+    return MemoryId(count(id_))
+
+
+# A store that is going is left to its own erasure.
+NOT_GOING = "m.space_id NOT IN (SELECT space_id FROM stores WHERE erasure_id IS NOT NULL)"
+
+# Of a memory. An instant out of range is a damaged one, by which nothing is erased.
+# One whose end was changed since, by mistake perhaps, is not past it; and of one
+# that is in the index still, others may borrow.
+PAST = {
+    Kind.DELETED: f"""m.deleted_at BETWEEN {EARLIEST} AND :until
+                     AND NOT {seen_by_a_run("m")}""",
+    Kind.EXPIRED: f"""m.updated_at <= :until
+                      AND m.id IN (SELECT memory_id
+                                     FROM lifecycles
+                                    WHERE expires_at BETWEEN {EARLIEST} AND :until AND is_swept)""",
+}
+
+
+class RetentionTable(Table):
+    """Rows past their retention, in steps short enough for saves to wait."""
+
+    def memories(self, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
+        # That index alone holds the instant for all of them, and none of their texts.
+        """Memories deleted, or expired and unchanged, by then; at most `most`.
+
+        None of a store that is being erased.
+        """
+        hint = self._sql.hint("memories_in_session") if kind is Kind.DELETED else ""
+        return self._scalars(
+            f"""SELECT m.id
+                  FROM memories m {hint}
+                 WHERE {PAST[kind]} AND {NOT_GOING}
+                 LIMIT :most""",
+            until=micros(until),
+            most=most,
+        )
+
+    def first(self, kind: Kind, memories: Sequence[MemoryId], until: datetime) -> list[Erasable]:
+        # No more of a history is looked at than is needed to see that it is long.
+        """Those of the memories that still are, as many as one step may erase.
+
+        A long one is returned alone, after all others.
+        """
+        rows = self._execute(
+            f"""SELECT s.id, s.kind, s.project, m.id, length(m.content),
+                       (SELECT count(*)
+                          FROM (SELECT 1
+                                  FROM revisions
+                                 WHERE memory_id = m.id
+                                 LIMIT {MAX_ROWS}) first),
+                       (SELECT coalesce(sum(length(content)), 0)
+                          FROM (SELECT content
+                                  FROM revisions
+                                 WHERE memory_id = m.id
+                                 LIMIT {MAX_ROWS}) first)
+                  FROM {self._sql.ids("found")}
+                 {self._sql.leads} memories m ON m.id = found.value
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE {PAST[kind]} AND {NOT_GOING}
+                       {self._sql.reordered("found.key")}""",
+            ids=json.dumps(memories),
+            until=micros(until),
+        )
+        first: list[Erasable] = []
+        room, size = MAX_ROWS, MAX_STEP
+        for one, length, revisions, lengths in self._intact(rows, _sized):
+            is_long = revisions > 1 and (revisions >= MAX_ROWS or lengths >= MAX_STEP)
+            room -= 1 + revisions
+            size -= length + lengths
+            if first and (is_long or room < 0 or size < 0):
+                break
+            first.append(replace(one, is_long=is_long))
+            if is_long:
+                break
+        return first
+
+
+@reads("spaces")
+def _sized(
+    _: int, kind: str, project: str | None, id_: int, length: int, revisions: int, lengths: int
+) -> tuple[Erasable, int, int, int]:
+    """What a step may erase of a space, and how much: of a damaged space nothing."""
+    of = Project(project or NO_PROJECT)
+    one = Erasable(memory=MemoryId(id_), project=of, kind=SpaceKind(kind), is_long=False)
+    return one, length, revisions, lengths

@@ -1,1 +1,0 @@
-"""The life of what is stored: retention, erasure, projects as a whole, scans for secrets."""

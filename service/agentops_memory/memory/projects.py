@@ -1,0 +1,520 @@
+"""Whole projects: listed, renamed, merged into others, erased."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from ..engine.callbacks import Audit, noop
+from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import RowCounts
+from ..errors import Conflict, Denied, Invalid, NotFound
+from .erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
+from .idempotency import IdempotencyTable
+from .imports import merge_at_key
+from .lifecycles import LifecycleTable
+from .limits import faults_of, is_known_project, refuse
+from .memories import MemoryTable
+from .model.access import Caller, Role
+from .model.agent_memory import Tier
+from .model.liveness import indexed, live, undeleted
+from .model.memory import ChangeKind, MemoryId
+from .model.rows import micros, optional_instant, portion
+from .model.space import (
+    GLOBAL_AREA,
+    OF_A_PROJECT,
+    ErasureKind,
+    Project,
+    place_of,
+)
+from .model.table import GLOBAL, FilteredTable, Index, Sql
+from .redactor import MAX_PROJECT
+from .revisions import revised
+
+
+class Listed(NamedTuple):
+    """A project in the list of all; `memories` are the live ones."""
+
+    project: Project
+    memories: int
+    sessions: int
+    changed_at: datetime | None
+
+
+class Extent(NamedTuple):
+    """All that a project holds. Deleted memories are counted among the memories, too.
+
+    Its shared sessions are those of its own in which memories of other projects lie.
+    """
+
+    memories: int
+    deleted: int
+    revisions: int
+    sessions: int
+    shared_sessions: int
+
+    def __bool__(self) -> bool:
+        return bool(self.memories or self.sessions)
+
+
+# The spaces of a project.
+SPACES = "(SELECT id FROM spaces WHERE project = :project)"
+# Spaces of two projects that have the same scope.
+TWINS = """SELECT s.id AS source, t.id AS target
+             FROM spaces s
+             JOIN spaces t ON t.project = :into AND t.scope = s.scope
+            WHERE s.project = :project"""
+# Whether a space has memories, live or deleted.
+HELD = "EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)"
+
+
+@dataclass(eq=False)
+class ProjectTable(FilteredTable):
+    """Whole projects: live and soft-deleted memories, revisions, sessions and spaces."""
+
+    _index: Index
+
+    def names(self) -> list[Project]:
+        return self._texts(
+            f"""SELECT project
+                  FROM (SELECT project
+                          FROM spaces s
+                         WHERE {OF_A_PROJECT} AND {HELD}
+                         UNION
+                        SELECT project FROM sessions) named
+                 WHERE {self._acts_on("project")}
+              ORDER BY project""",
+            **self._patterns(),
+        )
+
+    def rows(self) -> RowCounts:
+        return RowCounts(*self._execute(_ROWS, **self._moment.values).fetchone())
+
+    def some(self, project: Project, limit: int) -> list[MemoryId]:
+        """A batch of memories to erase: the newest live ones, then deleted ones.
+
+        No other memory borrows context from them. Fewer than the limit if they are long.
+        """
+        rows = self._newest_live(project, limit) or self._any(project, limit)
+        return [id_ for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
+
+    def erase_sessions(self, project: Project) -> int:
+        # Also of a session that stays.
+        """Remove the sessions and the spaces of a project without memories; how many sessions.
+
+        One in which other projects have memories stays, without its summary: it goes
+        to the project of the oldest of them.
+        """
+        self._execute(
+            """DELETE FROM transcripts
+                WHERE session IN (SELECT number FROM sessions WHERE project = :project)""",
+            project=project,
+        )
+        self._execute(
+            """UPDATE sessions
+                  SET summary = '', message_count = 0,
+                      project = (SELECT s.project
+                                   FROM memories m
+                                   JOIN spaces s ON s.id = m.space_id
+                                  WHERE m.session_id = sessions.id
+                               ORDER BY m.id
+                                  LIMIT 1)
+                WHERE project = :project
+                      AND EXISTS (SELECT 1 FROM memories WHERE session_id = sessions.id)""",
+            project=project,
+        )
+        sessions = self._execute("DELETE FROM sessions WHERE project = :project", project=project)
+        self._execute("DELETE FROM spaces WHERE project = :project", project=project)
+        return sessions.rowcount
+
+    def rename(self, project: Project, new: Project) -> None:
+        # What the new name still has are spaces without memories.
+        self._execute("DELETE FROM spaces WHERE project = :new", new=new)
+        self._rename_in("spaces", project, new)
+        self._rename_in("sessions", project, new)
+
+    def same_keys(self, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
+        """Pairs of live memories of the two projects that share a scope and key."""
+        rows = self._execute(
+            f"""SELECT m.id, n.id
+                  FROM ({TWINS}) twins
+                  JOIN memories m {self._sql.hint("memories_at_key")} ON m.space_id = source
+                  JOIN memories n {self._sql.hint("memories_at_key")}
+                    ON n.space_id = target AND n.key = m.key
+                 WHERE m.key IS NOT NULL AND {live("m")}
+                       AND n.key IS NOT NULL AND {live("n")}
+              ORDER BY m.id""",
+            project=project, into=into, **self._moment.values,
+        )  # fmt: skip
+        return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
+
+    def merge(self, project: Project, into: Project) -> None:
+        source, target = place_of(self._connection, project), place_of(self._connection, into)
+        affected = self._in_shared_sessions(project, into)
+        if source and target:
+            affected |= self._in_area(source[0])
+        with self._index.moving(sorted(affected)):
+            self._move_memories(project, into)
+            self._move_spaces(project, into, target)
+            self._rename_in("sessions", project, into)
+        if source and target:
+            self._index.merge_area(*source)
+
+    def _newest_live(self, project: Project, limit: int) -> list[tuple[MemoryId, int]]:
+        """Nothing that stays borrows from the newest: those that would come after them."""
+        newest = f"""SELECT n.id
+                       FROM memories n {self._sql.hint("memories_in_space")}
+                      WHERE n.space_id = s.id AND {undeleted("n")}
+                   ORDER BY n.id DESC
+                      LIMIT :limit"""
+        rows = self._execute(
+            f"""SELECT m.id, length(m.content)
+                 FROM spaces s
+                      {self._sql.each(newest)}
+                WHERE s.project = :project
+             ORDER BY m.id DESC
+                LIMIT :limit""",
+            project=project,
+            limit=limit,
+        )
+        return rows.fetchall()
+
+    def _any(self, project: Project, limit: int) -> list[tuple[MemoryId, int]]:
+        rows = self._execute(
+            f"""SELECT id, length(content)
+                  FROM memories {self._sql.hint("memories_by_hash")}
+                 WHERE space_id IN {SPACES}
+                 LIMIT :limit""",
+            project=project,
+            limit=limit,
+        )
+        return rows.fetchall()
+
+    def _in_area(self, area: int) -> set[MemoryId]:
+        ids = self._scalars(
+            f"""SELECT m.id
+                 FROM spaces s
+                 JOIN memories m {self._sql.hint("memories_in_space")} ON m.space_id = s.id
+                WHERE s.area = :area AND {indexed("m")}""",
+            area=area,
+        )
+        return set(ids)
+
+    def _in_shared_sessions(self, project: Project, into: Project) -> set[MemoryId]:
+        """The memories of both that lie in a session and a scope with some of the other."""
+        in_session = self._sql.hint("memories_in_session")
+        ids = self._scalars(
+            f"""  WITH twins AS ({TWINS}),
+                       shared AS (
+                           SELECT DISTINCT m.session_id, source, target
+                             FROM twins
+                             JOIN memories m {self._sql.hint("memories_in_space")}
+                               ON m.space_id = source
+                            WHERE {indexed("m")}
+                                  AND EXISTS (SELECT 1
+                                                FROM memories n {in_session}
+                                               WHERE n.session_id = m.session_id
+                                                     AND n.space_id = target
+                                                     AND {indexed("n")}))
+                SELECT m.id
+                  FROM shared
+                  JOIN memories m {in_session}
+                    ON m.session_id = shared.session_id AND m.space_id IN (source, target)
+                 WHERE {indexed("m")}""",
+            project=project,
+            into=into,
+        )
+        return set(ids)
+
+    def _move_memories(self, project: Project, into: Project) -> None:
+        twins = self._execute(TWINS, project=project, into=into).fetchall()
+        for source, target in twins:
+            for table in ("memories", "lifecycles"):
+                self._execute(
+                    f"UPDATE {table} SET space_id = :target WHERE space_id = :source",
+                    source=source,
+                    target=target,
+                )
+            self._execute("DELETE FROM spaces WHERE id = :source", source=source)
+
+    def _move_spaces(self, project: Project, into: Project, place: tuple[int, int] | None) -> None:
+        """Give a project the spaces in scopes that it has not; they take its area if it has one."""
+        if place is not None:
+            area, partition = place
+            self._execute(
+                f"""UPDATE spaces
+                       SET area = :area, partition = :partition
+                     WHERE project = :project AND area <> {GLOBAL_AREA}""",
+                area=area, partition=partition, project=project,
+            )  # fmt: skip
+        self._rename_in("spaces", project, into)
+
+    def _rename_in(self, table: str, project: Project, new: Project) -> None:
+        self._execute(
+            f"UPDATE {table} SET project = :new WHERE project = :project", project=project, new=new
+        )
+
+
+_BESIDE = f"SELECT count(*) FROM lifecycles JOIN memories m ON m.id = memory_id WHERE {live('m')}"
+_ROWS = f"""
+    SELECT (SELECT count(*) FROM memories),
+           (SELECT count(*) FROM revisions),
+           (SELECT count(*) FROM sessions),
+           (SELECT count(*) FROM sessions WHERE ended_at IS NULL),
+           ({_BESIDE} AND pinned_at IS NOT NULL),
+           ({_BESIDE} AND review_at <= :now),
+           (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.WORKING}'),
+           (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.EPISODIC}'),
+           (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.SEMANTIC}'),
+           (SELECT count(*) FROM ref_entries),
+           (SELECT count(*) FROM runs),
+           (SELECT count(*) FROM runs WHERE ended_at IS NULL)"""
+
+
+BATCH = 200  # memories erased in one transaction; saves wait for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectPlan:
+    """What a rename or a merge moves, and how many pairs of memories share a key."""
+
+    extent: Extent
+    same_keys: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projects:
+    """The projects of one service.
+
+    A change needs the role admin, and a caller with access to every project it names, or
+    to all projects if one of these holds global memories; else it raises Denied. An empty
+    project raises NotFound. A change is audited first, and not made if that fails.
+    """
+
+    engine: Engine
+    audit: Audit
+    on_erased: Callable[[Caller], None] = noop
+
+    async def list(self, caller: Caller) -> list[Listed]:
+        """The non-empty projects that the caller has access to, by name."""
+        names = await self.engine.read(caller, names_of_projects)
+        return [await self.engine.read(caller, listed, name) for name in names]
+
+    async def plan_rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
+        caller.require(Role.ADMIN)
+        return await self.engine.read(caller, planned_rename, project, new)
+
+    async def rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
+        plan = await self.plan_rename(caller, project, new)
+        await self._record(caller, "project.renamed", project, plan.extent, to=new)
+        return await self.engine.write(caller, rename, project, new)
+
+    async def plan_merge(self, caller: Caller, project: Project, into: Project) -> ProjectPlan:
+        caller.require(Role.ADMIN)
+        return await self.engine.read(caller, planned_merge, project, into)
+
+    async def merge(self, caller: Caller, project: Project, into: Project) -> ProjectPlan:
+        """Move everything of a project into another, non-empty one.
+
+        Where both have a live memory at one key, the target's memory takes the text that
+        was updated later; the other is soft-deleted, with its revisions.
+        """
+        plan = await self.plan_merge(caller, project, into)
+        await self._record(
+            caller, "project.merged", project, plan.extent, into=into, same_keys=plan.same_keys
+        )
+        return await self.engine.write(caller, merge, project, into)
+
+    async def plan_erasure(self, caller: Caller, project: Project) -> Extent:
+        """A dry run of `erase`, with its errors: empty for a project that was erased before."""
+        caller.require(Role.ADMIN)
+        return await self.engine.read(caller, planned_erasure, project)
+
+    async def erase(
+        self, caller: Caller, project: Project, progress: Callable[[Erasure], None] = noop
+    ) -> Erasure:
+        """Erase a project in short transactions, with what is saved into it meanwhile.
+
+        An interrupted erasure is resumed. The answer is the receipt: for an empty project
+        that was erased before, the newest one.
+        """
+        if extent := await self.plan_erasure(caller, project):
+            await self._record(caller, "project.erased", project, extent)
+        begun = await self.engine.write(caller, begin_erasure, project)
+        if not begun.goes_on:
+            return begun
+        while (erasure := await self.engine.write(caller, erase_some, begun.id)).goes_on:
+            progress(erasure)
+        self.on_erased(caller)
+        return erasure
+
+    async def _record(
+        self, caller: Caller, action: str, project: Project, extent: Extent, **fields: object
+    ) -> None:
+        await asyncio.to_thread(
+            self.audit, caller, action, tenant=caller.tenant, project=project,
+            observations=extent.memories, revisions=extent.revisions, sessions=extent.sessions,
+            **fields,
+        )  # fmt: skip
+
+
+def names_of_projects(tx: Transaction) -> list[Project]:
+    return tx[ProjectTable].names()
+
+
+def listed(tx: Transaction, project: Project) -> Listed:
+    memories, sessions, at = (
+        tx[Sql]
+        .run(
+            f"""SELECT (SELECT count(*) FROM memories m WHERE space_id IN {SPACES} AND {live("m")}),
+                   (SELECT count(*) FROM sessions WHERE project = :project),
+                   (SELECT max(at)
+                      FROM (SELECT max(CASE WHEN deleted_at > updated_at THEN deleted_at
+                                            ELSE updated_at END) AS at
+                              FROM memories
+                             WHERE space_id IN {SPACES}
+                             UNION ALL
+                            SELECT max(CASE WHEN ended_at > started_at THEN ended_at
+                                            ELSE started_at END)
+                              FROM sessions
+                             WHERE project = :project) changes)""",
+            project=project,
+            now=micros(tx.now),
+        )
+        .fetchone()
+    )
+    return Listed(project, memories, sessions, optional_instant(at))
+
+
+def extent_of(tx: Transaction, project: Project) -> Extent:
+    held = f"FROM memories m WHERE m.space_id IN {SPACES}"
+    elsewhere = f"m.session_id = sessions.id AND m.space_id NOT IN {SPACES}"
+    row = (
+        tx[Sql]
+        .run(
+            f"""SELECT (SELECT count(*) {held}),
+                   (SELECT count(m.deleted_at) {held}),
+                   (SELECT count(*)
+                      FROM memories m
+                      JOIN revisions r ON r.memory_id = m.id
+                     WHERE m.space_id IN {SPACES}),
+                   (SELECT count(*) FROM sessions WHERE project = :project),
+                   (SELECT count(*)
+                      FROM sessions
+                     WHERE project = :project
+                           AND EXISTS (SELECT 1 FROM memories m WHERE {elsewhere}))""",
+            project=project,
+        )
+        .fetchone()
+    )
+    return Extent(*row)
+
+
+def planned_rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
+    extent = _extent(tx, project, new)
+    if len(new) > MAX_PROJECT:
+        raise Invalid(f"A project's name has at most {MAX_PROJECT} characters.")
+    if is_known_project(tx, new):
+        raise Conflict("There is a project with the new name; merge the one into the other.")
+    refuse(faults_of({"project": new}))
+    return ProjectPlan(extent=extent)
+
+
+def rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
+    plan = planned_rename(tx, project, new)
+    tx[ProjectTable].rename(project, new)
+    return plan
+
+
+def planned_merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
+    extent = _extent(tx, project, into)
+    _require_not_empty(extent_of(tx, into))
+    return ProjectPlan(extent=extent, same_keys=len(tx[ProjectTable].same_keys(project, into)))
+
+
+def merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
+    plan = planned_merge(tx, project, into)
+    for ours, theirs in tx[ProjectTable].same_keys(project, into):
+        memory, held = tx[MemoryTable].get(ours), tx[MemoryTable].get(theirs)
+        assert memory is not None
+        assert held is not None
+        merge_at_key(tx, held, memory)
+        revised(tx, memory, replace(memory, deleted_at=tx.now), ChangeKind.DELETED)
+    tx[LifecycleTable].release_keys(project, into)
+    tx[ProjectTable].merge(project, into)
+    return plan
+
+
+def planned_erasure(tx: Transaction, project: Project) -> Extent:
+    _require_access(tx, project)
+    extent = extent_of(tx, project)
+    if tx[ReceiptTable].newest_of(project) is None:
+        _require_not_empty(extent)
+    return extent
+
+
+def begin_erasure(tx: Transaction, project: Project) -> Erasure:
+    """A new receipt, or that of an unfinished erasure, or the last one of an empty project."""
+    _require_access(tx, project)
+    extent, newest = extent_of(tx, project), tx[ReceiptTable].newest_of(project)
+    if newest is not None and (newest.goes_on or not extent):
+        return newest
+    _require_not_empty(extent)
+    erasure = Erasure(
+        id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.PROJECT, project=project,
+        erased_at=tx.now, goes_on=True,
+    )  # fmt: skip
+    tx[ReceiptTable].add(erasure)
+    return erasure
+
+
+def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
+    found = tx[ReceiptTable].get(erasure)
+    if found is None:  # the tenant was erased meanwhile
+        raise NotFound("No such project.")
+    if not found.goes_on:  # a concurrent request has completed it
+        return found
+    _require_access(tx, found.project)
+    if memories := tx[ProjectTable].some(found.project, BATCH):
+        tx[ReceiptTable].extend(erasure, memories, tx[MemoryTable].erase_some(memories))
+    else:
+        tx[ReceiptTable].complete(erasure, tx[ProjectTable].erase_sessions(found.project))
+        tx[IdempotencyTable].erase_answers()
+    now = tx[ReceiptTable].get(erasure)
+    assert now is not None
+    return now
+
+
+def _extent(tx: Transaction, project: Project, other: Project) -> Extent:
+    """What a project holds that is renamed to or merged into the other; or the refusal."""
+    _require_access(tx, project, other)
+    if project == other:
+        raise Invalid("The two projects are the same.")
+    extent = extent_of(tx, project)
+    _require_not_empty(extent)
+    erasures = map(tx[ReceiptTable].newest_of, (project, other))
+    if any(erasure is not None and erasure.goes_on for erasure in erasures):
+        raise Conflict(
+            "The project is being erased, or was begun to be; erase it to the end first."
+        )
+    return extent
+
+
+def _require_access(tx: Transaction, *projects: Project) -> None:
+    for project in projects:
+        if not project:
+            raise Invalid("A project has a name.")
+        tx.caller.require_project(project)
+    if tx.caller.projects.are_everything:
+        return
+    has_global = (
+        f"SELECT 1 FROM spaces s WHERE s.project = :project AND {GLOBAL} AND {HELD} LIMIT 1"
+    )
+    if any(tx[Sql].exists(has_global, project=project) for project in projects):
+        raise Denied("A project with global memories is changed with a key for every project.")
+
+
+def _require_not_empty(extent: Extent) -> None:
+    if not extent:
+        raise NotFound("No such project.")
