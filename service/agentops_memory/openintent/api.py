@@ -570,14 +570,9 @@ PAGE = (LIMIT, Parameter(name="offset", kind="integer", help="After how many; 0 
 
 
 def op(
-    method: str,
-    path: str,
-    name: str,
-    summary: str,
-    handler: Callable[[Request], Awaitable[Response]],
-    answer: type[BaseModel],
-    **more: Any,
-) -> Operation:
+    method: str, path: str, name: str, summary: str,
+    handler: Callable[[Request], Awaitable[Response]], answer: type[BaseModel], **more: Any,
+) -> Operation:  # fmt: skip
     """An operation: a reader's if it is safe, else a writer's, which takes an idempotency key."""
     is_write, is_one = method != "GET", not more.get("is_list")
     role = Role.WRITER if is_write else Role.READER

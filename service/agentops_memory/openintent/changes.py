@@ -18,14 +18,7 @@ from ..memory.limits import require_room
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.model.access import AgentId
 from ..memory.model.agent_events import EventType
-from ..memory.model.agent_memory import (
-    Access,
-    AgentEntryId,
-    Binding,
-    Eyes,
-    Labels,
-    Tier,
-)
+from ..memory.model.agent_memory import Access, AgentEntryId, Binding, Eyes, Labels, Tier
 from ..memory.model.intents import DEFAULT_SIZE, Guardrails, IntentId, TaskId
 from ..memory.model.liveness import ENDED
 from ..memory.model.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text

@@ -34,18 +34,7 @@ from ..telemetry import annotate
 from ..telemetry import count as counted
 from ..telemetry.measures import AGENT_ARCHIVED
 from . import api, events, intents
-from .api import (
-    BODIES,
-    Agent,
-    JsonObject,
-    Left,
-    Time,
-    answer,
-    op,
-    redactor_for,
-    whose,
-    writer,
-)
+from .api import BODIES, Agent, JsonObject, Left, Time, answer, op, redactor_for, whose, writer
 from .events import add_event
 from .intents import (
     INTENT,
