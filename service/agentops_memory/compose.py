@@ -17,6 +17,9 @@ from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
 from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
+from .console import routes as console
+from .console.page import PROTOCOL as CONSOLE
+from .console.page import Console
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
 from .engine.files import require_local
@@ -191,6 +194,7 @@ PROTOCOLS: tuple[Protocol, ...] = (
     anthropic.PROTOCOL,
     openwop.PROTOCOL,
     mcp.PROTOCOL,
+    CONSOLE,
     agentops.PROTOCOL,
 )
 
@@ -358,9 +362,17 @@ class _Wiring(Wiring):
             services.anthropic_stores,
             of_openwop(services.openwop, discovery),
             mcp.operations(agents),
+            console.operations(self._console(services)),
             agentops.operations(handlers, settings.delete_answer),
         )
         return list(zip(PROTOCOLS, operations, strict=True))
+
+    def _console(self, services: Services) -> Console:
+        return Console(
+            agentops=services.agentops,
+            memories=self.local(services.agentops),
+            clock=self.clock,
+        )
 
     def _endpoints(self, probes: Probes, figures: Figures, gate: Gate) -> list[Operation]:
         """What those are answered who look after the service."""

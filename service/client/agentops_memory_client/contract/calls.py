@@ -140,18 +140,19 @@ def update(  # noqa: PLR0913 - the fields of a memory, each by its name
     pinned: bool | None = None,
     supersedes: Sequence[int | str] | None = None,
     review_at: datetime | Unset | None = UNSET,
+    revision: int | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Observation]:
     """Change what is given, and answer the memory as it is now.
 
     What is None stays; no tags at all are `()`. An end or a review that is None is
     taken away. The text before becomes a revision. Limits as for a save. NotFound if
-    there is none with this id.
+    there is none with this id. Conflict if it is not at the `revision` that is changed.
     """
     fields = {
         "type": type, "title": title, "content": content,
         "tags": None if tags is None else listed(tags), "ttl": seconds(ttl), "pinned": pinned,
-        "supersedes": None if supersedes is None else listed(supersedes),
+        "supersedes": None if supersedes is None else listed(supersedes), "revision": revision,
     }  # fmt: skip
     ends = {"expires_at": expires_at, "review_at": review_at}
     told = {name: instant(at) for name, at in ends.items() if not isinstance(at, Unset)}

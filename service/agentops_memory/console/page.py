@@ -1,0 +1,263 @@
+"""What a view is made of: the visit of a browser, its page, and how both are served."""
+
+import asyncio
+import secrets
+import shlex
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+
+from agentops_memory_client.contract.errors import Refused
+from agentops_memory_client.contract.service import MemoryService
+
+from ..agentops.operations import AgentOps
+from ..errors import Refusal
+from ..http.endpoint import current_caller
+from ..http.protocol import Operation, Protocol
+from ..http.refusals import NoPath, Refusals
+from ..http.requests import query_of, whole_number
+from ..memory.model.access import Caller, Role
+from ..recall.text.visible import printable
+from . import forms, markup
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+PREFIX = "/ui"
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = {"Content-Security-Policy": POLICY}
+REFUSALS = Refusals(headers={401: {"WWW-Authenticate": 'Basic realm="console", charset="UTF-8"'}})
+HERE = Path(__file__).parent
+STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
+
+# What leads to each view; a view names its own as `section`.
+SECTIONS = (
+    ("ask", "Ask", "/ui/ask"),
+    ("browse", "Memories", "/ui/memories"),
+)
+
+_TRACE = TraceContextTextMapPropagator()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """What the views are shown over."""
+
+    agentops: AgentOps
+    memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
+    clock: Callable[[], datetime]
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))  # of open services
+
+
+@dataclass
+class Visit:
+    """One request of a browser."""
+
+    console: Console
+    request: Request
+    form: forms.Form = field(default_factory=forms.Form)
+
+    @property
+    def caller(self) -> Caller:
+        return current_caller(self.request)
+
+    @cached_property
+    def memories(self) -> MemoryService:
+        """The operations of AgentOps REST, as this caller may use them."""
+        trace: dict[str, str] = {}
+        _TRACE.inject(trace)
+        return self.console.memories(lambda: self.caller, trace)
+
+    @cached_property
+    def query(self) -> QueryParams:
+        """The parameters that are set: an empty field of a form is an absent one."""
+        pairs = [(name, it) for name, values in query_of(self.request).items() for it in values]
+        return QueryParams([(name, value) for name, value in pairs if value])
+
+    @property
+    def project(self) -> str | None:
+        return self.query.get("project")
+
+    def number(self, name: str) -> int:
+        """A number in the path; what is none names nothing."""
+        return whole_number(self.request.path_params[name], name)
+
+    async def page(
+        self,
+        template: str,
+        *,
+        section: str = "",
+        twin: str | Sequence[str] = (),
+        status: int = 200,
+        **values: object,
+    ) -> Response:
+        """A page with its twins, the routes of REST that answer the same, as `path?query`."""
+        caller = self.caller
+        now = self.console.clock()
+        token = forms.token(self.request, caller, self.console.secret, now)
+        twins = [twin] if isinstance(twin, str) else twin
+        return await rendered(
+            template,
+            status,
+            section=section,
+            now=now,
+            token=token,
+            viewer=caller,
+            can_write=caller.role.includes(Role.WRITER),
+            can_erase=caller.role.includes(Role.ADMIN),
+            project=self.project or "",
+            query=self.query,
+            twins=[(each, self._curl(each)) for each in twins],
+            **values,
+        )
+
+    def see(self, path: str, **query: object) -> Response:
+        """Where the browser goes once a form was done, so that to load again does nothing."""
+        return RedirectResponse(address(path, **query), status_code=303)
+
+    def _curl(self, path: str) -> str:
+        url = f"{self.request.url.scheme}://{self.request.headers.get('host', '')}{path}"
+        key = '-H "Authorization: Bearer $MEMORY_API_KEY" ' if self.caller.key else ""
+        return f"curl {key}{shlex.quote(url)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A route of the console, below /ui."""
+
+    path: str
+    name: str
+    answer: Callable[[Visit], Awaitable[Response]]
+    role: Role = Role.READER
+    is_form: bool = False  # whether it takes what a form sends
+
+    def operation(self, console: Console) -> Operation:
+        async def handle(request: Request) -> Response:
+            visit = Visit(console, request)
+            try:
+                if self.is_form:
+                    visit.form = await forms.sent(request)
+                    if not _is_own(visit):
+                        return await again(visit)
+                return await self.answer(visit)
+            except Refused as refusal:
+                return refused_page(refusal.status, str(refusal))
+
+        return Operation(
+            method="POST" if self.is_form else "GET",
+            path=f"{PREFIX}{self.path}",
+            name=f"console_{self.name}",
+            summary="A page of the console.",
+            handler=handle,
+            role=self.role,
+            media_type="text/html",
+        )
+
+
+def _is_own(visit: Visit) -> bool:
+    console, given = visit.console, visit.form.get(forms.TOKEN, "")
+    return forms.is_valid(given, visit.request, visit.caller, console.secret, console.clock())
+
+
+async def again(visit: Visit) -> Response:
+    """The form that was sent, filled in: it was open for too long, or its key is another."""
+    fields = [pair for pair in visit.form.multi_items() if pair[0] != forms.TOKEN]
+    return await visit.page("again.html", status=403, fields=fields, path=visit.request.url.path)
+
+
+def address(path: str, **query: object) -> str:
+    """A path with the parameters that are set."""
+    told = {name: it for name, it in query.items() if it not in (None, "", False)}
+    return f"{quote(path)}?{urlencode(told, doseq=True)}" if told else quote(path)
+
+
+async def rendered(template: str, status: int = 200, **values: object) -> HTMLResponse:
+    html = await asyncio.to_thread(_render, template, values)  # others are served meanwhile
+    return HTMLResponse(html, status, HEADERS)
+
+
+def _render(template: str, values: Mapping[str, Any]) -> str:
+    return environment().get_template(template).render(values)
+
+
+@cache
+def environment() -> "Environment":
+    # Loaded with the first page: a service that nobody looks at is spared it.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
+
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "ago": markup.ago,
+        "line": markup.line,
+        "prose": markup.prose,
+        "printable": printable,
+        "number": lambda number: f"{number:,}",
+    }
+    made.globals |= {"sections": SECTIONS, "address": address}
+    return made
+
+
+WHAT_TO_DO = {
+    401: "Sign in with any user name, and an API key as the password. "
+    "`agentops-memory keys create --name NAME --role reader` makes one.",
+    403: "The page that you came from is unchanged.",
+    404: "It may have been erased, or belong to a project that this key does not see.",
+    503: "Load the page again in a moment.",
+}
+
+
+def refused_page(status: int, sentence: str, headers: Mapping[str, str] = {}) -> Response:
+    html = _render(
+        "refused.html",
+        {"status": status, "sentence": sentence, "advice": WHAT_TO_DO.get(status, "")},
+    )
+    return HTMLResponse(html, status, {**HEADERS, **headers})
+
+
+def refused(refusal: Refusal) -> Response:
+    return refused_page(REFUSALS.status(refusal.code), str(refusal), REFUSALS.headers_of(refusal))
+
+
+async def static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in STATIC:
+        raise NoPath
+    return FileResponse(HERE / "static" / name, media_type=STATIC[name])
+
+
+STATIC_FILES = Operation(
+    method="GET",
+    path=f"{PREFIX}/static/{{name}}",
+    name="console_static",
+    summary="What the pages of the console load.",
+    handler=static,
+)
+
+PROTOCOL = Protocol(
+    title="Console",
+    summary="Pages for people.",
+    prefix=PREFIX,
+    refusals=REFUSALS,
+    refused=refused,
+    require=forms.require_own,
+    has_forms=True,
+)

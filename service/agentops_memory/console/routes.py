@@ -1,0 +1,21 @@
+"""The views of the console as operations."""
+
+from starlette.responses import Response
+
+from ..http.protocol import Operation
+from . import memory
+from .page import PREFIX, STATIC_FILES, Console, View, Visit
+
+
+async def start(visit: Visit) -> Response:
+    return visit.see(f"{PREFIX}/memories")
+
+
+VIEWS: tuple[View, ...] = (
+    View(path="", name="start", answer=start),
+    *memory.VIEWS,
+)
+
+
+def operations(console: Console) -> tuple[Operation, ...]:
+    return (STATIC_FILES, *(view.operation(console) for view in VIEWS))

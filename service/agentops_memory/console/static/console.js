@@ -1,0 +1,16 @@
+// What is easier with a script. Without it everything works, too.
+"use strict";
+
+// A button that copies the command at the foot.
+for (const code of document.querySelectorAll(".curl")) {
+  if (!navigator.clipboard) break;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(code.textContent);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  code.after(button);
+}
