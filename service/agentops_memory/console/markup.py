@@ -1,7 +1,7 @@
 """Stored text as HTML: nothing in it is markup, and nothing in it is invisible."""
 
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from itertools import groupby
@@ -11,7 +11,6 @@ from markupsafe import Markup, escape
 
 from agentops_memory_client.contract.ages import JUST_NOW, age_words
 
-from ..recall.text.normalization import words
 from ..recall.text.visible import runs
 
 MOST = 200_000  # characters of HTML that one text may take; the twin has the rest
@@ -27,6 +26,7 @@ _CHANGE = {
     "del": Markup("<del>{}</del>"),
     "ins": Markup("<ins>{}</ins>"),
 }
+WORD = pattern(r"[^\W_]+")
 _PIECES = pattern(r"\w+|\s+|[^\w\s]+")
 
 
@@ -45,11 +45,11 @@ def plain(text: str, most: int = MOST) -> Markup:
     return _clipped(text, most)
 
 
-def highlighted(text: str, is_matched: Callable[[str], bool], most: int = MOST) -> Markup:
+def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup:
     """A text in which words are marked."""
     parts, at, size = [], 0, 0
-    for match in words(text):
-        if match.start() < at or not is_matched(match[0]):
+    for match in WORD.finditer(text):
+        if match[0] not in matched:
             continue
         parts += [_shown(text[at : match.start()], BROKEN_LINES), _mark(match[0])]
         at = match.end()

@@ -3,7 +3,8 @@
 import asyncio
 import secrets
 import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
@@ -20,12 +20,18 @@ from agentops_memory_client.contract.errors import Refused
 from agentops_memory_client.contract.service import MemoryService
 
 from ..agentops.operations import AgentOps
+from ..engine.engine import Transaction
 from ..errors import Refusal
 from ..http.endpoint import current_caller
 from ..http.protocol import Operation, Protocol
 from ..http.refusals import NoPath, Refusals
-from ..http.requests import query_of, whole_number
+from ..http.requests import Query, query_of, whole_number
+from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller, Role
+from ..memory.model.space import Project
+from ..memory.sessions import SessionTable
+from ..recall.text.normalization import clean
+from ..recall.text.summary import Message
 from ..recall.text.visible import printable
 from . import forms, markup
 
@@ -42,6 +48,7 @@ REFUSALS = Refusals(headers={401: {"WWW-Authenticate": 'Basic realm="console", c
 HERE = Path(__file__).parent
 STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
 
+MOST_PROJECTS = 500  # names that a field suggests
 # What leads to each view; a view names its own as `section`.
 SECTIONS = (
     ("ask", "Ask", "/ui/ask"),
@@ -59,6 +66,13 @@ class Console:
     memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
     clock: Callable[[], datetime]
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))  # of open services
+
+
+class Parameters(dict[str, str]):
+    """Those of a page, for its template, in which one that is not set is empty."""
+
+    def __missing__(self, name: str) -> str:
+        return ""
 
 
 @dataclass
@@ -81,14 +95,26 @@ class Visit:
         return self.console.memories(lambda: self.caller, trace)
 
     @cached_property
-    def query(self) -> QueryParams:
-        """The parameters that are set: an empty field of a form is an absent one."""
-        pairs = [(name, it) for name, values in query_of(self.request).items() for it in values]
-        return QueryParams([(name, value) for name, value in pairs if value])
+    def query(self) -> "Parameters":
+        """The parameters that are set, the first of each: an empty field is an absent one."""
+        given = query_of(self.request).items()
+        return Parameters({name: text for name, (value, *_) in given if (text := clean(value))})
 
     @property
     def project(self) -> str | None:
         return self.query.get("project")
+
+    @property
+    def question(self) -> "Reading":
+        """What an operation that reads is asked by the parameters of the page."""
+        return Reading(self.caller, query_of(self.request))
+
+    def question_of(self, **query: object) -> "Reading":
+        return Reading(self.caller, {name: [str(it)] for name, it in query.items()})
+
+    async def projects(self) -> list[Project]:
+        """The names to choose from: those that this caller sees."""
+        return await self.console.agentops.engine.read(self.caller, project_names)
 
     def number(self, name: str) -> int:
         """A number in the path; what is none names nothing."""
@@ -131,6 +157,32 @@ class Visit:
         url = f"{self.request.url.scheme}://{self.request.headers.get('host', '')}{path}"
         key = '-H "Authorization: Bearer $MEMORY_API_KEY" ' if self.caller.key else ""
         return f"curl {key}{shlex.quote(url)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A question to an operation of AgentOps REST that reads, as `Question` has it."""
+
+    asking: Caller
+    query: Query
+    path_params: Mapping[str, str] = field(default_factory=dict)
+
+    def caller(self) -> Caller:
+        return self.asking
+
+    async def writer(self) -> Caller:
+        return self.asking
+
+    async def body(self) -> Mapping[str, object]:
+        return {}
+
+    @asynccontextmanager
+    async def transcript(self) -> AsyncIterator[Iterator[Message]]:
+        yield iter(())
+
+
+def project_names(tx: Transaction) -> list[Project]:
+    return sorted(tx[MemoryTable].projects() | tx[SessionTable].projects())[:MOST_PROJECTS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,12 +247,11 @@ def _render(template: str, values: Mapping[str, Any]) -> str:
 @cache
 def environment() -> "Environment":
     # Loaded with the first page: a service that nobody looks at is spared it.
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
+    from jinja2 import Environment, FileSystemLoader  # noqa: PLC0415
 
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
-        undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,

@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from ..http.protocol import Operation
-from . import memory
+from . import ask, memory
 from .page import PREFIX, STATIC_FILES, Console, View, Visit
 
 
@@ -13,6 +13,7 @@ async def start(visit: Visit) -> Response:
 
 VIEWS: tuple[View, ...] = (
     View(path="", name="start", answer=start),
+    *ask.VIEWS,
     *memory.VIEWS,
 )
 
