@@ -16,6 +16,7 @@ from ..recall.text.visible import runs
 MOST = 200_000  # characters of HTML that one text may take; the twin has the rest
 MOST_OF_DIFF = 60_000
 MOST_PAIRS = 1_000_000  # of two texts' pieces that are compared; beyond, a text is replaced whole
+SNIPPET = 240  # characters of a memory in a list
 AROUND = 240  # characters beside a change that are shown with it
 
 BROKEN_LINES = "\n\t"
@@ -40,9 +41,10 @@ def prose(text: str, most: int = MOST) -> Markup:
     return Markup("<bdi>{}</bdi>").format(_clipped(text, most))
 
 
-def plain(text: str, most: int = MOST) -> Markup:
-    """The same, without isolation: for a part of a text."""
-    return _clipped(text, most)
+def snippet(text: str) -> Markup:
+    """The beginning of a text, in one line."""
+    start = " ".join(text[: 2 * SNIPPET].split())
+    return line(start if len(start) <= SNIPPET else f"{start[:SNIPPET]}…")
 
 
 def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup:

@@ -138,7 +138,7 @@ async def save(visit: Visit) -> Response:
     id_, given = visit.number("id"), visit.form
     memory = await visit.memories.get(id_)
     fields = {name: given.get(name, "") for name in _fields(memory)}
-    based_on = _whole_number(fields["revision"], "revision")
+    based_on = whole_number(fields["revision"], "revision")
     changed = _changed(memory, fields)
     if not changed:
         return visit.see(path_of(id_), done="unchanged")
@@ -226,7 +226,7 @@ async def _review(visit: Visit, id_: int) -> None:
 async def _supersede(visit: Visit, id_: int) -> None:
     """Let a newer memory stand for an older one; this is one of the two."""
     newer, older = (visit.form.get(name) or id_ for name in ("newer", "older"))
-    newer, older = _whole_number(str(newer), "newer"), _whole_number(str(older), "older")
+    newer, older = whole_number(str(newer), "newer"), whole_number(str(older), "older")
     links = (await visit.memories.get(newer)).supersedes
     await visit.memories.update(newer, supersedes=list(dict.fromkeys([*links, older])))
 
@@ -236,7 +236,7 @@ async def _delete(visit: Visit, id_: int) -> None:
 
 
 async def _restore(visit: Visit, id_: int) -> None:
-    await visit.memories.restore(id_, _whole_number(visit.form.get("revision", ""), "revision"))
+    await visit.memories.restore(id_, whole_number(visit.form.get("revision", ""), "revision"))
 
 
 ACTIONS: Mapping[str, Action] = {
@@ -263,7 +263,7 @@ def _instant(visit: Visit, name: str) -> datetime | None:
         raise Invalid(f"{name} must be a date and a time.") from None
 
 
-def _whole_number(text: str, name: str) -> int:
+def whole_number(text: str, name: str) -> int:
     number = text.strip().removeprefix("#")
     if not (number.isascii() and number.isdigit()) or not 0 < int(number[:17]) <= MOST_ID:
         raise Invalid(f"{name} must be a whole number.")

@@ -260,6 +260,7 @@ def environment() -> "Environment":
         "ago": markup.ago,
         "line": markup.line,
         "prose": markup.prose,
+        "snippet": markup.snippet,
         "printable": printable,
         "number": lambda number: f"{number:,}",
     }

@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from ..http.protocol import Operation
-from . import ask, memory
+from . import ask, memory, search
 from .page import PREFIX, STATIC_FILES, Console, View, Visit
 
 
@@ -14,6 +14,7 @@ async def start(visit: Visit) -> Response:
 VIEWS: tuple[View, ...] = (
     View(path="", name="start", answer=start),
     *ask.VIEWS,
+    *search.VIEWS,
     *memory.VIEWS,
 )
 

@@ -14,3 +14,17 @@ for (const code of document.querySelectorAll(".curl")) {
   });
   code.after(button);
 }
+
+// A button that checks every box of a list.
+for (const list of document.querySelectorAll(".memories")) {
+  const boxes = [...list.querySelectorAll("input[type=checkbox]")];
+  if (!boxes.length) continue;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Choose all of this page";
+  button.addEventListener("click", () => {
+    const isOn = boxes.some((box) => !box.checked);
+    for (const box of boxes) box.checked = isOn;
+  });
+  list.before(button);
+}
