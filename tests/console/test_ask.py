@@ -26,7 +26,9 @@ def test_the_block_is_what_an_agent_gets_and_its_tokens_are_rests(service: Servi
     lines = [
         f"- [{it['type']}] {it['title']}: {it['content']}\n" for it in told["recent_observations"]
     ]
-    assert "".join([*summaries, *lines]) in page.text
+    blocks = (("sessions", summaries), ("context", lines))
+    injected = (f"<memory:{tag}>\n{''.join(some)}</memory:{tag}>\n" for tag, some in blocks)
+    assert "".join(injected) in page.text
     budget = told["explain"]["budget"]
     assert f"{budget['tokens']} tokens, {budget['chars']} characters" in page.text
     twin = next(it for it in page.links if it.startswith("/context"))

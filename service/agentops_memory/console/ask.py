@@ -1,5 +1,6 @@
 """View *Ask as the agent*: what a prompt is answered with, why, and what was left out."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..http.requests import row_count
 from ..memory.memories import MemoryTable
 from ..memory.model.memory import MemoryId, Shown, Text
 from ..memory.model.search import MOST_SHOWN, Hit
-from ..recall.recall import cost_of, entry_line, summary_line
+from ..recall.recall import cost_of, entry_line
 from ..recall.text.normalization import indexed
 from ..recall.text.query import PREFIX as ANY_ENDING
 from . import markup
@@ -74,10 +75,9 @@ async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[
         lines = [_line(line, stems) for line in told.observations]
     finally:
         stems.close()
-    block = "".join([*map(summary_line, told.summaries), *(line["text"] for line in lines)])
     return {
-        "block": block,
-        "summaries": [(it, cost_of(summary_line(it))) for it in told.summaries],
+        "block": await asyncio.to_thread(_block, told),
+        "summaries": told.summaries,
         "lines": lines,
         "omitted": told.omitted,
         "why": why,
@@ -87,6 +87,13 @@ async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[
         "below": below,
         "methods": METHODS,
     }
+
+
+def _block(told: c.Context) -> str:
+    # Loaded with the first answer: it brings the HTTP client, which a service does not need.
+    from agentops_memory_client.runtime.session import injected  # noqa: PLC0415
+
+    return injected(told)
 
 
 def titled(tx: Transaction, ids: Sequence[MemoryId]) -> dict[int, Shown]:
@@ -113,7 +120,6 @@ def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
     terms: Sequence[Mapping[str, Any]] = why["matched"]
     total = sum(it["score"] for it in terms) or 1.0
     return {
-        "text": text,
         "cost": cost_of(text),
         "why": why,
         "title": _marked(line.title, "title", terms, stems),
