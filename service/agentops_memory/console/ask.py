@@ -24,6 +24,8 @@ from .page import View, Visit, address
 
 LIMIT = 5  # as REST has it
 MOST = 50  # memories, as many as are explained
+TERMS = 12  # of a memory that are named, the strongest first
+PART, BLOCK = 1_800, 60_000  # bytes of HTML of a title or a content, and of the block
 NEXT = 5  # candidates below the limit that are shown
 
 FILTERS = ("scope", "tag", "type", "exclude_type")
@@ -86,6 +88,7 @@ async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[
         "left_out": [(titles.get(it["id"]), it) for it in left_out],
         "below": below,
         "methods": METHODS,
+        "most_of_block": BLOCK,
     }
 
 
@@ -117,14 +120,15 @@ def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
     why = line.explain
     assert why is not None
     text = entry_line(Text(type=line.type, title=line.title, content=line.content), MOST_SHOWN)
-    terms: Sequence[Mapping[str, Any]] = why["matched"]
+    terms = sorted(why["matched"], key=lambda it: float(it["score"]))
     total = sum(it["score"] for it in terms) or 1.0
     return {
         "cost": cost_of(text),
         "why": why,
         "title": _marked(line.title, "title", terms, stems),
         "content": _marked(line.content, "content", terms, stems),
-        "terms": [(it, it["score"] / total) for it in terms],
+        "terms": [(it, it["score"] / total) for it in terms][:TERMS],
+        "more_terms": max(len(terms) - TERMS, 0),
         "bars": list(_bars(why.get("fields") or {})),
     }
 
@@ -133,7 +137,7 @@ def _marked(text: str, field: str, terms: Iterable[Mapping[str, Any]], stems: St
     """The text with the words marked that are in this field of the index."""
     found = [it["term"] for it in terms if field in it["fields"]]
     if not found:
-        return markup.prose(text)
+        return markup.prose(text, PART)
     prefixes = tuple(it.removesuffix(ANY_ENDING) for it in found if it.endswith(ANY_ENDING))
     wanted = {*stems.of(it for it in found if not it.endswith(ANY_ENDING)).values(), *found}
     words = list(dict.fromkeys(markup.WORD.findall(text)))
@@ -144,7 +148,7 @@ def _marked(text: str, field: str, terms: Iterable[Mapping[str, Any]], stems: St
         if not wanted.isdisjoint(some)
         or (prefixes and any(it.startswith(prefixes) for it in (*some, word.casefold())))
     }
-    return markup.highlighted(text, matched)
+    return markup.highlighted(text, matched, PART)
 
 
 def _bars(shares: Mapping[str, float]) -> Iterable[tuple[str, float, float]]:

@@ -13,8 +13,8 @@ from agentops_memory_client.contract.ages import JUST_NOW, age_words
 
 from ..recall.text.visible import runs
 
-MOST = 200_000  # characters of HTML that one text may take; the twin has the rest
-MOST_OF_DIFF = 60_000
+# Bytes of HTML that a text may take, so that no page is over 300 KB; the twin has the rest.
+MOST, MOST_OF_LINE, MOST_OF_DIFF = 200_000, 4_000, 30_000
 MOST_PAIRS = 1_000_000  # of two texts' pieces that are compared; beyond, a text is replaced whole
 SNIPPET = 240  # characters of a memory in a list
 AROUND = 240  # characters beside a change that are shown with it
@@ -31,9 +31,9 @@ WORD = pattern(r"[^\W_]+")
 _PIECES = pattern(r"\w+|\s+|[^\w\s]+")
 
 
-def line(text: str) -> Markup:
+def line(text: str, most: int = MOST_OF_LINE) -> Markup:
     """A text in one line, in isolation; a line break in it is shown as a sign."""
-    return Markup("<bdi>{}</bdi>").format(_shown(text, ""))
+    return Markup("<bdi>{}</bdi>").format(_clipped(text, most, ""))
 
 
 def prose(text: str, most: int = MOST) -> Markup:
@@ -41,10 +41,10 @@ def prose(text: str, most: int = MOST) -> Markup:
     return Markup("<bdi>{}</bdi>").format(_clipped(text, most))
 
 
-def snippet(text: str) -> Markup:
+def snippet(text: str, most: int = 2_000) -> Markup:
     """The beginning of a text, in one line."""
     start = " ".join(text[: 2 * SNIPPET].split())
-    return line(start if len(start) <= SNIPPET else f"{start[:SNIPPET]}…")
+    return line(start if len(start) <= SNIPPET else f"{start[:SNIPPET]}…", most)
 
 
 def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup:
@@ -55,7 +55,7 @@ def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup
             continue
         parts += [_shown(text[at : match.start()], BROKEN_LINES), _mark(match[0])]
         at = match.end()
-        size = sum(map(len, parts[-2:])) + size
+        size += sum(map(_size, parts[-2:]))
         if size > most:
             break
     parts.append(_clipped(text[at:], max(most - size, 0)))
@@ -85,7 +85,7 @@ def compared(before: str, after: str) -> Markup:
         if kind == "same":
             shown = _around(text, is_first=not place, is_last=place == len(pieces) - 1)
         html = _shown(shown, BROKEN_LINES)
-        size += len(html)
+        size += _size(html)
         if size > MOST_OF_DIFF:
             parts.append(Markup('<span class="clipped">… and more</span>'))
             break
@@ -160,16 +160,20 @@ def _mark(word: str) -> Markup:
     return Markup("<mark>{}</mark>").format(_shown(word, ""))
 
 
-def _clipped(text: str, most: int) -> Markup:
-    html = _shown(text, BROKEN_LINES)
-    if len(html) <= most:
+def _clipped(text: str, most: int, allowed: str = BROKEN_LINES) -> Markup:
+    html = _shown(text, allowed)
+    if _size(html) <= most:
         return html
-    # Hostile text can take thirty times its length; a part of it is as good as the whole.
+    # Hostile text can take forty times its length; a part of it is as good as the whole.
     length = len(text)
-    while len(html) > most:
-        length = min(length * most // len(html), length - 1)
-        html = _shown(text[:length], BROKEN_LINES)
+    while length and (size := _size(html)) > most:
+        length = min(length * most // size, length - 1)
+        html = _shown(text[:length], allowed)
     return html + _CLIPPED.format(f"{len(text) - length:,}")
+
+
+def _size(html: Markup) -> int:
+    return len(html.encode())
 
 
 def _shown(text: str, allowed: Collection[str]) -> Markup:

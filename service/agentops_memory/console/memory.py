@@ -16,6 +16,7 @@ from ..memory.erasure import ErasureId, receipt_of
 from ..memory.model.access import Role
 from ..memory.model.memory import MemoryId
 from ..memory.saves import Lookalike, lookalikes
+from ..recall.text.normalization import clean
 from . import forms, markup
 from .page import PREFIX, View, Visit
 
@@ -258,9 +259,10 @@ def _instant(visit: Visit, name: str) -> datetime | None:
     if not text:
         return None
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        at = datetime.fromisoformat(text)
     except ValueError:
         raise Invalid(f"{name} must be a date and a time.") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def whole_number(text: str, name: str) -> int:
@@ -289,7 +291,7 @@ async def erase(visit: Visit) -> Response:
 
 
 async def show_receipt(visit: Visit) -> Response:
-    id_ = ErasureId(visit.request.path_params["id"])
+    id_ = ErasureId(clean(visit.request.path_params["id"]))
     receipt = await receipt_of(visit.console.agentops.engine, visit.caller, id_)
     return await visit.page(
         "erasure.html", section="browse", twin=f"/erasures/{receipt.id}", receipt=receipt

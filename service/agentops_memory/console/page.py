@@ -154,7 +154,7 @@ class Visit:
         return RedirectResponse(address(path, **query), status_code=303)
 
     def _curl(self, path: str) -> str:
-        url = f"{self.request.url.scheme}://{self.request.headers.get('host', '')}{path}"
+        url = f"{self.request.scope['scheme']}://{self.request.headers.get('host', '')}{path}"
         key = '-H "Authorization: Bearer $MEMORY_API_KEY" ' if self.caller.key else ""
         return f"curl {key}{shlex.quote(url)}"
 
@@ -226,7 +226,9 @@ def _is_own(visit: Visit) -> bool:
 async def again(visit: Visit) -> Response:
     """The form that was sent, filled in: it was open for too long, or its key is another."""
     fields = [pair for pair in visit.form.multi_items() if pair[0] != forms.TOKEN]
-    return await visit.page("again.html", status=403, fields=fields, path=visit.request.url.path)
+    return await visit.page(
+        "again.html", status=403, fields=fields, path=visit.request.scope["path"]
+    )
 
 
 def address(path: str, **query: object) -> str:
