@@ -32,6 +32,8 @@ VIEWS = {
     "hostile memory": "/ui/memories/4",
     "edit": "/ui/memories/1/edit",
     "erase": "/ui/memories/1/erase",
+    "review": "/ui/review",
+    "nothing to review": "/ui/review?project=shop",
     "nowhere": "/ui/nowhere",
 }
 WIDTHS = (360, 768, 1440)
@@ -165,3 +167,26 @@ def test_a_keyboard_is_enough_to_ask_and_to_put_a_memory_right(
         assert opened.faults == []
     body = {"title": "Orders wait in a queue", "pinned": False}
     service.http.patch("/observations/2", json=body).raise_for_status()
+
+
+def test_a_keyboard_is_enough_to_review(browser: "Browser", tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service, tab(browser, service) as opened:
+        seed(service)
+        keyboard, page = opened.page.keyboard, opened.page
+        opened.go("/ui/review")
+        before = page.locator(".lines > li").count()
+        pressed_until(opened, "To the first line.")
+        keyboard.press("Enter")
+        for key, done in (("c", "confirm"), ("j", ""), ("s", "newer"), ("d", "")):
+            keyboard.press(key)
+            if done:
+                page.wait_for_url(f"**/ui/review?done={done}*")
+        focused = page.evaluate("document.activeElement.id")
+        assert focused == "line-2"  # which has no key d
+        pressed_until(opened, "Older supersedes newer")
+        keyboard.press("Enter")
+        page.wait_for_url("**/ui/review?done=older*")
+        assert page.locator(".lines > li").count() < before - 2
+        keyboard.press("k")
+        assert page.evaluate("document.activeElement.id") == "line-1"
+        assert opened.faults == []

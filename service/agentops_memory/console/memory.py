@@ -227,7 +227,10 @@ async def _review(visit: Visit, id_: int) -> None:
 async def _supersede(visit: Visit, id_: int) -> None:
     """Let a newer memory stand for an older one; this is one of the two."""
     newer, older = (visit.form.get(name) or id_ for name in ("newer", "older"))
-    newer, older = whole_number(str(newer), "newer"), whole_number(str(older), "older")
+    await supersede(visit, whole_number(str(newer), "newer"), whole_number(str(older), "older"))
+
+
+async def supersede(visit: Visit, newer: int, older: int) -> None:
     links = (await visit.memories.get(newer)).supersedes
     await visit.memories.update(newer, supersedes=list(dict.fromkeys([*links, older])))
 

@@ -53,6 +53,7 @@ MOST_PROJECTS = 500  # names that a field suggests
 SECTIONS = (
     ("ask", "Ask", "/ui/ask"),
     ("browse", "Memories", "/ui/memories"),
+    ("review", "Review", "/ui/review"),
 )
 
 _TRACE = TraceContextTextMapPropagator()
