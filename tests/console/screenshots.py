@@ -12,7 +12,7 @@ PICTURES = {
     "console-ask.png": (f"/ui/ask?project=shop&limit=3&max_tokens=140&query={PROMPT}", "light"),
     "console-memory.png": ("/ui/memories/1", "dark"),
 }
-SIZE = {"width": 1200, "height": 860}
+SIZE = {"width": 1200, "height": 1320}
 
 
 def main() -> None:
