@@ -172,21 +172,27 @@ def test_a_keyboard_is_enough_to_ask_and_to_put_a_memory_right(
 def test_a_keyboard_is_enough_to_review(browser: "Browser", tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service, tab(browser, service) as opened:
         seed(service)
-        keyboard, page = opened.page.keyboard, opened.page
+        page, keyboard = opened.page, opened.page.keyboard
+
+        def pressed(key: str) -> object:
+            keyboard.press(key)
+            return page.evaluate("document.activeElement.id")
+
         opened.go("/ui/review")
-        before = page.locator(".lines > li").count()
+        lines = page.locator(".lines > li")
+        first = lines.count()
         pressed_until(opened, "To the first line.")
         keyboard.press("Enter")
-        for key, done in (("c", "confirm"), ("j", ""), ("s", "newer"), ("d", "")):
-            keyboard.press(key)
-            if done:
-                page.wait_for_url(f"**/ui/review?done={done}*")
-        focused = page.evaluate("document.activeElement.id")
-        assert focused == "line-2"  # which has no key d
+        keyboard.press("c")
+        page.wait_for_url("**/ui/review?done=confirm*")
+        assert lines.count() < first
+        assert [pressed(key) for key in "kjjkd"] == [f"line-{it}" for it in (1, 2, 3, 2, 2)]
+        page.get_by_role("button", name="Newer supersedes older").nth(1).focus()
+        keyboard.press("s")
+        page.wait_for_url("**/ui/review?done=newer*")
+        assert pressed("x") == f"line-{lines.count()}"  # has no such button, and is the last one
         pressed_until(opened, "Older supersedes newer")
         keyboard.press("Enter")
         page.wait_for_url("**/ui/review?done=older*")
-        assert page.locator(".lines > li").count() < before - 2
-        keyboard.press("k")
-        assert page.evaluate("document.activeElement.id") == "line-1"
+        assert "Nothing is to be decided here" in page.inner_text("main")
         assert opened.faults == []

@@ -44,5 +44,5 @@ for (const list of document.querySelectorAll(".lines")) {
     }
   });
   const [, place] = /^#line-(\d+)$/.exec(location.hash) ?? [];
-  if (place > lines.length) go(lines.length - 1);
+  if (place) go(place - 1); // also when it was the last one
 }
