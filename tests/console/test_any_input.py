@@ -10,11 +10,18 @@ from ..support.pages import get
 from ..support.samples import examples
 from ..support.service import Service, serving
 
-PATHS = ("/ui/ask", "/ui/memories", "/ui/memories/1", "/ui/erasures/x", "/ui/review")
+PATHS = (
+    "/ui/ask",
+    "/ui/memories",
+    "/ui/memories/1",
+    "/ui/erasures/x",
+    "/ui/review",
+    "/ui/projects",
+)
 PARAMETERS = (
     "q", "query", "project", "type", "tag", "scope", "exclude_type", "limit", "before_id",
     "max_tokens", "why_not", "superseded", "revision", "done", "reason",
-    "before", "about",
+    "before", "about", "after",
 )  # fmt: skip
 FIELDS = (
     "action", "token", "newer", "older", "expires_at", "review_at", "revision", "id", "item",
@@ -79,5 +86,6 @@ def test_no_page_is_large_however_hostile_its_text(service: Service) -> None:
         "/ui/memories?project=hostile", "/ui/memories?q=apple", "/ui/memories/3",
         "/ui/ask?project=hostile&query=apple&limit=50", "/ui/ask?project=hostile&limit=50",
         "/ui/review?project=hostile", "/ui/review?project=hostile&reason=similar",
+        "/ui/projects", "/ui/projects?project=hostile",
     ):  # fmt: skip
         assert len(service.http.get(path).content) < 300_000, path

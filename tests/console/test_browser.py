@@ -34,6 +34,8 @@ VIEWS = {
     "erase": "/ui/memories/1/erase",
     "review": "/ui/review",
     "nothing to review": "/ui/review?project=shop",
+    "projects": "/ui/projects",
+    "project": "/ui/projects?project=bakery",
     "nowhere": "/ui/nowhere",
 }
 WIDTHS = (360, 768, 1440)

@@ -54,6 +54,7 @@ SECTIONS = (
     ("ask", "Ask", "/ui/ask"),
     ("browse", "Memories", "/ui/memories"),
     ("review", "Review", "/ui/review"),
+    ("projects", "Projects", "/ui/projects"),
 )
 
 _TRACE = TraceContextTextMapPropagator()

@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from ..http.protocol import Operation
-from . import ask, memory, review, search
+from . import ask, memory, projects, review, search
 from .page import PREFIX, STATIC_FILES, Console, View, Visit
 
 
@@ -17,6 +17,7 @@ VIEWS: tuple[View, ...] = (
     *search.VIEWS,
     *memory.VIEWS,
     *review.VIEWS,
+    *projects.VIEWS,
 )
 
 
