@@ -55,6 +55,7 @@ SECTIONS = (
     ("browse", "Memories", "/ui/memories"),
     ("review", "Review", "/ui/review"),
     ("projects", "Projects", "/ui/projects"),
+    ("sessions", "Sessions", "/ui/sessions"),
 )
 
 _TRACE = TraceContextTextMapPropagator()

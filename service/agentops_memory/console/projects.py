@@ -1,9 +1,8 @@
 """View *Projects*: how much each holds, how it grows, its types, and the days on which it grew."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 
 from starlette.responses import Response
 
@@ -12,11 +11,12 @@ from agentops_memory_client.contract.errors import NotFound
 from ..agentops.recall import project_of
 from ..engine.engine import Transaction
 from ..memory.memories import MemoryTable
-from ..memory.model.liveness import ENDED, undeleted
-from ..memory.model.rows import LAST, optional_instant
+from ..memory.model.liveness import live
+from ..memory.model.rows import LAST
 from ..memory.model.search import Filter
 from ..memory.model.space import Project
 from ..memory.model.table import FilteredTable
+from ..memory.projects import Listed
 from ..memory.sessions import SessionTable
 from ..recall.text.instants import EPOCH
 from .page import PREFIX, View, Visit, address
@@ -26,28 +26,7 @@ PATH = f"{PREFIX}/projects"
 SHOWN = 50  # projects of a page
 WEEKS = 53  # of the heat map
 GROWTH = 12  # weeks of a project in the list
-SHADES = 4  # of the heat map, beside that of no memory
 DAY = 86_400_000_000  # microseconds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A project in the list; its growth is the memories saved in each week, the latest last."""
-
-    project: Project
-    memories: int
-    sessions: int
-    growth: list[int]
-    used_at: datetime | None  # a memory was saved, or a session began
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A day of the heat map."""
-
-    day: date
-    count: int
-    shade: int
 
 
 @dataclass(eq=False)
@@ -55,46 +34,17 @@ class ActivityTable(FilteredTable):
     """When memories were saved: the live ones, as the statistics count them."""
 
     def days(self, within: Filter, since: date) -> Counter[date]:
-        # Along an index, without the few that have expired.
-        given = {"since": (since - EPOCH.date()).days * DAY, **self._values(within)}
-        on_spaces = self._on_spaces(within)
-        of_days = f"m.created_at BETWEEN :since AND {LAST} GROUP BY m.created_at / {DAY}"
         rows = self._execute(
             f"""SELECT m.created_at / {DAY}, count(*)
                   FROM spaces s
                   JOIN memories m {self._sql.hint("memories_by_time")} ON m.space_id = s.id
-                 WHERE {on_spaces} AND {undeleted("m")} AND {of_days}
-                 UNION ALL
-                SELECT m.created_at / {DAY}, -count(*)
-                  FROM lifecycles l
-                 {self._sql.leads} memories m ON m.id = l.memory_id
-                  JOIN spaces s ON s.id = m.space_id
-                 WHERE {on_spaces} AND l.{ENDED} AND {undeleted("m")} AND {of_days}""",
-            **given,
-        )
-        found: Counter[date] = Counter()
-        for number, count in rows:
-            found[EPOCH.date() + timedelta(days=number)] += count
-        return found
-
-    def used_at(self, project: Project) -> datetime | None:
-        within = Filter(project=project)
-        ((at,),) = self._execute(
-            f"""SELECT max(at)
-                  FROM (SELECT (SELECT max(m.created_at)
-                                  FROM memories m {self._sql.hint("memories_by_time")}
-                                 WHERE m.space_id = s.id AND {undeleted("m")}
-                                       AND m.created_at <= {LAST}) AS at
-                          FROM spaces s
-                         WHERE {self._on_spaces(within)}
-                         UNION ALL
-                        SELECT max(started_at)
-                          FROM sessions
-                         WHERE project = :project AND {self._acts_on("project")}
-                               AND started_at <= {LAST}) used""",
+                 WHERE {self._on_spaces(within)} AND {live("m")}
+                       AND m.created_at BETWEEN :since AND {LAST}
+              GROUP BY m.created_at / {DAY}""",
+            since=(since - EPOCH.date()).days * DAY,
             **self._values(within),
         )
-        return optional_instant(at)
+        return Counter({EPOCH.date() + timedelta(days=day): count for day, count in rows})
 
 
 async def show(visit: Visit) -> Response:
@@ -104,59 +54,42 @@ async def show(visit: Visit) -> Response:
         raise NotFound("No such project.")
     names = [Project(it) for it in stats.projects if it > after] if project is None else [project]
     engine, within = visit.console.agentops.engine, Filter(project=project)
-    rows = await engine.read(visit.caller, listed, names[:SHOWN])
+    rows = await engine.read(visit.caller, lambda tx: [listed(tx, it) for it in names[:SHOWN]])
     days, types = await engine.read(visit.caller, activity, within)
     recent = address("/observations/recent", project=project, limit=COUNTED)
-    weeks = heat_map(days, visit.console.clock().date())
     return await visit.page(
         "projects.html", section="projects", twin=[address("/stats", project=project), recent],
-        stats=stats, rows=rows, weeks=weeks, types=types, selected=project, path=PATH, most=COUNTED,
-        saved=sum(cell.count for week in weeks for cell in week),
+        stats=stats, rows=rows, weeks=heat_map(days, visit.console.clock().date()), types=types,
+        selected=project, path=PATH, most=COUNTED, most_of_day=max(days.values(), default=1),
         more=address(PATH, after=names[SHOWN - 1]) if len(names) > SHOWN else "",
     )  # fmt: skip
 
 
-def listed(tx: Transaction, names: Iterable[Project]) -> list[Row]:
-    today = tx.now.date()
-    return [
-        Row(
-            project=it, memories=tx[MemoryTable].count(it), sessions=tx[SessionTable].count(it),
-            growth=_by_week(_days(tx, Filter(project=it), today, GROWTH), today),
-            used_at=tx[ActivityTable].used_at(it),
-        )
-        for it in names
-    ]  # fmt: skip
+def listed(tx: Transaction, project: Project) -> tuple[Listed, list[int]]:
+    """A project, and how many memories were saved in each of the last weeks, the latest last."""
+    memories, sessions, within = tx[MemoryTable], tx[SessionTable], Filter(project=project)
+    today, growth = tx.now.date(), [0] * GROWTH
+    since = today - timedelta(days=7 * GROWTH - 1)
+    for day, count in tx[ActivityTable].days(within, since).items():
+        if day <= today:  # unless the clock went back
+            growth[(day - since).days // 7] += count
+    used = [it.created_at for it in memories.newest(within, 1)]
+    used += [it.ended_at or it.started_at for it in sessions.newest(project, 1)]
+    counted = memories.count(project), sessions.count(project)
+    return Listed(project, *counted, max(used, default=None)), growth
 
 
-def activity(tx: Transaction, within: Filter) -> tuple[Counter[date], list[tuple[str, int]]]:
+def activity(tx: Transaction, within: Filter) -> tuple[Counter[date], Counter[str]]:
     """How many memories were saved on each day; and the types of the newest."""
-    types = counts(tx, newest(tx, within, ""))["type"]
-    days = _days(tx, within, tx.now.date(), WEEKS)
-    return days, sorted(types.items(), key=lambda it: (-it[1], it[0]))
+    since = tx.now.date() - timedelta(weeks=WEEKS)
+    return tx[ActivityTable].days(within, since), counts(tx, newest(tx, within, ""))["type"]
 
 
-def _days(tx: Transaction, within: Filter, today: date, weeks: int) -> Counter[date]:
-    return tx[ActivityTable].days(within, today - timedelta(weeks=weeks))
-
-
-def _by_week(days: Mapping[date, int], today: date) -> list[int]:
-    """Of the last weeks, each of seven days; the last one ends today."""
-    weeks: Counter[int] = Counter()
-    for day, count in days.items():
-        weeks[(today - day).days // 7] += count
-    return [weeks[week] for week in reversed(range(GROWTH))]
-
-
-def heat_map(days: Mapping[date, int], today: date) -> list[list[Cell]]:
-    """Weeks from Monday to Sunday, the last one up to today."""
+def heat_map(days: Counter[date], today: date) -> list[list[tuple[date, int]]]:
+    """The count of each day, by weeks from Monday to Sunday; the last one goes up to today."""
     monday = today - timedelta(days=today.weekday(), weeks=WEEKS - 1)
     every = [monday + timedelta(days=it) for it in range((today - monday).days + 1)]
-    most = max((days.get(it, 0) for it in every), default=0) or 1
-    cells = [
-        Cell(day=it, count=days.get(it, 0), shade=-(-days.get(it, 0) * SHADES // most))
-        for it in every
-    ]
-    return [cells[at : at + 7] for at in range(0, len(cells), 7)]
+    return [[(it, days[it]) for it in every[at : at + 7]] for at in range(0, len(every), 7)]
 
 
 VIEWS = (View(path="/projects", name="projects", answer=show),)

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 
-from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
 from agentops_memory_client.contract.errors import Refused
@@ -21,8 +20,7 @@ from .page import PREFIX, View, Visit, address
 PATH = f"{PREFIX}/review"
 SHOWN = 20  # lines of a page
 COUNTED = 1000  # lines at most, as many as a list of REST has
-COMPARED = 1200  # characters of each of two memories that look alike
-MOST_OF_DIFF = 4_000  # bytes of HTML, so that twenty of them stay small
+COMPARED, MOST_OF_DIFF = 1200, 4_000  # characters of each look-alike, and bytes of HTML of both
 LONGER = timedelta(days=30)
 FILTERS = ("project", "reason", "before")
 
@@ -31,24 +29,22 @@ REASONS: Mapping[str, str] = {
     ReviewReason.EXPIRES: "Ends soon",
     ReviewReason.SIMILAR: "Look-alikes",
 }
-# What can be decided for each reason: the action, its label and its key.
-CHOICES: Mapping[str, tuple[tuple[str, str, str], ...]] = {
-    ReviewReason.DUE: (
-        ("confirm", "Still true", "c"),
-        ("expire", "Let it end now", "x"),
-        ("delete", "Delete", "d"),
-    ),
-    ReviewReason.EXPIRES: (
-        ("keep", "Keep it", "c"),
-        ("extend", "30 more days", "m"),
-        ("expire", "Let it end now", "x"),
-    ),
-    ReviewReason.SIMILAR: (
-        ("confirm", "Both are true", "c"),
-        ("newer", "Newer supersedes older", "s"),
-        ("older", "Older supersedes newer", "o"),
-    ),
-}
+CHOICES: Mapping[str, Mapping[str, str]] = {
+    ReviewReason.DUE: {
+        "confirm": "Still true", "expire": "Let it end now", "delete": "Delete",
+    },
+    ReviewReason.EXPIRES: {
+        "keep": "Keep it", "extend": "30 more days", "expire": "Let it end now",
+    },
+    ReviewReason.SIMILAR: {
+        "confirm": "Both are true", "newer": "Newer supersedes older",
+        "older": "Older supersedes newer",
+    },
+}  # fmt: skip
+KEYS: Mapping[str, str] = {
+    "confirm": "c", "keep": "c", "expire": "x", "delete": "d", "extend": "m", "newer": "s",
+    "older": "o",
+}  # fmt: skip
 DONE: Mapping[str, str] = {
     **memory.DONE,
     "extend": "It ends in 30 days now.",
@@ -57,11 +53,7 @@ DONE: Mapping[str, str] = {
 }
 
 
-async def show(visit: Visit) -> Response:
-    return await _shown(visit)
-
-
-async def _shown(visit: Visit, *, status: int = 200, problem: str = "") -> Response:
+async def show(visit: Visit, *, status: int = 200, problem: str = "") -> Response:
     filters = {name: visit.query[name] for name in FILTERS}
     api = visit.console.agentops
     told = await api.review(visit.question_of(**filters, limit=SHOWN))
@@ -72,8 +64,8 @@ async def _shown(visit: Visit, *, status: int = 200, problem: str = "") -> Respo
         "review.html", section="review", twin=address("/review", **filters, limit=SHOWN),
         status=status, problem=problem, done=DONE.get(visit.query["done"], ""), path=PATH,
         here=address(PATH, **filters), told=told, count=count, most=COUNTED, reasons=REASONS,
-        choices=CHOICES, projects=await visit.projects(), compared=_compared,
-        older=address(PATH, **listed, before=told.next) if told.next else "",
+        choices=CHOICES, keys=KEYS, projects=await visit.projects(), compared=markup.compared,
+        cut=(COMPARED, MOST_OF_DIFF), older=told.next and address(PATH, **listed, before=told.next),
         is_empty=not (told.items or (await visit.memories.stats()).total_observations),
     )  # fmt: skip
 
@@ -84,47 +76,31 @@ def counts(tx: Transaction, within: Filter, periods: ReviewPeriods) -> Counter[s
     return Counter(place.reason.value for place, _ in lines)
 
 
-def _compared(older: str, newer: str) -> Markup:
-    return markup.compared(older[:COMPARED], newer[:COMPARED], MOST_OF_DIFF)
-
-
 async def decide(visit: Visit) -> Response:
     """Do what was decided; the line that follows it is where the browser goes on."""
     form, action = visit.form, visit.form.get("action", "")
-    id_, place = (memory.whole_number(form.get(name, ""), name) for name in ("id", "place"))
-    if action not in ACTIONS:
+    id_, other, place = (
+        memory.whole_number(form.get(name) or form.get("id", ""), name)
+        for name in ("id", "other", "place")
+    )
+    if action not in KEYS:
         raise Invalid("A form says what is to be done.")
     try:
-        await ACTIONS[action](visit, id_)
+        match action:
+            case "newer":
+                await memory.supersede(visit, id_, other)
+            case "older":
+                await memory.supersede(visit, other, id_)
+            case "extend":
+                await visit.memories.update(id_, ttl=LONGER)
+            case _:
+                await memory.ACTIONS[action](visit, id_)
     except Refused as refusal:
-        return await _shown(visit, status=refusal.status, problem=str(refusal))
+        return await show(visit, status=refusal.status, problem=str(refusal))
     filters = {name: visit.query[name] for name in FILTERS}
     following = f"{address(PATH, **filters, done=action, about=id_)}#line-{place}"
     return RedirectResponse(following, status_code=303)
 
-
-async def _extend(visit: Visit, id_: int) -> None:
-    await visit.memories.update(id_, ttl=LONGER)
-
-
-async def _newer(visit: Visit, id_: int) -> None:
-    await memory.supersede(visit, id_, _other(visit))
-
-
-async def _older(visit: Visit, id_: int) -> None:
-    await memory.supersede(visit, _other(visit), id_)
-
-
-def _other(visit: Visit) -> int:
-    return memory.whole_number(visit.form.get("other", ""), "other")
-
-
-ACTIONS: Mapping[str, memory.Action] = {
-    **{name: memory.ACTIONS[name] for name in ("confirm", "expire", "keep", "delete")},
-    "extend": _extend,
-    "newer": _newer,
-    "older": _older,
-}
 
 VIEWS = (
     View(path="/review", name="review", answer=show),

@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from ..http.protocol import Operation
-from . import ask, memory, projects, review, search
+from . import ask, memory, projects, review, search, sessions
 from .page import PREFIX, STATIC_FILES, Console, View, Visit
 
 
@@ -18,6 +18,7 @@ VIEWS: tuple[View, ...] = (
     *memory.VIEWS,
     *review.VIEWS,
     *projects.VIEWS,
+    *sessions.VIEWS,
 )
 
 
