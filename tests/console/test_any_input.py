@@ -17,6 +17,8 @@ PATHS = (
     "/ui/erasures/x",
     "/ui/review",
     "/ui/projects",
+    "/ui/sessions",
+    "/ui/sessions/s1",
 )
 PARAMETERS = (
     "q", "query", "project", "type", "tag", "scope", "exclude_type", "limit", "before_id",
@@ -86,6 +88,6 @@ def test_no_page_is_large_however_hostile_its_text(service: Service) -> None:
         "/ui/memories?project=hostile", "/ui/memories?q=apple", "/ui/memories/3",
         "/ui/ask?project=hostile&query=apple&limit=50", "/ui/ask?project=hostile&limit=50",
         "/ui/review?project=hostile", "/ui/review?project=hostile&reason=similar",
-        "/ui/projects", "/ui/projects?project=hostile",
+        "/ui/projects", "/ui/projects?project=hostile", "/ui/sessions", "/ui/sessions/s3",
     ):  # fmt: skip
         assert len(service.http.get(path).content) < 300_000, path

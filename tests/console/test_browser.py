@@ -36,6 +36,8 @@ VIEWS = {
     "nothing to review": "/ui/review?project=shop",
     "projects": "/ui/projects",
     "project": "/ui/projects?project=bakery",
+    "sessions": "/ui/sessions",
+    "session": "/ui/sessions/s1",
     "nowhere": "/ui/nowhere",
 }
 WIDTHS = (360, 768, 1440)
@@ -189,11 +191,11 @@ def test_a_keyboard_is_enough_to_review(browser: "Browser", tmp_path: Path) -> N
         page.wait_for_url("**/ui/review?done=confirm*")
         assert lines.count() < first
         assert [pressed(key) for key in "kjjkd"] == [f"line-{it}" for it in (1, 2, 3, 2, 2)]
-        page.get_by_role("button", name="Newer supersedes older").nth(1).focus()
+        page.get_by_role("button", name="Newer supersedes").nth(1).focus()
         keyboard.press("s")
         page.wait_for_url("**/ui/review?done=newer*")
         assert pressed("x") == f"line-{lines.count()}"  # has no such button, and is the last one
-        pressed_until(opened, "Older supersedes newer")
+        pressed_until(opened, "Older supersedes")
         keyboard.press("Enter")
         page.wait_for_url("**/ui/review?done=older*")
         assert "Nothing is to be decided here" in page.inner_text("main")

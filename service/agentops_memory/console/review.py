@@ -37,8 +37,8 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "keep": "Keep it", "extend": "30 more days", "expire": "Let it end now",
     },
     ReviewReason.SIMILAR: {
-        "confirm": "Both are true", "newer": "Newer supersedes older",
-        "older": "Older supersedes newer",
+        "confirm": "Both are true", "newer": "Newer supersedes",
+        "older": "Older supersedes",
     },
 }  # fmt: skip
 KEYS: Mapping[str, str] = {
