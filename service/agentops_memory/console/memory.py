@@ -15,7 +15,7 @@ from ..errors import Invalid, Unavailable
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.model.access import Role
 from ..memory.model.memory import MemoryId
-from ..memory.saves import Lookalike, lookalikes
+from ..memory.saves import Lookalike, kept_lookalikes, lookalikes
 from ..recall.text.normalization import clean
 from . import forms, markup
 from .page import PREFIX, View, Visit
@@ -76,12 +76,17 @@ async def _existing(visit: Visit, id_: int) -> c.Observation | None:
 
 
 async def _similar(visit: Visit, id_: int) -> tuple[Lookalike, ...]:
-    api = visit.console.agentops
+    """Those that were found when it was saved; if the page asks for them, all of now.
+
+    To look for them takes a large project five times as long as everything else of the page.
+    """
+    api, memory = visit.console.agentops, MemoryId(id_)
+    if not visit.query["similar"]:
+        return await api.engine.read(visit.caller, kept_lookalikes, memory, SIMILAR)
     with suppress(Unavailable):
         return await api.engine.read(
-            visit.caller, lookalikes, MemoryId(id_), SIMILAR, api.recall.features,
-            api.recall.timeout,
-        )  # fmt: skip
+            visit.caller, lookalikes, memory, SIMILAR, api.recall.features, api.recall.timeout
+        )
     return ()
 
 
