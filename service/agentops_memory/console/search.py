@@ -165,10 +165,11 @@ async def change(visit: Visit) -> Response:
         steps = [await _done(visit, action, tag, it) for it in visit.form.getlist("item")]
     else:
         memories = await _loaded(visit, await _chosen(visit))
-        steps = [_step(visit, action, tag, memory) for memory in memories]
+        steps = [_step(action, tag, memory) for memory in memories]
     filters = {name: visit.form.get(name, "") for name in ("q", *FILTERS)}
+    twin = address("/search" if filters["q"] else "/observations/recent", **filters)
     return await visit.page(
-        "bulk.html", section="browse", twin=[f"/observations/{it.id}" for it in steps[:1]],
+        "bulk.html", section="browse", twin=twin,
         steps=steps, action=action, tag=tag, label=ACTIONS[action], is_done=is_done,
         changes=sum(it.is_change for it in steps), back=address(PATH, **filters), path=PATH,
         filters=filters,
@@ -189,13 +190,14 @@ async def _chosen(visit: Visit) -> list[MemoryId]:
     return (await engine.read(visit.caller, newest, filter_, ""))[:FOUND]
 
 
-def _step(visit: Visit, action: str, tag: str, memory: c.Observation) -> Step:
+def _step(action: str, tag: str, memory: c.Observation) -> Step:
     match action:
-        case "tag" | "untag":
-            has_it = tag in memory.tags
-            is_change = has_it is (action == "untag")
-            says = "changes" if is_change else f"{'has' if has_it else 'does not have'} it already"
-            says = says if is_change or has_it else "does not have it"
+        case "tag":
+            is_change = tag not in memory.tags
+            says = "gets the tag" if is_change else "has it already"
+        case "untag":
+            is_change = tag in memory.tags
+            says = "loses the tag" if is_change else "does not have it"
         case "expire":
             is_change = not memory.expired
             says = "ends now; agents get it no more" if is_change else "has ended already"
