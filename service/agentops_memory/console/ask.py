@@ -63,7 +63,7 @@ async def show(visit: Visit) -> Response:
     )  # fmt: skip
 
 
-async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[str, object]:
+async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[str, Any]:
     asked = visit.question_of(**{**given, "limit": limit, "explain": "true"})
     told = await visit.console.agentops.fetch_context(asked)
     why = told.explanation
