@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 
 from ..support.pages import get, press
-from ..support.service import Service
+from ..support.service import Service, observation
 
 HOSTILE = "<script>alert(1)</script> & \"q\" 's' {{ 7*7 }} \u202etxt.exe\u200b\x07"
 
@@ -192,3 +192,21 @@ def test_bad_fields_are_refused_on_the_page(service: Service) -> None:
         assert press(service.http, page, button, fields).status == 400
     assert press(service.http, page, "Supersede it", {"newer": "1"}).status in (400, 409)
     assert press(service.http, page, "Supersede it", {"newer": "77"}).status == 404
+
+
+def test_similar_ones_are_shown_and_one_supersedes_another(service: Service) -> None:
+    service.save("Orders wait in a queue before they are billed.", title="Orders wait")
+    body = observation("Orders wait in a long queue before they are billed.", title="Orders wait")
+    saved = service.http.post("/observations", params={"similar": "3"}, json=body).json()
+    assert [it["id"] for it in saved["similar"]] == [1]
+
+    page = get(service.http, "/ui/memories/2")
+    looked = get(
+        service.http, get(service.http, "/ui/memories/1").links["Look for similar memories"]
+    )
+
+    percent = f"{saved['similar'][0]['score'] * 100:.0f} % alike"
+    assert percent in page.text
+    assert percent in looked.text
+    press(service.http, page, "This one supersedes it")
+    assert service.http.get("/observations/1").json()["superseded_by"] == [2]

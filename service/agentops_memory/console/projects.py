@@ -53,9 +53,8 @@ async def show(visit: Visit) -> Response:
     if project is not None and project not in stats.projects:
         raise NotFound("No such project.")
     names = [Project(it) for it in stats.projects if it > after] if project is None else [project]
-    engine, within = visit.console.agentops.engine, Filter(project=project)
-    rows = await engine.read(visit.caller, lambda tx: [listed(tx, it) for it in names[:SHOWN]])
-    days, types = await engine.read(visit.caller, activity, within)
+    rows = await visit.read(lambda tx: [listed(tx, it) for it in names[:SHOWN]])
+    days, types = await visit.read(activity, Filter(project=project))
     recent = address("/observations/recent", project=project, limit=COUNTED)
     return await visit.page(
         "projects.html", section="projects", twin=[address("/stats", project=project), recent],

@@ -1,7 +1,6 @@
 """View *Review*: what is due for a look, ends soon or looks alike; a decision a line."""
 
 from collections import Counter
-from collections.abc import Mapping
 from datetime import timedelta
 
 from starlette.responses import RedirectResponse, Response
@@ -10,7 +9,6 @@ from agentops_memory_client.contract.errors import Refused
 
 from ..agentops.recall import project_of
 from ..engine.engine import Transaction
-from ..errors import Invalid
 from ..memory.lifecycles import ReviewPeriods, ReviewReason, ReviewTable
 from ..memory.model.access import Role
 from ..memory.model.search import Filter
@@ -24,48 +22,18 @@ COMPARED, MOST_OF_DIFF = 1200, 4_000  # characters of each look-alike, and bytes
 LONGER = timedelta(days=30)
 FILTERS = ("project", "reason", "before")
 
-REASONS: Mapping[str, str] = {
-    ReviewReason.DUE: "Due for a look",
-    ReviewReason.EXPIRES: "Ends soon",
-    ReviewReason.SIMILAR: "Look-alikes",
-}
-CHOICES: Mapping[str, Mapping[str, str]] = {
-    ReviewReason.DUE: {
-        "confirm": "Still true", "expire": "Let it end now", "delete": "Delete",
-    },
-    ReviewReason.EXPIRES: {
-        "keep": "Keep it", "extend": "30 more days", "expire": "Let it end now",
-    },
-    ReviewReason.SIMILAR: {
-        "confirm": "Both are true", "newer": "Newer supersedes",
-        "older": "Older supersedes",
-    },
-}  # fmt: skip
-KEYS: Mapping[str, str] = {
-    "confirm": "c", "keep": "c", "expire": "x", "delete": "d", "extend": "m", "newer": "s",
-    "older": "o",
-}  # fmt: skip
-DONE: Mapping[str, str] = {
-    **memory.DONE,
-    "extend": "It ends in 30 days now.",
-    "newer": memory.DONE["supersede"],
-    "older": "Agents get the older memory instead of the newer one.",
-}
-
 
 async def show(visit: Visit, *, status: int = 200, problem: str = "") -> Response:
     filters = {name: visit.query[name] for name in FILTERS}
     api = visit.console.agentops
     told = await api.review(visit.question_of(**filters, limit=SHOWN))
-    within = Filter(project=project_of(visit.question))
-    count = await api.engine.read(visit.caller, counts, within, api.periods)
-    listed = {name: filters[name] for name in ("project", "reason")}
+    count = await visit.read(counts, Filter(project=project_of(visit.question)), api.periods)
     return await visit.page(
         "review.html", section="review", twin=address("/review", **filters, limit=SHOWN),
-        status=status, problem=problem, done=DONE.get(visit.query["done"], ""), path=PATH,
-        here=address(PATH, **filters), told=told, count=count, most=COUNTED, reasons=REASONS,
-        choices=CHOICES, keys=KEYS, projects=await visit.projects(), compared=markup.compared,
-        cut=(COMPARED, MOST_OF_DIFF), older=told.next and address(PATH, **listed, before=told.next),
+        status=status, problem=problem, path=PATH, here=address(PATH, **filters), told=told,
+        count=count, most=COUNTED, compared=markup.compared, cut=(COMPARED, MOST_OF_DIFF),
+        projects=await visit.projects(),
+        older=told.next and address(PATH, **{**filters, "before": told.next}),
         is_empty=not (told.items or (await visit.memories.stats()).total_observations),
     )  # fmt: skip
 
@@ -83,8 +51,6 @@ async def decide(visit: Visit) -> Response:
         memory.whole_number(form.get(name) or form.get("id", ""), name)
         for name in ("id", "other", "place")
     )
-    if action not in KEYS:
-        raise Invalid("A form says what is to be done.")
     try:
         match action:
             case "newer":
@@ -94,7 +60,7 @@ async def decide(visit: Visit) -> Response:
             case "extend":
                 await visit.memories.update(id_, ttl=LONGER)
             case _:
-                await memory.ACTIONS[action](visit, id_)
+                await memory.perform(visit, id_, action)
     except Refused as refusal:
         return await show(visit, status=refusal.status, problem=str(refusal))
     filters = {name: visit.query[name] for name in FILTERS}

@@ -70,9 +70,8 @@ async def show(visit: Visit) -> Response:
     filters = {name: visit.query[name] for name in ("project", "before_id")}
     question = visit.question_of(**filters, limit=SHOWN)
     sessions = await visit.console.agentops.recent_sessions(question)
-    counts = await visit.console.agentops.engine.read(
-        visit.caller, lambda tx: tx[SessionMemoryTable].counts([it.id for it in sessions])
-    )
+    ids = [it.id for it in sessions]
+    counts = await visit.read(lambda tx: tx[SessionMemoryTable].counts(ids))
     is_full = len(sessions) == SHOWN
     return await visit.page(
         "sessions.html", section="sessions", path=PATH, sessions=sessions, counts=counts,
@@ -84,7 +83,7 @@ async def show(visit: Visit) -> Response:
 async def show_one(visit: Visit) -> Response:
     id_ = SessionId(clean(visit.request.path_params["id"]))
     after = amount(visit.question.query, "after") or 0
-    told = await visit.console.agentops.engine.read(visit.caller, turns, id_, after)
+    told = await visit.read(turns, id_, after)
     if told is None:
         raise NotFound("No such session.")
     own = {"project": told.session.project}
