@@ -185,17 +185,19 @@ async def _do(visit: Visit, id_: int, action: str) -> None:
         case "review":
             await memories.update(id_, review_at=_instant(visit, "review_at"))
         case "supersede":  # this is one of the two
-            newer, older = (
-                whole_number(form.get(name) or str(id_), name) for name in ("newer", "older")
-            )
-            links = (await memories.get(newer)).supersedes
-            await memories.update(newer, supersedes=list(dict.fromkeys([*links, older])))
+            pair = (form.get(name) or str(id_) for name in ("newer", "older"))
+            await supersede(visit, *(whole_number(it, "id") for it in pair))
         case "delete":
             await memories.delete(id_)
         case "restore":
             await memories.restore(id_, whole_number(form.get("revision", ""), "revision"))
         case _:
             raise Invalid("A form says what is to be done.")
+
+
+async def supersede(visit: Visit, newer: int, older: int) -> None:
+    links = (await visit.memories.get(newer)).supersedes
+    await visit.memories.update(newer, supersedes=list(dict.fromkeys([*links, older])))
 
 
 def _instant(visit: Visit, name: str) -> datetime | None:
