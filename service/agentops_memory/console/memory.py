@@ -162,7 +162,7 @@ def _differences(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, 
 async def change(visit: Visit) -> Response:
     id_, name = visit.number("id"), visit.form.get("action", "")
     try:
-        await _do(visit, id_, name)
+        await perform(visit, id_, name)
     except NotFound:
         raise
     except Refused as refusal:
@@ -170,7 +170,7 @@ async def change(visit: Visit) -> Response:
     return visit.see(path_of(id_), done=name)
 
 
-async def _do(visit: Visit, id_: int, action: str) -> None:
+async def perform(visit: Visit, id_: int, action: str) -> None:
     memories, form = visit.memories, visit.form
     match action:
         case "pin" | "unpin":
@@ -185,8 +185,10 @@ async def _do(visit: Visit, id_: int, action: str) -> None:
         case "review":
             await memories.update(id_, review_at=_instant(visit, "review_at"))
         case "supersede":  # this is one of the two
-            pair = (form.get(name) or str(id_) for name in ("newer", "older"))
-            await supersede(visit, *(whole_number(it, "id") for it in pair))
+            newer, older = (
+                whole_number(form.get(name) or str(id_), name) for name in ("newer", "older")
+            )
+            await supersede(visit, newer, older)
         case "delete":
             await memories.delete(id_)
         case "restore":
