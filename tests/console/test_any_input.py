@@ -10,16 +10,29 @@ from ..support.pages import get
 from ..support.samples import examples
 from ..support.service import Service, serving
 
-PATHS = ("/ui/ask", "/ui/memories", "/ui/memories/1", "/ui/erasures/x")
+PATHS = (
+    "/ui/ask",
+    "/ui/memories",
+    "/ui/memories/1",
+    "/ui/erasures/x",
+    "/ui/review",
+    "/ui/projects",
+    "/ui/sessions",
+    "/ui/sessions/s1",
+)
 PARAMETERS = (
     "q", "query", "project", "type", "tag", "scope", "exclude_type", "limit", "before_id",
-    "max_tokens", "why_not", "superseded", "revision", "done",
+    "max_tokens", "why_not", "superseded", "revision", "done", "reason",
+    "before", "about", "after",
 )  # fmt: skip
 FIELDS = (
     "action", "token", "newer", "older", "expires_at", "review_at", "revision", "id", "item",
-    "new_tag", "which", "title", "type", "content", "tags", "q", "project",
+    "new_tag", "which", "title", "type", "content", "tags", "q", "project", "other",
+    "place",
 )  # fmt: skip
-ACTIONS = ("pin", "expire", "review", "supersede", "restore", "tag", "untag")
+ACTIONS = (
+    "pin", "expire", "review", "supersede", "restore", "tag", "untag", "confirm", "newer", "extend",
+)  # fmt: skip
 
 text = st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(
     ["1", "-1", "9" * 25, "+5", "2030-01-01T12:00", "9999-12-31T23:59", "0001-01-01", "1-1", "all"]
@@ -47,7 +60,7 @@ def test_any_parameter_is_answered_by_a_page(
 
 @settings(examples(40), phases=(Phase.generate, Phase.shrink))
 @given(
-    st.sampled_from(["/ui/memories", "/ui/memories/1", "/ui/memories/1/edit"]),
+    st.sampled_from(["/ui/memories", "/ui/memories/1", "/ui/memories/1/edit", "/ui/review"]),
     st.sampled_from(ACTIONS),
     st.dictionaries(st.sampled_from(FIELDS), text, max_size=6),
 )
@@ -67,12 +80,14 @@ def test_no_page_is_large_however_hostile_its_text(service: Service) -> None:
         body = {
             "session_id": "s3", "project": "hostile", "type": costly[:50],
             "title": f"{number} {costly[:490]}", "content": f"apple {costly[: 49_000]}",
-            "scope": f"{number % 30}",
+            "scope": f"{number % 30}", "expires_at": "2030-01-03T12:00:00Z",
         }  # fmt: skip
-        service.http.post("/observations", json=body).raise_for_status()
+        service.http.post("/observations?similar=1", json=body).raise_for_status()
 
     for path in (
         "/ui/memories?project=hostile", "/ui/memories?q=apple", "/ui/memories/3",
         "/ui/ask?project=hostile&query=apple&limit=50", "/ui/ask?project=hostile&limit=50",
+        "/ui/review?project=hostile", "/ui/review?project=hostile&reason=similar",
+        "/ui/projects", "/ui/projects?project=hostile", "/ui/sessions", "/ui/sessions/s3",
     ):  # fmt: skip
         assert len(service.http.get(path).content) < 300_000, path

@@ -32,6 +32,12 @@ VIEWS = {
     "hostile memory": "/ui/memories/4",
     "edit": "/ui/memories/1/edit",
     "erase": "/ui/memories/1/erase",
+    "review": "/ui/review",
+    "nothing to review": "/ui/review?project=shop",
+    "projects": "/ui/projects",
+    "project": "/ui/projects?project=bakery",
+    "sessions": "/ui/sessions",
+    "session": "/ui/sessions/s1",
     "nowhere": "/ui/nowhere",
 }
 WIDTHS = (360, 768, 1440)
@@ -165,3 +171,32 @@ def test_a_keyboard_is_enough_to_ask_and_to_put_a_memory_right(
         assert opened.faults == []
     body = {"title": "Orders wait in a queue", "pinned": False}
     service.http.patch("/observations/2", json=body).raise_for_status()
+
+
+def test_a_keyboard_is_enough_to_review(browser: "Browser", tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service, tab(browser, service) as opened:
+        seed(service)
+        page, keyboard = opened.page, opened.page.keyboard
+
+        def pressed(key: str) -> object:
+            keyboard.press(key)
+            return page.evaluate("document.activeElement.id")
+
+        opened.go("/ui/review")
+        lines = page.locator(".lines > li")
+        first = lines.count()
+        pressed_until(opened, "To the first line.")
+        keyboard.press("Enter")
+        keyboard.press("c")
+        page.wait_for_url("**/ui/review?done=confirm*")
+        assert lines.count() < first
+        assert [pressed(key) for key in "kjjkd"] == [f"line-{it}" for it in (1, 2, 3, 2, 2)]
+        page.get_by_role("button", name="Newer supersedes").nth(1).focus()
+        keyboard.press("s")
+        page.wait_for_url("**/ui/review?done=newer*")
+        assert pressed("x") == f"line-{lines.count()}"  # has no such button, and is the last one
+        pressed_until(opened, "Older supersedes")
+        keyboard.press("Enter")
+        page.wait_for_url("**/ui/review?done=older*")
+        assert "Nothing is to be decided here" in page.inner_text("main")
+        assert opened.faults == []

@@ -1,15 +1,19 @@
 """A service with something in everything that the console shows, hostile text in each of it."""
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
 from .service import Service, observation
 
-HOSTILE = '<img src=x onerror=alert(1)><b id="hostile">b</b> \u202egnp.exe\u200b'
+MARKUP = '<img src=x onerror=alert(1)><b id="hostile">b</b>'
+HOSTILE = f"{MARKUP} \u202egnp.exe\u200b"
 PROMPT = "why do ordres wait in the queue"
 
 
 def seed(service: Service, *, is_hostile: bool = True) -> None:
-    def save(content: str, **fields: object) -> None:
+    def save(content: str, similar: int = 0, **fields: object) -> None:
         body = observation(content, **{"project": "shop", **fields})
-        service.http.post("/observations", json=body).raise_for_status()
+        service.http.post(f"/observations?similar={similar}", json=body).raise_for_status()
 
     save(
         "Every order goes on a queue before it is billed.\n\nReason: the billing provider times "
@@ -51,4 +55,24 @@ def seed(service: Service, *, is_hostile: bool = True) -> None:
         {"role": "assistant", "content": "Done."},
     ]
     service.http.post("/sessions/s1/end", json={"messages": messages}).raise_for_status()
+    _seed_bakery(save, MARKUP if is_hostile else "the baker", service.clock.now)
     service.clock.advance(days=2)
+
+
+def _seed_bakery(save: Callable[..., None], name: str, now: datetime) -> None:
+    """What is to be looked at: due, ending and alike; a project and a session of this name."""
+    where = {"project": "bakery", "session_id": name, "tags": [name[:40]]}
+    save(
+        "The oven takes 40 minutes to 230 degrees.", type="config", title=f"The oven of {name}",
+        review_at=f"{now + timedelta(days=1):%FT%TZ}", **where,
+    )  # fmt: skip
+    save(
+        f"Rye bread is cheaper this week, says {name}.", type="note", title="Rye bread on sale",
+        expires_at=f"{now + timedelta(days=5):%FT%TZ}", **where,
+    )  # fmt: skip
+    for place in ("", " and covered"):
+        save(
+            f"The dough of {name} rests overnight in the cold room{place}, or it tears.",
+            similar=3, title=f"Dough rests overnight{place}", **where,
+        )  # fmt: skip
+    save("Flour comes on Mondays.", project=name, session_id="flour", title="Flour")

@@ -75,7 +75,7 @@ def ago(at: datetime, now: datetime) -> Markup:
     return shown.format(f"{utc:%Y-%m-%dT%H:%M:%SZ}", said, f"{utc:%Y-%m-%d %H:%M}")
 
 
-def compared(before: str, after: str) -> Markup:
+def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
     """What a change did, word by word, with a little of what stayed around it."""
     parts, size = [], 0
     runs_of_one = groupby(_changes(before, after), key=lambda change: change[0])
@@ -86,7 +86,7 @@ def compared(before: str, after: str) -> Markup:
             shown = _around(text, is_first=not place, is_last=place == len(pieces) - 1)
         html = _shown(shown, BROKEN_LINES)
         size += _size(html)
-        if size > MOST_OF_DIFF:
+        if size > most:
             parts.append(Markup('<span class="clipped">… and more</span>'))
             break
         parts.append(_CHANGE[kind].format(html))

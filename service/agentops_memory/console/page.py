@@ -56,6 +56,9 @@ MOST_PROJECTS = 500  # names that a field suggests
 SECTIONS = (
     ("ask", "Ask", "/ui/ask"),
     ("browse", "Memories", "/ui/memories"),
+    ("review", "Review", "/ui/review"),
+    ("projects", "Projects", "/ui/projects"),
+    ("sessions", "Sessions", "/ui/sessions"),
 )
 
 _TRACE = TraceContextTextMapPropagator()

@@ -28,3 +28,21 @@ for (const list of document.querySelectorAll(".memories")) {
   });
   list.before(button);
 }
+
+// Keys of the review: j and k go from line to line, a letter presses the button that names it.
+for (const list of document.querySelectorAll(".lines")) {
+  const lines = [...list.children];
+  const go = (at) => lines[Math.min(Math.max(at, 0), lines.length - 1)].focus();
+  for (const keys of document.querySelectorAll(".keys")) keys.hidden = false;
+  list.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const at = lines.findIndex((line) => line.contains(event.target));
+    if (event.key === "j") go(at + 1);
+    else if (event.key === "k") go(at - 1);
+    else if (/^[a-z]$/.test(event.key)) {
+      lines[at].querySelector(`[aria-keyshortcuts="${event.key}"]`)?.click();
+    }
+  });
+  const [, place] = /^#line-(\d+)$/.exec(location.hash) ?? [];
+  if (place) go(place - 1); // also when it was the last one
+}
