@@ -32,6 +32,7 @@ VIEWS = {
     "hostile memory": "/ui/memories/4",
     "edit": "/ui/memories/1/edit",
     "erase": "/ui/memories/1/erase",
+    "service": "/ui/service",
     "nowhere": "/ui/nowhere",
 }
 WIDTHS = (360, 768, 1440)

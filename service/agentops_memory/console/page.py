@@ -38,6 +38,8 @@ from . import forms, markup
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from .service import Running
+
 PREFIX = "/ui"
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
@@ -53,6 +55,7 @@ MOST_PROJECTS = 500  # names that a field suggests
 SECTIONS = (
     ("ask", "Ask", "/ui/ask"),
     ("browse", "Memories", "/ui/memories"),
+    ("service", "Service", "/ui/service"),
 )
 
 _TRACE = TraceContextTextMapPropagator()
@@ -65,6 +68,7 @@ class Console:
     agentops: AgentOps
     memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
     clock: Callable[[], datetime]
+    running: "Running"
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))  # of open services
 
 
@@ -265,6 +269,7 @@ def environment() -> "Environment":
         "snippet": markup.snippet,
         "printable": printable,
         "number": lambda number: f"{number:,}",
+        "size": markup.size,
     }
     made.globals |= {"sections": SECTIONS, "address": address}
     return made
