@@ -1,6 +1,7 @@
 """Who sees the console: a key as password, forms of its own pages alone, and what it tells."""
 
 import base64
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,6 +171,24 @@ def test_a_token_of_one_key_is_none_of_another(closed: tuple[Service, dict[str, 
         form = get(http, "/ui/memories/1").form("Pin")
     with signed_in(service, keys["admin"]) as http:
         assert http.post(form.action, data=dict(form.fields)).status_code == 403
+
+
+def test_the_command_at_the_foot_answers_as_the_twin_does(
+    closed: tuple[Service, dict[str, str]],
+) -> None:
+    service, keys = closed
+    with signed_in(service, keys["reader"]) as http:
+        page = get(http, "/ui/memories", q="door 'n' $gate", project="demo")
+        twin = next(it for it in page.links if it.startswith("/search"))
+        line = next(it for it in page.text.splitlines() if "curl" in it and "/search" in it)
+    command = shlex.split(line[line.index("curl ") :].replace("$MEMORY_API_KEY", keys["reader"]))
+    name, _, value = command[2].partition(": ")
+
+    answer = httpx.get(command[3], headers={name: value})
+
+    assert command[:2] == ["curl", "-H"]
+    assert command[3] == f"{service.url}{twin}"
+    assert (answer.status_code, answer.json()[0]["content"]) == (200, "The door is green.")
 
 
 def test_a_form_that_is_none_is_refused(service: Service) -> None:

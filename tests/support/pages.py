@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from urllib.parse import urlencode
 
 import httpx
 
@@ -90,11 +91,11 @@ def press(
     form = page.form(button)
     pressed = next(it for it in form.buttons if it[0] == button)
     fields = [*form.fields, *([pressed[1:]] if pressed[1] else [])]
-    given = [(name, (changes or {}).get(name, value)) for name, value in fields]
+    given: list[tuple[str, str]] = [(name, (changes or {}).get(name, value)) for name, value in fields]
     given += [(name, it) for name, it in (changes or {}).items() if name not in dict(fields)]
     action = str(page.url.join(form.action))
     if form.method == "get":
-        return Page(http.get(action, params=httpx.QueryParams(given), follow_redirects=True))
+        return Page(http.get(action, params=urlencode(given), follow_redirects=True))
     return Page(sent(http, action, given))
 
 

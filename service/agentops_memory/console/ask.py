@@ -30,25 +30,6 @@ NEXT = 5  # candidates below the limit that are shown
 
 FILTERS = ("scope", "tag", "type", "exclude_type")
 ASKED = ("query", "project", "limit", "max_tokens", "why_not", *FILTERS)
-METHODS: Mapping[str, str] = {
-    "topic_key": "Its topic key is in the prompt",
-    "fts5_bm25": "Found by its words",
-    "pinned": "Pinned, so it comes first",
-    "recency": "One of the newest, where words found no more",
-}
-REASONS: Mapping[str, str] = {
-    "unknown": "There is no such memory, or it is deleted or expired.",
-    "filter": "It is not what was asked for.",
-    "no_matched_term": "It has none of the words.",
-    "rank": "Others rank higher.",
-    "recency": "The answer was not ranked by words, and others are newer.",
-    "superseded": "A newer memory supersedes it.",
-    "pins": "Pinned memories took its place.",
-    "budget": "It had a place, but did not fit the budget.",
-    "size": "It had a place, but the answer was too large for it.",
-    "timed_out": "Finding out took too long.",
-    "none": "It is in the answer.",
-}
 
 
 async def show(visit: Visit) -> Response:
@@ -63,15 +44,14 @@ async def show(visit: Visit) -> Response:
     )  # fmt: skip
 
 
-async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[str, object]:
+async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[str, Any]:
     asked = visit.question_of(**{**given, "limit": limit, "explain": "true"})
     told = await visit.console.agentops.fetch_context(asked)
     why = told.explanation
     assert why is not None  # it was asked for
     below = await _below(visit, given.get("query", ""), limit, told)
     left_out = why["budget"]["left_out"][:MOST]
-    engine = visit.console.agentops.engine
-    titles = await engine.read(visit.caller, titled, [it["id"] for it in left_out])
+    titles = await visit.read(titled, [it["id"] for it in left_out])
     stems = Stems()  # one of a page, as a page is made in one piece
     try:
         lines = [_line(line, stems) for line in told.observations]
@@ -84,10 +64,8 @@ async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[
         "omitted": told.omitted,
         "why": why,
         "missing": why.get("why_not"),
-        "reason": REASONS.get(why.get("why_not", {}).get("reason", ""), ""),
         "left_out": [(titles.get(it["id"]), it) for it in left_out],
         "below": below,
-        "methods": METHODS,
         "most_of_block": BLOCK,
     }
 

@@ -1,6 +1,6 @@
 """View *A memory*: what it says, what became of it, and everything that can be done with it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -23,20 +23,6 @@ from .page import PREFIX, View, Visit
 SIMILAR = 5
 MOST_ID = (1 << 53) - 1
 
-DONE: Mapping[str, str] = {
-    "saved": "Saved. What it said before is among the revisions.",
-    "unchanged": "Nothing was changed.",
-    "pin": "Pinned. Agents get it before anything else of its project.",
-    "unpin": "No longer pinned.",
-    "confirm": "Confirmed: it is still true.",
-    "expire": "It has an end now. After it, agents get it no more.",
-    "keep": "It has no end any more.",
-    "review": "It will come up for review.",
-    "supersede": "Agents get the newer memory instead of the older one.",
-    "delete": "Deleted. It can be restored from its revisions.",
-    "restore": "Restored, as a new revision.",
-}
-
 
 def path_of(memory: int) -> str:
     return f"{PREFIX}/memories/{memory}"
@@ -49,23 +35,15 @@ async def show(visit: Visit) -> Response:
 async def _shown(visit: Visit, id_: int, *, status: int = 200, problem: str = "") -> Response:
     revisions = await visit.memories.history(id_)
     memory = await _existing(visit, id_)
-    number = visit.query.get("revision", "")
+    number = visit.query["revision"]
     selected = next((it for it in revisions if str(it.revision) == number), None)
     return await visit.page(
-        "memory.html",
-        section="browse",
-        twin=[f"/observations/{id_}", f"/observations/{id_}/history"],
-        status=status,
-        id=id_,
-        memory=memory,
-        newest=next(it for it in revisions if it.title is not None),
-        revisions=revisions,
-        selected=selected or revisions[0],
-        change=_change(revisions, selected or revisions[0]),
+        "memory.html", section="browse", status=status, id=id_, memory=memory,
+        twin=[f"/observations/{id_}", f"/observations/{id_}/history"], revisions=revisions,
+        newest=next(it for it in revisions if it.title is not None), problem=problem,
+        selected=selected or revisions[0], change=_change(revisions, selected or revisions[0]),
         similar=await _similar(visit, id_) if memory else (),
-        done=DONE.get(visit.query.get("done", ""), ""),
-        problem=problem,
-    )
+    )  # fmt: skip
 
 
 async def _existing(visit: Visit, id_: int) -> c.Observation | None:
@@ -82,11 +60,10 @@ async def _similar(visit: Visit, id_: int) -> tuple[Lookalike, ...]:
     """
     api, memory = visit.console.agentops, MemoryId(id_)
     if not visit.query["similar"]:
-        return await api.engine.read(visit.caller, kept_lookalikes, memory, SIMILAR)
+        return await visit.read(kept_lookalikes, memory, SIMILAR)
     with suppress(Unavailable):
-        return await api.engine.read(
-            visit.caller, lookalikes, memory, SIMILAR, api.recall.features, api.recall.timeout
-        )
+        how = api.recall.features, api.recall.timeout
+        return await visit.read(lookalikes, memory, SIMILAR, *how)
     return ()
 
 
@@ -115,14 +92,9 @@ async def edit(visit: Visit) -> Response:
 
 
 async def _form(
-    visit: Visit,
-    memory: c.Observation,
-    fields: Mapping[str, str],
-    *,
-    status: int = 200,
-    problem: str = "",
-    theirs: Mapping[str, Markup] | None = None,
-) -> Response:
+    visit: Visit, memory: c.Observation, fields: Mapping[str, str], *,
+    status: int = 200, problem: str = "", theirs: Mapping[str, Markup] | None = None,
+) -> Response:  # fmt: skip
     return await visit.page(
         "memory_edit.html", section="browse", twin=f"/observations/{memory.id}", status=status,
         memory=memory, fields=fields, problem=problem, theirs=theirs,
@@ -187,15 +159,10 @@ def _differences(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, 
     }
 
 
-Action = Callable[[Visit, int], Awaitable[object]]
-
-
 async def change(visit: Visit) -> Response:
     id_, name = visit.number("id"), visit.form.get("action", "")
-    if name not in ACTIONS:
-        raise Invalid("A form says what is to be done.")
     try:
-        await ACTIONS[name](visit, id_)
+        await _do(visit, id_, name)
     except NotFound:
         raise
     except Refused as refusal:
@@ -203,59 +170,32 @@ async def change(visit: Visit) -> Response:
     return visit.see(path_of(id_), done=name)
 
 
-async def _pin(visit: Visit, id_: int) -> None:
-    await visit.memories.update(id_, pinned=True)
-
-
-async def _unpin(visit: Visit, id_: int) -> None:
-    await visit.memories.update(id_, pinned=False)
-
-
-async def _confirm(visit: Visit, id_: int) -> None:
-    await visit.memories.confirm(id_)
-
-
-async def _expire(visit: Visit, id_: int) -> None:
-    """At the instant of the form; without one, now."""
-    at = _instant(visit, "expires_at") or visit.console.clock()
-    await visit.memories.update(id_, expires_at=at)
-
-
-async def _keep(visit: Visit, id_: int) -> None:
-    await visit.memories.update(id_, expires_at=None)
-
-
-async def _review(visit: Visit, id_: int) -> None:
-    await visit.memories.update(id_, review_at=_instant(visit, "review_at"))
-
-
-async def _supersede(visit: Visit, id_: int) -> None:
-    """Let a newer memory stand for an older one; this is one of the two."""
-    newer, older = (visit.form.get(name) or id_ for name in ("newer", "older"))
-    newer, older = whole_number(str(newer), "newer"), whole_number(str(older), "older")
-    links = (await visit.memories.get(newer)).supersedes
-    await visit.memories.update(newer, supersedes=list(dict.fromkeys([*links, older])))
-
-
-async def _delete(visit: Visit, id_: int) -> None:
-    await visit.memories.delete(id_)
-
-
-async def _restore(visit: Visit, id_: int) -> None:
-    await visit.memories.restore(id_, whole_number(visit.form.get("revision", ""), "revision"))
-
-
-ACTIONS: Mapping[str, Action] = {
-    "pin": _pin,
-    "unpin": _unpin,
-    "confirm": _confirm,
-    "expire": _expire,
-    "keep": _keep,
-    "review": _review,
-    "supersede": _supersede,
-    "delete": _delete,
-    "restore": _restore,
-}
+async def _do(visit: Visit, id_: int, action: str) -> None:
+    memories, form = visit.memories, visit.form
+    match action:
+        case "pin" | "unpin":
+            await memories.update(id_, pinned=action == "pin")
+        case "confirm":
+            await memories.confirm(id_)
+        case "expire":
+            at = _instant(visit, "expires_at") or visit.console.clock()
+            await memories.update(id_, expires_at=at)
+        case "keep":
+            await memories.update(id_, expires_at=None)
+        case "review":
+            await memories.update(id_, review_at=_instant(visit, "review_at"))
+        case "supersede":  # this is one of the two
+            newer, older = (
+                whole_number(form.get(name) or str(id_), name) for name in ("newer", "older")
+            )
+            links = (await memories.get(newer)).supersedes
+            await memories.update(newer, supersedes=list(dict.fromkeys([*links, older])))
+        case "delete":
+            await memories.delete(id_)
+        case "restore":
+            await memories.restore(id_, whole_number(form.get("revision", ""), "revision"))
+        case _:
+            raise Invalid("A form says what is to be done.")
 
 
 def _instant(visit: Visit, name: str) -> datetime | None:
@@ -303,19 +243,13 @@ async def show_receipt(visit: Visit) -> Response:
     )
 
 
+_ONE = "/memories/{id}"
 VIEWS = (
-    View(path="/memories/{id}", name="memory", answer=show),
-    View(
-        path="/memories/{id}", name="memory_change", answer=change, role=Role.WRITER, is_form=True
-    ),
-    View(path="/memories/{id}/edit", name="memory_edit", answer=edit, role=Role.WRITER),
-    View(
-        path="/memories/{id}/edit", name="memory_save", answer=save, role=Role.WRITER, is_form=True
-    ),
-    View(path="/memories/{id}/erase", name="memory_plan", answer=plan_erasure, role=Role.ADMIN),
-    View(
-        path="/memories/{id}/erase", name="memory_erase", answer=erase, role=Role.ADMIN,
-        is_form=True,
-    ),
+    View(path=_ONE, name="memory", answer=show),
+    View(path=_ONE, name="memory_change", answer=change, role=Role.WRITER, is_form=True),
+    View(path=f"{_ONE}/edit", name="memory_edit", answer=edit, role=Role.WRITER),
+    View(path=f"{_ONE}/edit", name="memory_save", answer=save, role=Role.WRITER, is_form=True),
+    View(path=f"{_ONE}/erase", name="memory_plan", answer=plan_erasure, role=Role.ADMIN),
+    View(path=f"{_ONE}/erase", name="memory_erase", answer=erase, role=Role.ADMIN, is_form=True),
     View(path="/erasures/{id}", name="erasure", answer=show_receipt),
-)  # fmt: skip
+)

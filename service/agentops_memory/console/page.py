@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from .service import Running
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PREFIX = "/ui"
 POLICY = (
@@ -116,9 +119,15 @@ class Visit:
     def question_of(self, **query: object) -> "Reading":
         return Reading(self.caller, {name: [str(it)] for name, it in query.items()})
 
+    async def read(
+        self, work: Callable[Concatenate[Transaction, P], T], *given: P.args, **named: P.kwargs
+    ) -> T:
+        """What a function of a transaction reads, of what this caller sees."""
+        return await self.console.agentops.engine.read(self.caller, work, *given, **named)
+
     async def projects(self) -> list[Project]:
-        """The names to choose from: those that this caller sees."""
-        return await self.console.agentops.engine.read(self.caller, project_names)
+        """The names to choose from."""
+        return await self.read(project_names)
 
     def number(self, name: str) -> int:
         """A number in the path; what is none names nothing."""
@@ -134,24 +143,15 @@ class Visit:
         **values: object,
     ) -> Response:
         """A page with its twins, the routes of REST that answer the same, as `path?query`."""
-        caller = self.caller
-        now = self.console.clock()
-        token = forms.token(self.request, caller, self.console.secret, now)
+        caller, now = self.caller, self.console.clock()
         twins = [twin] if isinstance(twin, str) else twin
         return await rendered(
-            template,
-            status,
-            section=section,
-            now=now,
-            token=token,
-            viewer=caller,
+            template, status, section=section, now=now, viewer=caller, query=self.query,
+            token=forms.token(self.request, caller, self.console.secret, now),
             can_write=caller.role.includes(Role.WRITER),
-            can_erase=caller.role.includes(Role.ADMIN),
-            project=self.project or "",
-            query=self.query,
-            twins=[(each, self._curl(each)) for each in twins],
-            **values,
-        )
+            can_erase=caller.role.includes(Role.ADMIN), project=self.project or "",
+            twins=[(each, self._curl(each)) for each in twins], **values,
+        )  # fmt: skip
 
     def see(self, path: str, **query: object) -> Response:
         """Where the browser goes once a form was done, so that to load again does nothing."""
@@ -209,17 +209,14 @@ class View:
                         return await again(visit)
                 return await self.answer(visit)
             except Refused as refusal:
-                return refused_page(refusal.status, str(refusal))
+                headers = REFUSALS.headers.get(refusal.status, {})
+                return refused_page(refusal.status, str(refusal), headers)
 
         return Operation(
-            method="POST" if self.is_form else "GET",
-            path=f"{PREFIX}{self.path}",
-            name=f"console_{self.name}",
-            summary="A page of the console.",
-            handler=handle,
-            role=self.role,
-            media_type="text/html",
-        )
+            method="POST" if self.is_form else "GET", path=f"{PREFIX}{self.path}",
+            name=f"console_{self.name}", summary="A page of the console.", handler=handle,
+            role=self.role, media_type="text/html",
+        )  # fmt: skip
 
 
 def _is_own(visit: Visit) -> bool:
@@ -256,12 +253,9 @@ def environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader  # noqa: PLC0415
 
     made = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, trim_blocks=True,
+        lstrip_blocks=True, auto_reload=False,
+    )  # fmt: skip
     made.filters |= {
         "ago": markup.ago,
         "line": markup.line,
@@ -275,20 +269,8 @@ def environment() -> "Environment":
     return made
 
 
-WHAT_TO_DO = {
-    401: "Sign in with any user name, and an API key as the password. "
-    "`agentops-memory keys create --name NAME --role reader` makes one.",
-    403: "The page that you came from is unchanged.",
-    404: "It may have been erased, or belong to a project that this key does not see.",
-    503: "Load the page again in a moment.",
-}
-
-
 def refused_page(status: int, sentence: str, headers: Mapping[str, str] = {}) -> Response:
-    html = _render(
-        "refused.html",
-        {"status": status, "sentence": sentence, "advice": WHAT_TO_DO.get(status, "")},
-    )
+    html = _render("refused.html", {"status": status, "sentence": sentence})
     return HTMLResponse(html, status, {**HEADERS, **headers})
 
 
@@ -304,19 +286,11 @@ async def static(request: Request) -> Response:
 
 
 STATIC_FILES = Operation(
-    method="GET",
-    path=f"{PREFIX}/static/{{name}}",
-    name="console_static",
-    summary="What the pages of the console load.",
-    handler=static,
-)
+    method="GET", path=f"{PREFIX}/static/{{name}}", name="console_static",
+    summary="What the pages of the console load.", handler=static,
+)  # fmt: skip
 
 PROTOCOL = Protocol(
-    title="Console",
-    summary="Pages for people.",
-    prefix=PREFIX,
-    refusals=REFUSALS,
-    refused=refused,
-    require=forms.require_own,
-    has_forms=True,
-)
+    title="Console", summary="Pages for people.", prefix=PREFIX, refusals=REFUSALS,
+    refused=refused, require=forms.require_own, has_forms=True,
+)  # fmt: skip

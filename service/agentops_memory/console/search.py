@@ -43,46 +43,35 @@ async def show(visit: Visit) -> Response:
     query, words = visit.query, visit.query["q"]
     filters = {name: query[name] for name in FILTERS if query[name]}
     if words:
-        ids, shown = await _searched(visit, words, filters)
+        ids = await _found(visit, words, filters)
+        shown = min(row_count(visit.question.query, "limit", SHOWN), FOUND)
         asked: dict[str, object] = {"q": words, **filters, "superseded": query["superseded"]}
         twin = address("/search", **asked, limit=FOUND)
-        memories = await _loaded(visit, ids[:shown])
-        older = ""
+        memories, older = await visit.read(loaded, ids[:shown]), ""
         more = address(PATH, **asked, limit=shown + SHOWN) if len(ids) > shown else ""
     else:
         question = visit.question_of(**filters, before_id=query["before_id"], limit=SHOWN)
         memories = list(await visit.console.agentops.recent_observations(question))
-        ids = await _newest(visit)
+        ids = await visit.read(newest, filter_of(visit.question), query["before_id"])
         asked = {**filters, "before_id": query["before_id"]}
         twin = address("/observations/recent", **asked, limit=COUNTED)
-        is_full = len(memories) == SHOWN
-        older = address(PATH, **filters, before_id=memories[-1].id) if is_full else ""
-        more = ""
+        last = memories[-1].id if len(memories) == SHOWN else None
+        older, more = address(PATH, **filters, before_id=last) if last else "", ""
+    found = await visit.read(counts, ids)
+    facets = {name: some.most_common(LISTED) for name, some in found.items() if not query[name]}
     return await visit.page(
         "search.html", section="browse", twin=[twin, address("/stats", project=query["project"])],
-        memories=memories, facets=await _facets(visit, ids), counted=len(ids),
+        memories=memories, facets=facets, counted=len(ids),
         is_all=len(ids) < (FOUND if words else COUNTED), older=older, more=more, filters=filters,
         projects=await visit.projects(), actions=ACTIONS, most=FOUND, problem="",
         stats=await visit.memories.stats(query["project"] or None), path=PATH,
     )  # fmt: skip
 
 
-async def _searched(
-    visit: Visit, words: str, filters: Mapping[str, str]
-) -> tuple[list[MemoryId], int]:
-    """The ids that are found, best first, and how many of them the page shows."""
-    question = visit.question_of(
-        q=words, **filters, superseded=visit.query["superseded"], limit=FOUND
-    )
-    found = await visit.console.agentops.search(question)
-    shown = min(row_count(visit.question.query, "limit", SHOWN), FOUND)
-    return [MemoryId(it.id) for it in found.hits], shown
-
-
-async def _newest(visit: Visit) -> list[MemoryId]:
-    return await visit.console.agentops.engine.read(
-        visit.caller, newest, filter_of(visit.question), visit.query["before_id"]
-    )
+async def _found(visit: Visit, words: str, filters: Mapping[str, str]) -> list[MemoryId]:
+    superseded = visit.query["superseded"]
+    question = visit.question_of(q=words, **filters, superseded=superseded, limit=FOUND)
+    return [MemoryId(it.id) for it in (await visit.console.agentops.search(question)).hits]
 
 
 def newest(tx: Transaction, filter_: Filter, before: str) -> list[MemoryId]:
@@ -90,31 +79,8 @@ def newest(tx: Transaction, filter_: Filter, before: str) -> list[MemoryId]:
     return tx[MemoryTable].newest_ids(filter_, COUNTED, before=place)
 
 
-async def _loaded(visit: Visit, ids: Sequence[MemoryId]) -> list[c.Observation]:
-    return await visit.console.agentops.engine.read(visit.caller, loaded, ids)
-
-
 def loaded(tx: Transaction, ids: Sequence[MemoryId]) -> list[c.Observation]:
     return [wire.observation(it) for it in with_links(tx, tx[MemoryTable].loaded(ids))]
-
-
-async def _facets(
-    visit: Visit, ids: Sequence[MemoryId]
-) -> list[tuple[str, list[tuple[str, int, str]]]]:
-    """Each facet with its most frequent values, their counts, and where they lead."""
-    found = await visit.console.agentops.engine.read(visit.caller, counts, ids)
-    kept = {name: visit.query[name] for name in ("q", *FILTERS, "superseded")}
-    return [
-        (
-            name,
-            [
-                (value, count, address(PATH, **{**kept, name: value}))
-                for value, count in sorted(some.items(), key=lambda it: (-it[1], it[0]))[:LISTED]
-            ],
-        )
-        for name, some in found.items()
-        if some and not visit.query[name]
-    ]
 
 
 def counts(tx: Transaction, ids: Sequence[MemoryId]) -> dict[str, Counter[str]]:
@@ -164,11 +130,12 @@ async def change(visit: Visit) -> Response:
     if is_done:
         steps = [await _done(visit, action, tag, it) for it in visit.form.getlist("item")]
     else:
-        memories = await _loaded(visit, await _chosen(visit))
-        steps = [_step(visit, action, tag, memory) for memory in memories]
+        memories = await visit.read(loaded, await _chosen(visit))
+        steps = [_step(action, tag, memory) for memory in memories]
     filters = {name: visit.form.get(name, "") for name in ("q", *FILTERS)}
+    twin = address("/search" if filters["q"] else "/observations/recent", **filters)
     return await visit.page(
-        "bulk.html", section="browse", twin=[f"/observations/{it.id}" for it in steps[:1]],
+        "bulk.html", section="browse", twin=twin,
         steps=steps, action=action, tag=tag, label=ACTIONS[action], is_done=is_done,
         changes=sum(it.is_change for it in steps), back=address(PATH, **filters), path=PATH,
         filters=filters,
@@ -180,22 +147,20 @@ async def _chosen(visit: Visit) -> list[MemoryId]:
     form = visit.form
     if form.get("which") != "all":
         return [MemoryId(whole_number(it, "id")) for it in form.getlist("id")]
-    filters = {name: form.get(name, "") for name in FILTERS}
-    question = visit.question_of(**{k: v for k, v in filters.items() if v})
+    filters = {name: form[name] for name in FILTERS if form.get(name)}
     if words := form.get("q"):
-        asked = visit.question_of(q=words, **{k: v for k, v in filters.items() if v}, limit=FOUND)
-        return [MemoryId(it.id) for it in (await visit.console.agentops.search(asked)).hits]
-    engine, filter_ = visit.console.agentops.engine, filter_of(question)
-    return (await engine.read(visit.caller, newest, filter_, ""))[:FOUND]
+        return await _found(visit, words, filters)
+    return (await visit.read(newest, filter_of(visit.question_of(**filters)), ""))[:FOUND]
 
 
-def _step(visit: Visit, action: str, tag: str, memory: c.Observation) -> Step:
+def _step(action: str, tag: str, memory: c.Observation) -> Step:
     match action:
-        case "tag" | "untag":
-            has_it = tag in memory.tags
-            is_change = has_it is (action == "untag")
-            says = "changes" if is_change else f"{'has' if has_it else 'does not have'} it already"
-            says = says if is_change or has_it else "does not have it"
+        case "tag":
+            is_change = tag not in memory.tags
+            says = "gets the tag" if is_change else "has it already"
+        case "untag":
+            is_change = tag in memory.tags
+            says = "loses the tag" if is_change else "does not have it"
         case "expire":
             is_change = not memory.expired
             says = "ends now; agents get it no more" if is_change else "has ended already"
