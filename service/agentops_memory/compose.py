@@ -383,6 +383,8 @@ class _Wiring(Wiring):
                     memories=self.local(services.agentops),
                     clock=self.clock,
                     running=running,
+                    agents=services.openintent.entries,
+                    refs=services.openwop.ref_entries,
                 )
             ),
             agentops.operations(handlers, settings.delete_answer),

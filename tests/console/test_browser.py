@@ -11,7 +11,7 @@ import pytest
 
 from ..support.browser import Tab, chromium, tab
 from ..support.callers import made_key
-from ..support.seeded import PROMPT, seed
+from ..support.seeded import PROMPT, seed, seed_documents
 from ..support.service import Service, serving
 
 pytest.importorskip(
@@ -32,6 +32,14 @@ VIEWS = {
     "hostile memory": "/ui/memories/4",
     "edit": "/ui/memories/1/edit",
     "erase": "/ui/memories/1/erase",
+    "documents": "/ui/documents",
+    "store": "",  # these three when their ids are known
+    "document": "",
+    "agent": "/ui/documents/agents/coder",
+    "agent, filtered": "/ui/documents/agents/coder?namespace=team&memory_type=semantic",
+    "agent entry": "",
+    "ref": "/ui/documents/refs?memoryRef=mem://support",
+    "ref entry": "/ui/documents/refs/entry?memoryRef=mem://support&memoryId=limit",
     "service": "/ui/service",
     "nowhere": "/ui/nowhere",
 }
@@ -48,6 +56,7 @@ def browser() -> Iterator["Browser"]:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
         seed(running)
+        VIEWS.update(seed_documents(running))
         yield running
 
 

@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from ..http.protocol import Operation
-from . import ask, memory, search, service
+from . import ask, documents, memory, search, service
 from .page import PREFIX, STATIC_FILES, Console, View, Visit
 
 
@@ -16,6 +16,7 @@ VIEWS: tuple[View, ...] = (
     *ask.VIEWS,
     *search.VIEWS,
     *memory.VIEWS,
+    *documents.VIEWS,
     *service.VIEWS,
 )
 
