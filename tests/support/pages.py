@@ -91,7 +91,9 @@ def press(
     form = page.form(button)
     pressed = next(it for it in form.buttons if it[0] == button)
     fields = [*form.fields, *([pressed[1:]] if pressed[1] else [])]
-    given: list[tuple[str, str]] = [(name, (changes or {}).get(name, value)) for name, value in fields]
+    given: list[tuple[str, str]] = [
+        (name, (changes or {}).get(name, value)) for name, value in fields
+    ]
     given += [(name, it) for name, it in (changes or {}).items() if name not in dict(fields)]
     action = str(page.url.join(form.action))
     if form.method == "get":

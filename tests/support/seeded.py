@@ -80,8 +80,7 @@ def seed_documents(service: Service) -> dict[str, str]:
     own = {"agent_id": "coder", "memory_type": "episodic", "namespace": "invoices"}
     value = {"done": 12, "total": 47, HOSTILE: [HOSTILE]}
     put("/api/v1/memory", {**shared, "key": "style", "value": {"indent": 4}})
-    put("/api/v1/memory", {**shared, "key": HOSTILE[:60].replace("\u202e", "").replace("\u200b", ""),
-                           "value": value, "tags": [HOSTILE[:50]]})  # fmt: skip
+    put("/api/v1/memory", {**shared, "key": HOSTILE, "value": value, "tags": [HOSTILE[:50]]})
     sealed = {"sensitivity": "confidential", "value": {"iban": "DE00"}}
     put("/api/v1/memory", {**own, "key": "account", **sealed})
     agent = put("/api/v1/memory", {**own, "key": "progress", "value": value, "pinned": True,
