@@ -223,7 +223,7 @@ def test_a_key_sees_what_it_sees_by_the_routes(closed: tuple[Service, dict[str, 
     ("path", "status"),
     [
         ("/stores/x", 404), (f"/stores/memstore_{NEVER}", 404),
-        (f"/stores/memstore_{NEVER}/mem_{NEVER}", 404), ("?after_id=x", 400),
+        (f"/stores/memstore_{NEVER}/mem_{NEVER}", 404), ("?after_id=x", 404),
         ("/agents/nobody", 404), ("/agents/a%2Cb", 404), (f"/agents/nobody/mem_{NEVER}", 404),
         ("/agents/coder?offset=x", 400), ("/agents/coder?memory_type=x", 400),
         ("/agents/coder?updated_after=x", 400), ("/agents/coder/x", 404),
@@ -231,7 +231,7 @@ def test_a_key_sees_what_it_sees_by_the_routes(closed: tuple[Service, dict[str, 
         ("/refs?memoryRef=mem://support&before=x", 400), ("/refs/entry", 404),
         ("/refs?memoryRef=mem://support&runId=x", 404),
         ("/refs/entry?memoryRef=mem://support&memoryId=limit&with=x", 404),
-        ("?agent_after=%00&ref_after=%ff&name=%00&archived=x", 200),
+        ("?agent_after=%00&ref_after=%ff&name=%00&include_archived=x", 200),
     ],
 )  # fmt: skip
 def test_bad_input_is_answered_by_a_page(

@@ -4,11 +4,12 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from pydantic.alias_generators import to_snake
 from starlette.responses import Response
 
 from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound
-from ..http.ids import ENTRY, STORE, VERSION, known_uid, public_id, uid_of
+from ..http.ids import ENTRY, STORE, VERSION, known_uid, public_id
 from ..memory import sight
 from ..memory.model.access import Role, asking
 from ..memory.model.agent_memory import AgentEntryId, Eyes, Tier
@@ -38,16 +39,15 @@ async def show(visit: Visit) -> Response:
     if caller.projects.are_everything:
         refs = await visit.console.refs.refs(caller, limit=SHOWN, after=query["ref_after"])
         found = await visit.read(
-            store.list_stores, name=query["name"], with_archived=query["archived"] == "true",
-            limit=SHOWN, after=_cursor(visit, "after_id", STORE),
+            store.list_stores, name=query["name"], limit=SHOWN,
+            with_archived=query["include_archived"] == "true",
+            after=_cursor(visit, "after_id", STORE),
         )  # fmt: skip
         next_ref = refs.beside(len(refs.items)).get("next")
         shown = {**COMMON, "stores": found, "refs": refs.items, "next_ref": next_ref}
-        named = {"name": query["name"], "include_archived": query["archived"]}
-        twins = [
-            address(cloud.STORES, **named, after_id=query["after_id"], limit=SHOWN),
-            address(f"{BASE}/refs", after=query["ref_after"], limit=SHOWN),
-        ]
+        which = {name: query[name] for name in ("name", "include_archived", "after_id")}
+        twins = [address(cloud.STORES, **which, limit=SHOWN),
+                 address(f"{BASE}/refs", after=query["ref_after"], limit=SHOWN)]  # fmt: skip
     return await visit.page(
         "documents.html", twin=twins, agents=known[:SHOWN], speaks=caller.agents.names,
         next_agent=known[SHOWN - 1].agent if len(known) > SHOWN else "", **shown,
@@ -114,10 +114,8 @@ async def show_document(visit: Visit) -> Response:
     found = await visit.read(read)
     named = {"store_id": public_id(STORE, of), "entry_id": public_id(ENTRY, id_)}
     shown = cloud.VERSION_PATH.format(**named, version_id=public_id(VERSION, found["selected"].id))
-    listed = address(
-        cloud.VERSIONS.format(**named), entry_id=named["entry_id"], limit=SHOWN,
-        after_id=visit.query["after_id"],
-    )  # fmt: skip
+    cursor, path = visit.query["after_id"], cloud.VERSIONS.format(**named)
+    listed = address(path, entry_id=named["entry_id"], limit=SHOWN, after_id=cursor)
     live = [cloud.ENTRY_PATH.format(**named)] if found["entry"] else []
     return await visit.page("document.html", twin=[*live, listed, shown], **found, **COMMON)
 
@@ -135,21 +133,18 @@ async def show_agent(visit: Visit) -> Response:
         agents.require_known(tx, eyes.agent)
         seen, name = sight.readable(tx, eyes), filter_.namespace or ""
         condition, values = entries.AgentFilter().asked(tx, seen)
-        spaces = tx[Sql].run(
-            f"""SELECT p.namespace, p.tier, count(*)
-                  FROM {entries.ENTRIES}
-                 WHERE {condition}
-              GROUP BY p.namespace, p.tier
-              ORDER BY p.namespace, p.tier
-                 LIMIT {MOST_SPACES}""",
-            **values,
-        )
+        spaces = f"""SELECT p.namespace, p.tier, count(*)
+                       FROM {entries.ENTRIES}
+                      WHERE {condition}
+                   GROUP BY p.namespace, p.tier
+                   ORDER BY p.namespace, p.tier
+                      LIMIT {MOST_SPACES}"""
         ids = [it for it, _ in entries.ids_of(tx, filter_, seen, SHOWN, offset)]
         is_shared = filter_.tier is Tier.SEMANTIC and sight.reads_namespace(tx, eyes, name)
         return {
             "summary": agents.summary(tx, eyes.agent, eyes, console.agents.capacities),
-            "spaces": spaces.fetchall(), "entries": entries.some(tx, eyes, ids),
-            "total": entries.total(tx, filter_, seen),
+            "spaces": tx[Sql].run(spaces, **values).fetchall(),
+            "entries": entries.some(tx, eyes, ids), "total": entries.total(tx, filter_, seen),
             "permissions": sight.permissions(tx, name) if is_shared else None,
         }  # fmt: skip
 
@@ -178,15 +173,13 @@ async def show_agent_entry(visit: Visit) -> Response:
 async def show_ref(visit: Visit) -> Response:
     """The entries of a ref that no other one supersedes; in a run, as that sees them."""
     visit.caller.require_refs()
-    query, names = visit.query, {"tag": "tag", "before": "before", "runId": "run_id"}
-    which: Any = {name: query[key] or None for key, name in names.items()}
-    ref = MemoryRef(query["memoryRef"])
+    query, ref = visit.query, MemoryRef(visit.query["memoryRef"])
+    filters = {name: query[name] for name in ("tag", "before", "runId") if query[name]}
+    which: Any = {to_snake(name): said for name, said in filters.items()}
     found = await visit.console.refs.list(visit.caller, memory_ref=ref, limit=SHOWN, **which)
-    if not found.items and not any(which.values()):
+    if not found.items and not filters:
         raise NotFound(NO_REF)
-    twin = address(
-        f"{BASE}/memory", memoryRef=ref, **{it: query[it] for it in names}, limit=SHOWN
-    )  # fmt: skip
+    twin = address(f"{BASE}/memory", memoryRef=ref, **filters, limit=SHOWN)
     next_ = found.beside(len(found.items)).get("next")
     return await visit.page("ref.html", twin=twin, entries=found.items, next=next_, **COMMON)
 
@@ -225,13 +218,9 @@ def _id(visit: Visit, name: str, kind: str, sentence: str) -> str:
 
 
 def _cursor(visit: Visit, name: str, kind: str) -> str | None:
-    """The id in a parameter; Invalid for what is none."""
-    if text := visit.query[name]:
-        uid = uid_of(kind, text)
-        if uid is None:
-            raise Invalid(f"{name} must be an id of this list.")
-        return uid
-    return None
+    """The id in a parameter; NotFound for what is none."""
+    text = visit.query[name]
+    return known_uid(kind, text, "No such place in this list.") if text else None
 
 
 VIEWS = (
