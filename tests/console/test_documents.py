@@ -124,8 +124,6 @@ def test_an_agents_page_lists_what_its_route_lists(service: Service) -> None:
         ada.make(key=f"note {number}", namespace=("plans", "notes")[number % 2])
     ben.make(key="secret plan", agent_id="ben")
     ben.make(key="style", agent_id="ben", memory_type="semantic", namespace="team")
-    ben.make(key="salary", agent_id="ben", memory_type="semantic", namespace="closed")
-    Agent(service.http, "root").permit("closed", default="none", ben="admin")
 
     page = get(service.http, f"{PAGE}/agents/ada")
     summary, listed = twins(service.http, page)
@@ -138,6 +136,22 @@ def test_an_agents_page_lists_what_its_route_lists(service: Service) -> None:
     assert "episodic 12" in said(page)
     assert "12 entries with these filters" in said(narrow)
     assert ada.query(namespace="plans", memory_type="episodic")["total"] == 12
+
+
+def test_a_namespace_that_is_closed_to_an_agent_is_nowhere_on_its_page(service: Service) -> None:
+    Agent(service.http, "ada").make()
+    ben = Agent(service.http, "ben")
+    made = ben.make(agent_id="ben", memory_type="semantic", namespace="closed", key="salary")
+    ben.permit("closed", default="none", ben="admin")
+    key = made_key(service.path, "reader", agents=("ada", "ben"))
+    ada = Agent(service.http, "ada", {"authorization": f"Bearer {key}"})
+
+    assert "salary" in shown(service, key, f"{PAGE}/agents/ben").text
+    page = shown(service, key, f"{PAGE}/agents/ada")
+    assert "notes apple" in page.links
+    assert "closed" not in page.text
+    assert ada.query()["total"] == 1
+    assert shown(service, key, f"{PAGE}/agents/ada/{made['id']}").status == 404
 
 
 def test_a_confidential_value_is_shown_to_whom_its_route_shows_it(service: Service) -> None:
