@@ -162,7 +162,7 @@ def _differences(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, 
 async def change(visit: Visit) -> Response:
     id_, name = visit.number("id"), visit.form.get("action", "")
     try:
-        await _do(visit, id_, name)
+        await perform(visit, id_, name)
     except NotFound:
         raise
     except Refused as refusal:
@@ -170,7 +170,7 @@ async def change(visit: Visit) -> Response:
     return visit.see(path_of(id_), done=name)
 
 
-async def _do(visit: Visit, id_: int, action: str) -> None:
+async def perform(visit: Visit, id_: int, action: str) -> None:
     memories, form = visit.memories, visit.form
     match action:
         case "pin" | "unpin":
@@ -188,14 +188,18 @@ async def _do(visit: Visit, id_: int, action: str) -> None:
             newer, older = (
                 whole_number(form.get(name) or str(id_), name) for name in ("newer", "older")
             )
-            links = (await memories.get(newer)).supersedes
-            await memories.update(newer, supersedes=list(dict.fromkeys([*links, older])))
+            await supersede(visit, newer, older)
         case "delete":
             await memories.delete(id_)
         case "restore":
             await memories.restore(id_, whole_number(form.get("revision", ""), "revision"))
         case _:
             raise Invalid("A form says what is to be done.")
+
+
+async def supersede(visit: Visit, newer: int, older: int) -> None:
+    links = (await visit.memories.get(newer)).supersedes
+    await visit.memories.update(newer, supersedes=list(dict.fromkeys([*links, older])))
 
 
 def _instant(visit: Visit, name: str) -> datetime | None:

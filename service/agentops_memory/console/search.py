@@ -183,8 +183,8 @@ async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
                 tags = (*tags, tag) if action == "tag" else tags
                 await visit.memories.update(number, tags=tags, revision=seen)
             case "expire":
-                now = visit.console.clock()
-                await visit.memories.update(number, expires_at=now, revision=seen)
+                end = visit.console.clock()
+                await visit.memories.update(number, expires_at=end, revision=seen)
             case _:
                 await visit.memories.delete(number)
     except NotFound:
