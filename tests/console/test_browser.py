@@ -11,7 +11,7 @@ import pytest
 
 from ..support.browser import Tab, chromium, tab
 from ..support.callers import made_key
-from ..support.seeded import PROMPT, seed
+from ..support.seeded import PROMPT, seed, seed_documents
 from ..support.service import Service, serving
 
 pytest.importorskip(
@@ -38,6 +38,15 @@ VIEWS = {
     "project": "/ui/projects?project=bakery",
     "sessions": "/ui/sessions",
     "session": "/ui/sessions/s1",
+    "documents": "/ui/documents",
+    "store": "",  # these three when their ids are known
+    "document": "",
+    "agent": "/ui/documents/agents/coder",
+    "agent, filtered": "/ui/documents/agents/coder?namespace=team&memory_type=semantic",
+    "agent entry": "",
+    "ref": "/ui/documents/refs?memoryRef=mem://support",
+    "ref entry": "/ui/documents/refs/entry?memoryRef=mem://support&memoryId=limit",
+    "service": "/ui/service",
     "nowhere": "/ui/nowhere",
 }
 WIDTHS = (360, 768, 1440)
@@ -53,6 +62,7 @@ def browser() -> Iterator["Browser"]:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
         seed(running)
+        VIEWS.update(seed_documents(running))
         yield running
 
 

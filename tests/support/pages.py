@@ -31,6 +31,7 @@ class Page(HTMLParser):
         self.forms: list[Form] = []
         self.links: dict[str, str] = {}
         self.text = ""
+        self.texts: list[str] = []  # the same, as its elements have it
         self._link: str | None = None
         self._button: tuple[str, str] | None = None
         self._said = ""
@@ -72,6 +73,7 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         self._said += data
         self.text += data
+        self.texts.append(data)
 
     def form(self, button: str) -> Form:
         """The first form with a button of this label."""

@@ -76,3 +76,46 @@ def _seed_bakery(save: Callable[..., None], name: str, now: datetime) -> None:
             similar=3, title=f"Dough rests overnight{place}", **where,
         )  # fmt: skip
     save("Flour comes on Mondays.", project=name, session_id="flour", title="Flour")
+
+
+def seed_documents(service: Service) -> dict[str, str]:
+    """Something in a store, of agents and in refs; the pages whose ids are known by then."""
+
+    def put(path: str, body: dict[str, object], method: str = "POST", agent: str = "coder") -> str:
+        answer = service.http.request(method, path, json=body, headers={"X-Agent-ID": agent})
+        id_: str = answer.raise_for_status().json().get("id", "")
+        return id_
+
+    stores = "/api/v1/cloud/memory_stores"
+    pairs = {"team": "shop", HOSTILE[:60]: HOSTILE}
+    put(stores, {"name": HOSTILE[:64], "description": HOSTILE, "metadata": pairs})
+    store = put(stores, {"name": "Team notes", "description": "What holds for the whole shop."})
+    texts = [
+        "Staging is deployed on Fridays, after the tests of the night.\nAsk Ada before.",
+        "Staging is deployed on Mondays, after the tests of the night.\nAsk Ada or Ben before.",
+    ]
+    memories = f"{stores}/{store}/memories"
+    entry = put(memories, {"path": "deploy/staging.md", "content": texts[0], "metadata": pairs})
+    service.clock.advance(days=1)
+    put(f"{memories}/{entry}", {"content": texts[1], "metadata": pairs}, "PUT")
+    for path in ("deploy/live.md", "deploy/keys/rotation.md", "people.md", f"of/{HOSTILE[:40]}"):
+        put(memories, {"path": path, "content": HOSTILE})
+    shared = {"agent_id": "coder", "memory_type": "semantic", "namespace": "team"}
+    own = {"agent_id": "coder", "memory_type": "episodic", "namespace": "invoices"}
+    value = {"done": 12, "total": 47, HOSTILE: [HOSTILE]}
+    put("/api/v1/memory", {**shared, "key": "style", "value": {"indent": 4}})
+    put("/api/v1/memory", {**shared, "key": HOSTILE, "value": value, "tags": [HOSTILE[:50]]})
+    sealed = {"sensitivity": "confidential", "value": {"iban": "DE00"}}
+    put("/api/v1/memory", {**own, "key": "account", **sealed})
+    agent = put("/api/v1/memory", {**own, "key": "progress", "value": value, "pinned": True,
+                                   "tags": [HOSTILE[:50]]})  # fmt: skip
+    refs, ref = "/v1/host/agentops-memory/memory", {"memoryRef": "mem://support"}
+    old = "Refunds over 100 EUR need a second signature."
+    put(refs, {**ref, "content": f"{old} {HOSTILE}", "tags": [HOSTILE[:50]], "id": "old"})
+    put(refs, {**ref, "content": old.replace("100", "250"), "id": "limit", "supersedes": ["old"]})
+    put(refs, {**ref, "content": HOSTILE, "tags": [HOSTILE[:50]]})
+    page = "/ui/documents"
+    return {
+        "store": f"{page}/stores/{store}", "document": f"{page}/stores/{store}/{entry}",
+        "agent entry": f"{page}/agents/coder/{agent}",
+    }  # fmt: skip

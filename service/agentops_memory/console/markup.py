@@ -62,6 +62,14 @@ def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup
     return Markup("<bdi>{}</bdi>").format(Markup().join(parts))
 
 
+def size(count: int) -> str:
+    """Bytes as people say them."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << power:
+            return f"{count / (1 << power):,.1f} {unit}"
+    return f"{count:,} bytes"
+
+
 def ago(at: datetime, now: datetime) -> Markup:
     """An instant as its age, or as what is left until it, with the instant beside it."""
     seconds = (now - at).total_seconds()

@@ -30,6 +30,8 @@ from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller, Role
 from ..memory.model.space import Project
 from ..memory.sessions import SessionTable
+from ..openintent.memory import AgentEntries
+from ..openwop.adapter import RefEntries
 from ..recall.text.normalization import clean
 from ..recall.text.summary import Message
 from ..recall.text.visible import printable
@@ -37,6 +39,8 @@ from . import forms, markup
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from .service import Running
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,6 +63,8 @@ SECTIONS = (
     ("review", "Review", "/ui/review"),
     ("projects", "Projects", "/ui/projects"),
     ("sessions", "Sessions", "/ui/sessions"),
+    ("documents", "Documents", "/ui/documents"),
+    ("service", "Service", "/ui/service"),
 )
 
 _TRACE = TraceContextTextMapPropagator()
@@ -71,6 +77,9 @@ class Console:
     agentops: AgentOps
     memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
     clock: Callable[[], datetime]
+    running: "Running"
+    agents: AgentEntries
+    refs: RefEntries
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))  # of open services
 
 
@@ -139,9 +148,13 @@ class Visit:
         section: str = "",
         twin: str | Sequence[str] = (),
         status: int = 200,
+        header: str = "",
         **values: object,
     ) -> Response:
-        """A page with its twins, the routes of REST that answer the same, as `path?query`."""
+        """A page with its twins, the routes of REST that answer the same, as `path?query`.
+
+        A header that they need is in their commands alone.
+        """
         caller, now = self.caller, self.console.clock()
         twins = [twin] if isinstance(twin, str) else twin
         return await rendered(
@@ -149,16 +162,17 @@ class Visit:
             token=forms.token(self.request, caller, self.console.secret, now),
             can_write=caller.role.includes(Role.WRITER),
             can_erase=caller.role.includes(Role.ADMIN), project=self.project or "",
-            twins=[(each, self._curl(each)) for each in twins], **values,
+            twins=[(each, self._curl(each, header)) for each in twins], header=header, **values,
         )  # fmt: skip
 
     def see(self, path: str, **query: object) -> Response:
         """Where the browser goes once a form was done, so that to load again does nothing."""
         return RedirectResponse(address(path, **query), status_code=303)
 
-    def _curl(self, path: str) -> str:
+    def _curl(self, path: str, header: str) -> str:
         url = f"{self.request.scope['scheme']}://{self.request.headers.get('host', '')}{path}"
         key = '-H "Authorization: Bearer $MEMORY_API_KEY" ' if self.caller.key else ""
+        key += f"-H {shlex.quote(header)} " if header else ""
         return f"curl {key}{shlex.quote(url)}"
 
 
@@ -262,6 +276,7 @@ def environment() -> "Environment":
         "snippet": markup.snippet,
         "printable": printable,
         "number": lambda number: f"{number:,}",
+        "size": markup.size,
     }
     made.globals |= {"sections": SECTIONS, "address": address}
     return made

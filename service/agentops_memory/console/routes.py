@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from ..http.protocol import Operation
-from . import ask, memory, projects, review, search, sessions
+from . import ask, documents, memory, projects, review, search, service, sessions
 from .page import PREFIX, STATIC_FILES, Console, View, Visit
 
 
@@ -19,6 +19,8 @@ VIEWS: tuple[View, ...] = (
     *review.VIEWS,
     *projects.VIEWS,
     *sessions.VIEWS,
+    *documents.VIEWS,
+    *service.VIEWS,
 )
 
 
