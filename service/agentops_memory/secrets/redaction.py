@@ -31,7 +31,7 @@ KINDS: Mapping[str, str] = {
     "google-key": "Google keys (AIza...), OAuth tokens (ya29...., 1//0...), GOCSPX-...",
     "huggingface-token": "Hugging Face tokens (hf_...)",
     "jwt": "JSON Web Tokens, signed or encrypted",
-    "labelled-secret": "random characters beside a label that ends in key, token, secret or password",
+    "labelled-secret": "random characters beside a label ending in key, token, secret or password",
     "memory-key": "keys of this service (amk_...)",
     "npm-token": "npm tokens (npm_...), and what follows :_authToken=",
     "openai-key": "OpenAI keys and keys of the same form (sk-..., sk-proj-...)",
