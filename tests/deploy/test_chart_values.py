@@ -28,6 +28,7 @@ from ..support.chart import (
     validate,
 )
 from ..support.helm_commands import commands
+from ..support.manifests import manifest
 
 JOB = "agentops-memory"  # that the alerts ask for
 NOT_NEEDED = {  # counted where it is not given
@@ -162,6 +163,25 @@ def test_what_the_documents_say_in_yaml_is_a_manifest_or_values(validator: Any) 
             validator.validate(merged(defaults(), document))
 
 
+def test_a_job_of_the_documents_is_a_manifest_of_this_version() -> None:
+    pages = "".join(it.read_text("utf-8") for it in (ROOT / "docs").glob("*.md"))
+    images = set()
+    for path in sorted((ROOT / "deploy" / "jobs").iterdir()):
+        document = manifest(path)
+        validate(document, "1.28")
+        spec = (
+            document["spec"]["template"]["spec"] if document["kind"] == "Job" else document["spec"]
+        )
+        images |= {it["image"] for it in spec["containers"]}
+        assert f"-f deploy/jobs/{path.name}" in pages
+
+    litestream = defaults()["litestream"]["image"]
+    assert images == {
+        f"registry.example/agentops-memory:{agentops_memory.__version__}",
+        f"{litestream['repository']}:{litestream['tag']}",
+    }
+
+
 def test_a_freed_volume_waits_for_the_claim_that_the_guide_makes() -> None:
     page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     (reference,) = re.findall(r'"claimRef": (\{[^}]*\})', page)
@@ -176,9 +196,7 @@ def test_a_freed_volume_waits_for_the_claim_that_the_guide_makes() -> None:
 
 def test_no_pod_writes_the_file_that_the_way_back_replaces() -> None:
     page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
-    back = page[
-        page.index("### The way back") : page.index("memory.db.before-upgrade memory.db.back")
-    ]
+    back = page[page.index("### The way back") : page.index("deploy/jobs/way-back.yaml")]
     chosen = set(re.findall(r"app\.kubernetes\.io/[a-z]+=[a-z]+", back))
 
     assert back.index("--replicas=0") < back.index("wait --for=delete pod")
