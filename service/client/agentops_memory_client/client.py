@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Concatenate, Generic, Self, TypeVar
 
 import httpx
 
-from .contract import calls
+from .contract import reading
 from .contract.call import Call, T
 from .contract.errors import Misconfigured
-from .contract.method import Blocking, Method, P, asking, finished, shown_as
+from .contract.method import Blocking, Method, P, finished, shown_as
 from .contract.models import Progress
-from .contract.service import MemoryService, Questions
+from .contract.service import MemoryService, Questions, sends
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
 from .transport import transfers
 from .transport.address import base_and_key, tls_context
@@ -102,7 +102,10 @@ class Client(Questions, Generic[Transport]):
         """The service's answer; the call is sent again as often as the retry policy permits."""
         return await self._exchange.send(call)
 
-    health = asking(calls.health)
+    @sends("health", "GET", "health", read=reading.health)
+    def health(self) -> str:  # type: ignore[empty-body]
+        """`ok` if the service runs; Unavailable while it ends. It needs no key."""
+
     export_to = _transferring(transfers.export_to)
     import_from = _transferring(transfers.import_from)
     plan_import = _transferring(transfers.plan_import)

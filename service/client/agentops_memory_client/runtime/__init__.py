@@ -8,8 +8,7 @@ from .checkpoint import CheckpointError
 from .conversation import ChatMessage, ToolCall
 from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
 from .session import MemorySession
-from .unsent import Unsent
-from .working_memory import WorkingMemory
+from .working_memory import Unsent, WorkingMemory
 
 __all__ = [
     "ChatMessage",

@@ -22,8 +22,7 @@ from .backlog import Backlog, Report
 from .checkpoint import CheckpointError
 from .conversation import ChatMessage, ToolCall, require
 from .hooks import Question, ToolHooks
-from .unsent import Operation, Unsent
-from .working_memory import WorkingMemory
+from .working_memory import Operation, Unsent, WorkingMemory
 
 MOST_MEMORIES = 50  # in a turn
 

@@ -13,8 +13,7 @@ from ..contract import reading
 from ..contract.call import Call, T, given
 from ..contract.errors import UnexpectedAnswer
 from ..contract.models import Imported, ImportPlan, Progress
-from .exchange import Exchange
-from .upload import Upload
+from .exchange import Exchange, Upload
 
 IMPORT_TIMEOUT = timedelta(minutes=10)  # the largest import takes some of them
 
@@ -76,14 +75,14 @@ async def import_from(
     Unreachable and not retried: the import may be done, and a second one would
     count nothing. OSError if the file cannot be read.
     """
-    return await _import(exchange, path, progress, reading.imported, dry_run=False)
+    return await _import(exchange, path, progress, reading.noun(Imported), dry_run=False)
 
 
 async def plan_import(
     exchange: Exchange, path: str | os.PathLike[str], progress: Progress | None = None
 ) -> ImportPlan:
     """What an import of the file would do; nothing is stored. OSError if it cannot be read."""
-    return await _import(exchange, path, progress, reading.import_plan, dry_run=True)
+    return await _import(exchange, path, progress, reading.noun(ImportPlan), dry_run=True)
 
 
 async def _import(

@@ -14,8 +14,7 @@ from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from .errors import Faults, TooManyFaults, line, quoted
-from .patterns import Pattern, WrongPattern
+from .patterns import Pattern, WrongPattern, line, quoted
 from .rules import (
     FROM_ARGUMENTS,
     LIMIT,
@@ -30,12 +29,30 @@ from .rules import (
     fault_of,
 )
 
+MOST = 100  # faults in one message
 DEEPEST = 100  # levels
 MOST_NODES = 50_000  # texts, lists and mappings, which take two to three seconds to read
 STANDARD = "tag:yaml.org,2002:"
 MERGE = f"{STANDARD}merge"
 
 _KNOWN = {*yaml.SafeLoader.yaml_constructors, MERGE, f"{STANDARD}value"}
+
+
+class TooManyFaults(Exception):
+    """Reading ends: the limit of faults is reached."""
+
+
+class Faults:
+    """Faults in the order in which they are met. TooManyFaults is raised with the hundredth."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def add(self, place: str, sentence: str) -> None:
+        self.messages.append(f"{place}: {sentence}")
+        if len(self.messages) == MOST:
+            self.messages.append("There may be more faults: the reading ended here.")
+            raise TooManyFaults
 
 
 def documents(text: str, faults: Faults) -> list[Node]:
