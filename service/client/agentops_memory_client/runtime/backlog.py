@@ -8,14 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from .. import (
-    AsyncMemoryClient,
-    MemoryServiceError,
-    MemoryServiceWarning,
-    Message,
-    Refused,
-    SessionEnd,
-)
+from .. import AsyncMemoryClient, Message, SessionEnd
+from ..contract.errors import MemoryServiceError, MemoryServiceWarning, Refused
 from . import spans
 from .working_memory import Unsent, WorkingMemory
 

@@ -15,16 +15,9 @@ from typing import BinaryIO, ParamSpec, Protocol
 
 import httpx
 
-from ..contract import reading
+from ..contract import errors, reading
 from ..contract.call import Call, T
-from ..contract.errors import (
-    MemoryServiceError,
-    MemoryServiceWarning,
-    Refused,
-    UnexpectedAnswer,
-    Unreachable,
-    refused,
-)
+from ..contract.errors import MemoryServiceError, Refused, UnexpectedAnswer, Unreachable, refused
 from ..contract.models import Progress
 from .address import call_url
 from .retries import Attempts, RetryPolicy
@@ -208,7 +201,7 @@ def _warn(text: str) -> None:
     level, frame = 1, inspect.currentframe()
     while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, MemoryServiceWarning, stacklevel=level)
+    warnings.warn(text, errors.MemoryServiceWarning, stacklevel=level)
 
 
 @contextmanager
