@@ -9,15 +9,8 @@ from datetime import datetime
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
 from urllib.parse import unquote
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    PlainSerializer,
-    TypeAdapter,
-    ValidationError,
-    WithJsonSchema,
-)
+import pydantic
+from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -34,15 +27,8 @@ from ..http.refusals import NoPath, Refusals
 from ..http.requests import KEY_HEADERS, parameter, query_of, read_key, whole_body
 from ..memory import sight
 from ..memory.changes import Written
-from ..memory.model.access import (
-    LONGEST_AGENT,
-    NOT_YOUR_AGENT,
-    AgentId,
-    Caller,
-    Role,
-    agent_id,
-    asking,
-)
+from ..memory.model import access
+from ..memory.model.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
 from ..memory.model.agent_memory import Eyes
 from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, is_plain
 from ..memory.redactor import written as compact_text
@@ -124,7 +110,7 @@ async def audited(audit: Audit, caller: Caller, action: str, eyes: Eyes, **field
 Time = Annotated[
     datetime,
     PlainSerializer(rendered),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
+    pydantic.WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 
 
@@ -219,7 +205,7 @@ def require_names(**names: str) -> None:
     for name, text in names.items():
         try:
             _NEW[name].validate_python(text)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             faults += [(name, said_of(fault)) for fault in error.errors()]
     if faults:
         raise BadFields(faults)
@@ -285,7 +271,7 @@ def own(request: Request) -> tuple[Caller, Eyes]:
 def require_own(agent: AgentId, eyes: Eyes) -> None:
     """Raise Denied for an agent that is not the one who asks."""
     if agent != eyes.agent:
-        raise Denied(NOT_YOUR_AGENT)
+        raise Denied(access.NOT_YOUR_AGENT)
 
 
 def agent_in_path(request: Request) -> AgentId:

@@ -41,6 +41,7 @@ from ..memory.model.memory import MemoryId
 from ..memory.model.rows import count, instant, micros, reads
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
+from ..memory.redactor import written as compact_text
 from ..memory.sight import OF_LOG, OF_MEMORY
 from ..recall.text.json_words import object_of
 from ..steps import step
@@ -252,7 +253,11 @@ def add_event(
     """
     sql = tx[Sql]
     event = sql.inserted(
-        "events", uid=tx.new_uid(tx.now), type=type_, payload=_written(payload), at=micros(tx.now)
+        "events",
+        uid=tx.new_uid(tx.now),
+        type=type_,
+        payload=compact_text(payload),
+        at=micros(tx.now),
     )
     sql.insert(
         "agent_events", event_id=event, agent=agent or "", actor=actor, task=labels.task,
@@ -314,10 +319,6 @@ def forget_events(tx: Transaction, ids: Sequence[int]) -> int:
     """Remove events; how many were there."""
     given = f"(SELECT value FROM {tx[Sql].dialect.ids('given')})"
     return tx[Sql].run(f"DELETE FROM events WHERE id IN {given}", ids=json.dumps(ids)).rowcount
-
-
-def _written(payload: Mapping[str, object]) -> str:
-    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
 @reads("events")
@@ -459,7 +460,7 @@ def settle(tx: Transaction, pending: PendingArchive) -> None:
     """Move the values of an archive into its event: from then on they lie there alone."""
     entries = pending.entries(tx)
     for event in events_with(tx, [pending.event]):
-        payload = _written({**event.payload, "snapshot": snapshot(entries)})
+        payload = compact_text({**event.payload, "snapshot": snapshot(entries)})
         tx[Sql].update("events", "id", {"id": pending.event, "payload": payload})
     tx[MemoryTable].erase_some([entry.memory for entry in entries])
     tx[Sql].run("DELETE FROM pending_archives WHERE event_id = :id", id=pending.event)

@@ -335,7 +335,7 @@ class AgentEntries:
 
     async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
         """The entry, with its value."""
-        return await self._read(caller, eyes, _get, entry, eyes)
+        return await self._read(caller, eyes, entries.known, entry, eyes)
 
     async def at(self, caller: Caller, eyes: Eyes, namespace: str, key: str) -> AgentEntry:
         """The agent's own episodic entry at a key."""
@@ -472,10 +472,6 @@ async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redac
 
 def _clean_items(redactor: Redactor, items: Sequence[AgentBatchItem]) -> Sequence[AgentBatchItem]:
     return [drafts.cleaned(redactor, item) for item in items]
-
-
-def _get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> AgentEntry:
-    return entries.known(tx, entry, eyes)
 
 
 def _at(tx: Transaction, place: Place) -> AgentEntry:
