@@ -19,7 +19,7 @@ from ..engine.engine import Engine, Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
 from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, written
 from ..http.endpoint import admission, current_caller
-from ..http.faults import bad_fields, fault, said_of
+from ..http.faults import bad_fields, fault, must, said_of
 from ..http.large_answers import paced
 from ..http.paging import instant
 from ..http.protocol import REDACTED, Operation, Parameter
@@ -144,15 +144,6 @@ def kilobytes(size: int) -> int:
 
 
 # What fields of bodies may hold.
-
-
-def must(holds: Callable[[str], bool], problem: str) -> AfterValidator:
-    def checked(text: str) -> str:
-        if not holds(text):
-            raise fault(problem)
-        return text
-
-    return AfterValidator(checked)
 
 
 def _agent(text: str) -> str:

@@ -13,14 +13,14 @@ from functools import partial
 from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Denied, Invalid, Unreadable
 from ..http.bodies import GIVEN, written
-from ..http.faults import fault
+from ..http.faults import must
 from ..http.ids import ENTRY as ENTRY_ID
 from ..http.ids import EVENT as EVENT_ID
 from ..http.ids import public_id
@@ -106,19 +106,15 @@ EVENTS = (
 )
 
 
-def _logged(type_: str) -> str:
-    if type_ not in LOGGED:
-        raise fault("must be one that clients log: none of memory.*, task.* and agent_assigned")
-    return type_
-
-
 class EventBody(BaseModel):
     """POST /api/v1/intents/{id}/events."""
 
     model_config = GIVEN
     event_type: Annotated[
-        str, AfterValidator(_logged), Field(json_schema_extra={"enum": sorted(LOGGED)})
-    ]
+        str, Field(json_schema_extra={"enum": sorted(LOGGED)}),
+        must(LOGGED.__contains__,
+             "must be one that clients log: none of memory.*, task.* and agent_assigned"),
+    ]  # fmt: skip
     payload: Object = {}
 
 

@@ -21,6 +21,7 @@ from ..memory.model.memory import MemoryId
 from ..memory.model.rows import EARLIEST, LAST, count, instant, micros, reads, tag_array, texts_of
 from ..memory.model.space import MemoryRef
 from ..memory.model.table import Sql, Table
+from ..memory.redactor import written as compact_text
 from ..recall.text.ids import Uids
 from ..recall.text.json_words import object_of
 from ..record import CamelRecord, Milliseconds
@@ -465,7 +466,7 @@ class RunTable(Table):
     ) -> Row:
         return {
             "uid": self._uids.make(self._now), "run": run, "sequence": sequence,
-            "type": type_.value, "payload": payload_text(payload), "at": micros(self._now),
+            "type": type_.value, "payload": compact_text(payload), "at": micros(self._now),
             "high": high,
         }  # fmt: skip
 
@@ -488,11 +489,6 @@ def run_of(  # noqa: PLR0913, PLR0917 - the columns of RUN
         secrets=rows.counts_of(secrets), wrote=texts_of(wrote), started_at=instant(started_at),
         heard_at=instant(heard_at), ended_at=rows.optional_instant(ended_at),
     )  # fmt: skip
-
-
-def payload_text(payload: JsonObject) -> str:
-    """What an event tells, as its row has it."""
-    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
 @reads("run_events")

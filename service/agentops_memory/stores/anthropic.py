@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, Self
 from uuid import uuid4
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +16,7 @@ from starlette.responses import Response
 from ..errors import Invalid, InvalidFields, PathTaken, Refusal
 from ..http import paging
 from ..http.bodies import GIVEN, JSON, Bodies
+from ..http.faults import must
 from ..http.ids import ENTRY, public_id, uid_of
 from ..http.protocol import REDACTED, Operation, Protocol
 from ..http.refusals import Refusals
@@ -75,20 +76,6 @@ _NUMBER = re.compile(r"\d{1,3}", re.ASCII)
 _INVISIBLE = ("Cf", "Zl", "Zp")  # format characters, U+2028 and U+2029
 
 
-def _storable(text: str) -> str:
-    if "\0" in text:
-        raise PydanticCustomError("nul", "String should have no NUL")
-    return text
-
-
-def _printable(name: str) -> str:
-    if not name.strip() or has_controls(name):
-        raise PydanticCustomError(
-            "printable", "String should have more than white space and no control characters"
-        )
-    return name
-
-
 def _few(most: int) -> BeforeValidator:
     """Refuses what has too many members, before any of them is looked at."""
 
@@ -107,9 +94,13 @@ def _most(members: int) -> Any:
     return Field(json_schema_extra={"maxProperties": members})
 
 
-STORABLE = AfterValidator(_storable)
+STORABLE = must(lambda text: "\0" not in text, "String should have no NUL")
+PRINTABLE = must(
+    lambda name: bool(name.strip()) and not has_controls(name),
+    "String should have more than white space and no control characters",
+)
 
-Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), AfterValidator(_printable)]
+Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), PRINTABLE]
 Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), STORABLE]
 Path = Annotated[str, Field(pattern="^/", max_length=rules.MAX_PATH)]
 Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), STORABLE]

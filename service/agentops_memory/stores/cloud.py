@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from ..errors import Invalid, Refusal
 from ..http.bodies import JSON, REQUEST_ID, Bodies, Refused, request_id
-from ..http.faults import fault
+from ..http.faults import fault, must
 from ..http.ids import ENTRY, STORE, VERSION, public_id, uid_of
 from ..http.large_answers import paced
 from ..http.paging import instant
@@ -71,20 +71,6 @@ class BadField(Invalid):
         self.field = field
 
 
-def _storable(text: str) -> str:
-    if _UNSTORABLE.search(text):
-        raise fault(UNSTORABLE)
-    return text
-
-
-def _written(content: str) -> str:
-    if not content.strip():
-        raise fault("cannot be blank")
-    if rules.size_of(content) > rules.MAX_CONTENT:
-        raise fault(f"must be at most {rules.MAX_CONTENT:,} bytes")
-    return content
-
-
 def _relative(path: str) -> str:
     if path.startswith("/"):
         raise fault("must be a relative path (cannot start with '/')")
@@ -97,7 +83,7 @@ def _relative(path: str) -> str:
     return path
 
 
-Plain = AfterValidator(_storable)
+Plain = must(lambda text: not _UNSTORABLE.search(text), UNSTORABLE)
 Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=POLICY.longest_name),
@@ -114,7 +100,11 @@ Path = Annotated[
     Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_PATH}),
 ]  # fmt: skip
 Content = Annotated[
-    str, Plain, AfterValidator(_written),
+    str, Plain, must(str.strip, "cannot be blank"),
+    must(
+        lambda content: rules.size_of(content) <= rules.MAX_CONTENT,
+        f"must be at most {rules.MAX_CONTENT:,} bytes",
+    ),
     Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_CONTENT}),
 ]  # fmt: skip
 Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]

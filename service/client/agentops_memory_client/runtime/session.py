@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Self, TypeVar
@@ -41,66 +41,6 @@ _TAG = re.compile(
 _ITEM = re.compile(rf"(?<=[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029])(?=[{_INVISIBLE}]*- )")
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reminder:
-    """Reads the memories of one project; a timeout or failure is a warning in the log."""
-
-    client: AsyncMemoryClient
-    project: str
-    limit: int  # of memories in a turn; 0 sends no request
-    timeout: timedelta  # of one request
-    ages: bool = False  # behind each title
-
-    def __post_init__(self) -> None:
-        require("limit", self.limit, int)
-        require("patience", self.timeout, timedelta)
-        require("ages", self.ages, bool)
-        if not 0 <= self.limit <= MOST_MEMORIES:
-            raise ValueError(f"A turn is reminded of 0 to {MOST_MEMORIES} memories.")
-
-    async def context(
-        self, prompt: str, attributes: spans.Attributes, *, after: Callable[[], Awaitable[None]]
-    ) -> str:
-        """The memories for a prompt, as text; `after` runs first, within the same timeout."""
-        if not self.limit:
-            return ""
-
-        async def fetch() -> Context:
-            await after()
-            return await self.client.context(
-                project=self.project, query=prompt, limit=self.limit, ages=self.ages
-            )
-
-        with spans.span("runtime.fetch_context", attributes) as span:
-            found = await self._answer(span, fetch())
-            if found is None:
-                return ""
-            spans.counted(span, "memory.context.result_count", len(found.observations))
-            return injected(found)
-
-    async def look_up(
-        self, call: ToolCall, question: Question, attributes: spans.Attributes
-    ) -> None:
-        """Search before a tool runs; the hits are events of the span alone."""
-        attributes = {**attributes, "gen_ai.tool.name": call.name}
-        with spans.span("runtime.search", attributes) as span:
-            search = self.client.search(question.query, project=self.project, limit=question.limit)
-            hits = await self._answer(span, search)
-            if hits is not None:
-                spans.found(span, hits)
-
-    async def _answer(self, span: spans.Span, request: Awaitable[T]) -> T | None:
-        """The service's answer; None after a failure or a timeout."""
-        try:
-            async with asyncio.timeout(self.timeout.total_seconds()):
-                return await request
-        except (MemoryServiceError, TimeoutError) as failure:
-            spans.failed(span, failure)
-            reason = str(failure) or "The service does not answer in time."
-            log.warning("nothing is remembered now", extra={"reason": reason})
-            return None
 
 
 def injected(context: Context) -> str:
@@ -175,11 +115,13 @@ class MemorySession:
             raise ValueError(f"A project's name has 1 to {MAX_PROJECT} characters.")
         self.working = WorkingMemory() if working is None else working
         require("working", self.working, WorkingMemory)
-        self.project = project
-        self._reminder = Reminder(
-            client=client, project=project, limit=limit, timeout=patience, ages=ages
-        )
-        self._hooks = hooks
+        require("limit", limit, int)
+        require("patience", patience, timedelta)
+        require("ages", ages, bool)
+        if not 0 <= limit <= MOST_MEMORIES:
+            raise ValueError(f"A turn is reminded of 0 to {MOST_MEMORIES} memories.")
+        self.project, self._client, self._hooks = project, client, hooks
+        self._limit, self._timeout, self._ages = limit, patience, ages
         self._path = None if checkpoint is None else Path(checkpoint)
         self._checkpoint_writer = _single_thread()
         self._backlog = Backlog(client, self.working)
@@ -249,7 +191,21 @@ class MemorySession:
 
         Unsent writes are sent before, for at most half of the timeout.
         """
-        return await self._reminder.context(prompt, self._attributes(), after=self._drain_briefly)
+        if not self._limit:
+            return ""
+
+        async def fetch() -> Context:
+            await self._backlog.drain(self._timeout / 2)
+            return await self._client.context(
+                project=self.project, query=prompt, limit=self._limit, ages=self._ages
+            )
+
+        with spans.span("runtime.fetch_context", self._attributes()) as span:
+            found = await self._answer(span, fetch())
+            if found is None:
+                return ""
+            spans.counted(span, "memory.context.result_count", len(found.observations))
+            return injected(found)
 
     async def tell(self) -> None:
         """Record new messages: they are in the checkpoint before they are sent.
@@ -271,8 +227,7 @@ class MemorySession:
         question = self._hooks.question(call)
         if question is None or not self._backlog.is_open:
             return
-        work = self._reminder.look_up(call, question, self._attributes())
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._look_up(call, question, self._attributes()))
         self._lookups.add(task)
         task.add_done_callback(self._lookups.discard)
 
@@ -320,8 +275,26 @@ class MemorySession:
             await self.checkpoint()
         self._warn_of_unsent()
 
-    async def _drain_briefly(self) -> None:
-        await self._backlog.drain(self._reminder.timeout / 2)
+    async def _look_up(
+        self, call: ToolCall, question: Question, attributes: dict[str, str | int]
+    ) -> None:
+        attributes = {**attributes, "gen_ai.tool.name": call.name}
+        with spans.span("runtime.search", attributes) as span:
+            search = self._client.search(question.query, project=self.project, limit=question.limit)
+            hits = await self._answer(span, search)
+            if hits is not None:
+                spans.found(span, hits)
+
+    async def _answer(self, span: spans.Span, request: Awaitable[T]) -> T | None:
+        """The service's answer; None after a failure or a timeout, with a warning in the log."""
+        try:
+            async with asyncio.timeout(self._timeout.total_seconds()):
+                return await request
+        except (MemoryServiceError, TimeoutError) as failure:
+            spans.failed(span, failure)
+            reason = str(failure) or "The service does not answer in time."
+            log.warning("nothing is remembered now", extra={"reason": reason})
+            return None
 
     async def _tell(self, writes: list[Unsent]) -> None:
         self._backlog.keep(writes)
