@@ -574,12 +574,9 @@ def task_of(  # noqa: PLR0913, PLR0917 - the columns of TASK
     return Task.made(
         details, id=id_, intent_id=intent, parent_task_id=parent, assigned_agent=agent,
         status=state, state=state, version=count(version), attempt=count(attempt),
-        memory_policy=None if policy is None else _policy(policy),
+        memory_policy=None if policy is None else MemoryPolicy.model_construct(
+            None, **dict[str, Any](zip(MemoryPolicy.model_fields, policy_of(policy), strict=True))
+        ),
         created_at=instant(created_at), started_at=optional_instant(started_at),
         completed_at=optional_instant(completed_at),
     )  # fmt: skip
-
-
-def _policy(text: str) -> MemoryPolicy:
-    said = zip(MemoryPolicy.model_fields, policy_of(text), strict=True)
-    return MemoryPolicy.model_construct(None, **dict[str, Any](said))

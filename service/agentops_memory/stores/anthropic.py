@@ -21,7 +21,7 @@ from ..http.ids import ENTRY, public_id, uid_of
 from ..http.protocol import REDACTED, Operation, Protocol
 from ..http.refusals import Refusals
 from ..memory.changes import Written
-from ..memory.model.access import Caller, KeyId, Role
+from ..memory.model.access import Caller, Role
 from ..memory.model.memory import ANY_STATE, ChangeKind, Expected
 from ..memory.model.space import StoreId
 from ..recall.text.normalization import clean
@@ -175,10 +175,6 @@ class AnthropicMemoryChange(_AtPath):
         return ANY_STATE if held is None else Expected(sha256=held.content_sha256)
 
 
-def _actor(key: KeyId | None) -> object:
-    return None if key is None else AnthropicActor(api_key_id=key)
-
-
 Slashed = BeforeValidator(lambda path: path and f"/{path}")
 
 
@@ -247,7 +243,9 @@ class AnthropicActor(Shown):
     api_key_id: str
 
 
-Actor = Annotated[AnthropicActor | None, BeforeValidator(_actor)]
+Actor = Annotated[
+    AnthropicActor | None, BeforeValidator(lambda key: key and AnthropicActor(api_key_id=key))
+]
 
 
 class AnthropicVersion(Shown):
@@ -360,11 +358,6 @@ def _list_of(request: Request) -> list[object]:
     return [request.scope["path"], [(name, _given(request, name)) for name in _FILTERS]]
 
 
-def _folder(prefix: str) -> str | None:
-    """The beginning of stored paths that a prefix means: a folder, or the whole store."""
-    return prefix[1:] if prefix.startswith("/") and prefix.endswith("/") else None
-
-
 def _instant(*, rounds_up: bool = False) -> Read:
     return _must("be an instant in RFC 3339", partial(paging.instant, rounds_up=rounds_up))
 
@@ -408,8 +401,10 @@ ARCHIVED = in_query(
     "`true` shows archived ones too.", kind="boolean",
 )  # fmt: skip
 PATH_PREFIX = in_query(
-    "path_prefix", "prefix", _must("begin and end with '/'", _folder, ""), "A folder: `/notes/`."
-)
+    "path_prefix", "prefix",
+    _must("begin and end with '/'", lambda it: it[1:] if it[:1] == it[-1:] == "/" else None, ""),
+    "A folder: `/notes/`.",
+)  # fmt: skip
 DEPTH = in_query(
     "depth", "is_shallow", _choice(DEPTHS, "0 or 1"),
     "`1` shows folders for what lies deeper.", choices=tuple(DEPTHS),

@@ -58,6 +58,7 @@ SHOWN_ID = 100  # characters of an id that was not found
 SNIPPET = 300  # characters
 
 _KINDS = {"memory_store": STORE, "memory": ENTRY, "memory_version": VERSION}
+FLAGS = {"true": True, "false": False}
 _DIGITS = re.compile(r"[0-9]+")
 _UNSTORABLE = re.compile("[\\x00\\ud800-\\udfff]")
 UNSTORABLE = "cannot contain NUL or a lone surrogate"
@@ -241,10 +242,6 @@ def _id(kind: str) -> Read:
     return _must(f"be an id: {kind}_ and 32 hexadecimal digits", partial(uid_of, kind))
 
 
-def _flag(text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text.lower())
-
-
 def _before(kind: str) -> Read:
     def read(request: Request, name: str) -> Any:
         before = _id(kind)(request, name)
@@ -267,7 +264,8 @@ LIMIT = in_query(
 FROM, TO = api.created(_instant, "RFC 3339 time")
 NAME = in_query("name", "name", _text, "Its beginning, whatever its case.")
 ARCHIVED = in_query(
-    "include_archived", "with_archived", _must("be true or false", _flag, absent=False),
+    "include_archived", "with_archived",
+    _must("be true or false", lambda it: FLAGS.get(it.lower()), absent=False),
     "`true` lists archived ones too.", kind="boolean",
 )  # fmt: skip
 PATH_PREFIX = in_query(

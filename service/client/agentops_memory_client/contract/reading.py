@@ -87,14 +87,11 @@ def problem(body: bytes) -> Problem:
     error = read_as(str, given.get("error"))
     if "message" not in given:
         return Problem(sentence=error)
-    sentence, details = read_as(str, given["message"]), _members(given.get("details"))
+    sentence, details = read_as(str, given["message"]), given.get("details")
+    details = details if isinstance(details, dict) else {}
     faults = read_as(list[dict[str, str]], details.get("fields", []))
     named = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
     return Problem(f"{sentence} {named}." if named else sentence, error, details)
-
-
-def _members(given: object) -> Mapping[str, Any]:
-    return given if isinstance(given, dict) else {}
 
 
 def _explanation(given: Mapping[str, Any]) -> Explanation | None:

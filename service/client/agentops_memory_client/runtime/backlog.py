@@ -129,7 +129,12 @@ class Backlog:
             outcome: object = await self._sent(write)
         except Exception as failure:  # noqa: BLE001 - the loop must not end unseen
             if not _is_permanent(failure):
-                self._failed(failure)
+                self._failures += 1
+                if self._failures == 1:
+                    log.warning(
+                        "the service does not take what is told; it is tried again",
+                        extra={"reason": reason(failure), "unsent": len(self._queue)},
+                    )
                 return False
             outcome = failure
         self._failures = 0
@@ -144,14 +149,6 @@ class Backlog:
         with spans.span("runtime.deliver", attributes, under=write.trace):
             method = getattr(self._client, write.operation)
             return await method(**fields, idempotency_key=write.key)
-
-    def _failed(self, failure: Exception) -> None:
-        self._failures += 1
-        if self._failures == 1:
-            log.warning(
-                "the service does not take what is told; it is tried again",
-                extra={"reason": reason(failure), "unsent": len(self._queue)},
-            )
 
     def _pause(self) -> float | None:
         """Seconds until the next attempt; None while the queue is empty."""

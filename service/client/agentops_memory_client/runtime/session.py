@@ -16,7 +16,6 @@ from typing import Self, TypeVar
 
 from .. import AsyncMemoryClient, Context, MemoryServiceError
 from ..contract.ages import age_suffix
-from ..contract.models import Line
 from . import checkpoint, spans
 from .backlog import Backlog, Report
 from .checkpoint import CheckpointError
@@ -52,22 +51,17 @@ def injected(context: Context) -> str:
     characters: its tags begin with `&lt;`, and its lines that look like items are
     indented.
     """
-    memories = map(_memory, context.observations)
+    memories = [
+        f"[{it.type}] {it.title}{'' if it.age is None else age_suffix(it.age)}: {it.content}"
+        for it in context.observations
+    ]
     return _block("memory:sessions", context.summaries) + _block("memory:context", memories)
 
 
-def _memory(line: Line) -> str:
-    age = "" if line.age is None else age_suffix(line.age)
-    return f"[{line.type}] {line.title}{age}: {line.content}"
-
-
 def _block(tag: str, items: Iterable[str]) -> str:
-    lines = "".join(f"- {_inside(item)}\n" for item in items)
+    inside = (_ITEM.sub("  ", _TAG.sub("&lt;", item)) for item in items)
+    lines = "".join(f"- {item}\n" for item in inside)
     return f"<{tag}>\n{lines}</{tag}>\n" if lines else ""
-
-
-def _inside(text: str) -> str:
-    return _ITEM.sub("  ", _TAG.sub("&lt;", text))
 
 
 MAX_PROJECT = 200  # code points
@@ -179,7 +173,8 @@ class MemorySession:
             self.working.add(ChatMessage.user(prompt))
             self.working.turn += 1
         try:
-            yield await self.context(self._last_prompt())
+            asked = (it.content for it in reversed(self.working.messages) if it.role == "user")
+            yield await self.context(next(asked, ""))
         except BaseException as failure:
             with _log_checkpoint_error(failure):
                 await self._tell(self._batches())
@@ -273,7 +268,8 @@ class MemorySession:
                 await self._close()
         if self._path is not None:
             await self.checkpoint()
-        self._warn_of_unsent()
+        if self.working.unsent:
+            log.warning("not all is told", extra={"unsent": len(self.working.unsent)})
 
     async def _look_up(
         self, call: ToolCall, question: Question, attributes: dict[str, str | int]
@@ -331,15 +327,6 @@ class MemorySession:
             task.cancel()
         await self._backlog.close()
         await asyncio.gather(*self._lookups, return_exceptions=True)
-
-    def _warn_of_unsent(self) -> None:
-        if self.working.unsent:
-            log.warning("not all is told", extra={"unsent": len(self.working.unsent)})
-
-    def _last_prompt(self) -> str:
-        """The content of the last user message."""
-        prompts = (m.content for m in reversed(self.working.messages) if m.role == "user")
-        return next(prompts, "")
 
     def _attributes(self) -> dict[str, str | int]:
         return {

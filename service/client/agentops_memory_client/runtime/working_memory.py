@@ -325,15 +325,14 @@ def _shown(path: str) -> str:
 
 def _message(given: Mapping[str, Any]) -> ChatMessage:
     role: Any = given.get("role")
-    calls = _each(given, "tool_calls", _call) if "tool_calls" in given else ()
+    calls: tuple[ToolCall, ...] = ()
+    if "tool_calls" in given:
+        kinds = {"id": str, "name": str, "arguments": dict}
+        calls = _each(given, "tool_calls", lambda it: ToolCall(**_named(it, **kinds)))
     return ChatMessage(
         role=role, tool_calls=calls, tool_call_id=given.get("tool_call_id"),
         **_named(given, content=str),
     )  # fmt: skip
-
-
-def _call(given: Mapping[str, Any]) -> ToolCall:
-    return ToolCall(**_named(given, id=str, name=str, arguments=dict))
 
 
 def _unsent(given: Mapping[str, Any]) -> Unsent:

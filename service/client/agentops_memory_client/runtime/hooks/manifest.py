@@ -64,12 +64,16 @@ def documents(text: str, faults: Faults) -> list[Node]:
     try:
         loader = _Loader(text, faults)
     except ReaderError as error:
-        faults.add(*_unreadable(text, error))
+        before = text[: error.position].split("\n")
+        place = f"line {len(before)}, column {len(before[-1]) + 1}"
+        faults.add(place, f"This is not YAML: it has no character U+{error.character:04X}.")
         return []
     try:
         return list(loader.roots())
     except MarkedYAMLError as error:
-        faults.add(*_malformed(error))
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        place = _at(error.problem_mark or error.context_mark)
+        faults.add(place, f"This is not YAML: {problem}.")
     except (YAMLError, ValueError, OverflowError):  # of an escape, or a number, beyond all bounds
         faults.add(_at(loader), "This is not YAML: there is no such character or number.")
     return []
@@ -118,17 +122,6 @@ class _Loader(yaml.SafeLoader):
                 self._faults.add(_at(key.start_mark), f"The key {quoted(key.value)} stands twice.")
             seen.add((key.tag, key.value))
         return mapping
-
-
-def _malformed(error: MarkedYAMLError) -> tuple[str, str]:
-    problem = ", ".join(part for part in (error.context, error.problem) if part)
-    return _at(error.problem_mark or error.context_mark), f"This is not YAML: {problem}."
-
-
-def _unreadable(text: str, error: ReaderError) -> tuple[str, str]:
-    before = text[: error.position].split("\n")
-    place = f"line {len(before)}, column {len(before[-1]) + 1}"
-    return place, f"This is not YAML: it has no character U+{error.character:04X}."
 
 
 def _at(mark: Any) -> str:
