@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
-from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, written
+from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, present, written
 from ..http.endpoint import admission, current_caller
 from ..http.faults import bad_fields, fault, must, said_of
 from ..http.large_answers import paced
@@ -184,6 +184,15 @@ Expiry = Annotated[
 ]
 
 _NEW = {"namespace": TypeAdapter[str](NamespaceName), "key": TypeAdapter[str](Key)}
+
+
+class Nested(BaseModel):
+    """A part of a body, of which `null` is absent, too."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _present(cls, given: Any) -> Any:
+        return present(given) if isinstance(given, dict) else given
 
 
 def instant_if_any(text: str | None) -> datetime | None:

@@ -231,15 +231,10 @@ class AgentChangeBody(OwnBody):
         return after
 
 
-class AgentBatchItem(AgentEntryBody):
+class AgentBatchItem(api.Nested, AgentEntryBody):
     """An entry of a batch: with a version it is changed, without one it is made."""
 
     version: int | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _present(cls, given: Any) -> Any:
-        return present(given) if isinstance(given, dict) else given
 
     @property
     def change(self) -> AgentChangeBody:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound
-from ..http.bodies import GIVEN, present
+from ..http.bodies import GIVEN
 from ..http.faults import fault, must
 from ..http.protocol import Operation
 from ..memory.changes import Written
@@ -59,15 +59,6 @@ Word = Annotated[str, Field(max_length=MAX_TITLE), Printable]
 Words = Annotated[list[Word], Field(max_length=MAX_ITEMS)]
 Object = Annotated[JsonObject, WithoutNul, Field(examples=[{}])]
 Small = Annotated[int, Field(ge=0, le=2**31 - 1)]
-
-
-class Nested(BaseModel):
-    """A part of a body, of which `null` is absent, too."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _present(cls, given: Any) -> Any:
-        return present(given) if isinstance(given, dict) else given
 
 
 class IntentBody(BaseModel):

@@ -36,7 +36,7 @@ from ..telemetry.measures import AGENT_ARCHIVED
 from . import api, events, intents
 from .api import BODIES, Agent, JsonObject, Left, Time, answer, op, redactor_for, whose, writer
 from .events import add_event
-from .intents import Chosen, Description, Nested, Object, Word, Words, intent_id, require_sight
+from .intents import Chosen, Description, Object, Word, Words, intent_id, require_sight
 from .participants import guardrails
 
 TASKS = f"{api.PREFIX}/tasks"
@@ -67,7 +67,7 @@ class TaskFinished(Conflict):
         super().__init__("The task is finished.")
 
 
-class MemoryPolicy(Nested):
+class MemoryPolicy(api.Nested):
     """How the working memory of a task is kept (§6.5)."""
 
     model_config = GIVEN
@@ -77,7 +77,7 @@ class MemoryPolicy(Nested):
     max_total_size_kb: Annotated[int, Field(ge=0, le=MOST_SIZE)] | None = None
 
 
-class ToolRequirement(Nested):
+class ToolRequirement(api.Nested):
     """A service that a task needs."""
 
     model_config = GIVEN

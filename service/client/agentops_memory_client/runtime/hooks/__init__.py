@@ -55,10 +55,10 @@ class ToolHooks:
             raise ImportError(
                 f"Tool hooks in YAML need PyYAML: {install_command(CLIENT, 'runtime')}"
             ) from error
-        rules, faults = rules_in(text)
+        save, inject, faults = rules_in(text)
         if faults:
             raise HooksRefused(*faults)
-        return cls(save_rules=tuple(rules.save), inject_rules=tuple(rules.inject))
+        return cls(save_rules=tuple(save), inject_rules=tuple(inject))
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
