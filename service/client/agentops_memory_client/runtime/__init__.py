@@ -11,17 +11,6 @@ from .session import MemorySession
 from .working_memory import Unsent, WorkingMemory
 
 __all__ = [
-    "ChatMessage",
-    "CheckpointError",
-    "HooksRefused",
-    "InjectRule",
-    "Lost",
-    "MemorySession",
-    "Pattern",
-    "Report",
-    "SaveRule",
-    "ToolCall",
-    "ToolHooks",
-    "Unsent",
-    "WorkingMemory",
-]
+    "ChatMessage", "CheckpointError", "HooksRefused", "InjectRule", "Lost", "MemorySession",
+    "Pattern", "Report", "SaveRule", "ToolCall", "ToolHooks", "Unsent", "WorkingMemory",
+]  # fmt: skip
