@@ -1,7 +1,9 @@
 """What is wrong with a body, field by field: as its model tells it, in sentences."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from pydantic import AfterValidator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from ..errors import BadFields
@@ -31,6 +33,17 @@ _FAULTS = {
 
 def fault(phrase: str) -> PydanticCustomError:
     return PydanticCustomError("fault", "{said}", {"said": phrase})
+
+
+def must(holds: Callable[[Any], bool], problem: str) -> AfterValidator:
+    """Refuses a value of which it does not hold, with what is wrong with it."""
+
+    def checked(value: Any) -> Any:
+        if not holds(value):
+            raise fault(problem)
+        return value
+
+    return AfterValidator(checked)
 
 
 def fault_of(field: str, phrase: str) -> PydanticCustomError:

@@ -36,13 +36,6 @@ MAX_ALLOWED = 1_000  # agents of a namespace's permissions
 AccessName = Literal["none", "read", "write", "admin"]
 
 
-class OutdatedNamespace(Stale):
-    """The permissions are not at the version that was expected."""
-
-    def __init__(self, current: "Namespace") -> None:
-        super().__init__(f"The namespace is at version {current.version}.", current)
-
-
 class AllowedAgent(BaseModel):
     """What one agent may do in a namespace."""
 
@@ -239,7 +232,9 @@ def _planned(
     if found is not None and found.access < Access.ADMIN:
         raise Denied("The agent does not administer this namespace.")
     if version is not None and version != (found.version if found else 0):
-        raise NotFound(NO_NAMESPACE) if found is None else OutdatedNamespace(found)
+        if found is None:
+            raise NotFound(NO_NAMESPACE)
+        raise Stale(f"The namespace is at version {found.version}.", found)
     return body.changed(permissions(tx, name))
 
 

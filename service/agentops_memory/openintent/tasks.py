@@ -36,22 +36,7 @@ from ..telemetry.measures import AGENT_ARCHIVED
 from . import api, events, intents
 from .api import BODIES, Agent, JsonObject, Left, Time, answer, op, redactor_for, whose, writer
 from .events import add_event
-from .intents import (
-    INTENT,
-    Chosen,
-    Description,
-    Nested,
-    Object,
-    Small,
-    Title,
-    Word,
-    Words,
-    intent_id,
-    new_id,
-    require_sight,
-    seen,
-    standing,
-)
+from .intents import Chosen, Description, Object, Word, Words, intent_id, require_sight
 from .participants import guardrails
 
 TASKS = f"{api.PREFIX}/tasks"
@@ -82,7 +67,7 @@ class TaskFinished(Conflict):
         super().__init__("The task is finished.")
 
 
-class MemoryPolicy(Nested):
+class MemoryPolicy(api.Nested):
     """How the working memory of a task is kept (§6.5)."""
 
     model_config = GIVEN
@@ -92,7 +77,7 @@ class MemoryPolicy(Nested):
     max_total_size_kb: Annotated[int, Field(ge=0, le=MOST_SIZE)] | None = None
 
 
-class ToolRequirement(Nested):
+class ToolRequirement(api.Nested):
     """A service that a task needs."""
 
     model_config = GIVEN
@@ -110,7 +95,7 @@ class TaskBody(BaseModel):
     model_config = GIVEN
     id: Chosen | None = None
     intent_id: Chosen
-    name: Title
+    name: intents.Title
     status: TaskState = "pending"
     assigned_agent: Agent | None = None
     parent_task_id: Chosen | None = None
@@ -126,8 +111,8 @@ class TaskBody(BaseModel):
     blocks: Words | None = None
     requires_tools: Tools | None = None
     retry_policy: Word | None = None
-    timeout_seconds: Small | None = None
-    max_attempts: Small | None = None
+    timeout_seconds: intents.Small | None = None
+    max_attempts: intents.Small | None = None
     permissions: Word | None = None
     metadata: Object | None = None
     error: Description | None = None
@@ -247,7 +232,8 @@ def operations(tasks: "Tasks") -> Sequence[Operation]:
         op("PATCH", one, "update_task",
            "Assign a task, or report on it; its end archives its working memory.",
            update, Task, body=TaskChangeBody, sends=(of_task,), refusals=(404, 409, 428)),
-        op("GET", f"{INTENT}/tasks", "list_tasks", "The tasks of an intent, the first first.",
+        op("GET", f"{intents.INTENT}/tasks", "list_tasks",
+           "The tasks of an intent, the first first.",
            list_, Task, is_list=True, refusals=(404,), query=(status, *api.PAGE)),
     )  # fmt: skip
 
@@ -354,9 +340,9 @@ def _draft(tx: Transaction, eyes: Eyes, body: TaskBody) -> TaskBody:
 def _create(tx: Transaction, eyes: Eyes, body: TaskBody, details: str) -> Task:
     _draft(tx, eyes, body)
     made = Task.made(
-        details, id=TaskId(body.id or new_id(tx, "task")), intent_id=IntentId(body.intent_id),
-        parent_task_id=body.parent_task_id, assigned_agent=body.assigned_agent,
-        memory_policy=body.memory_policy, created_at=tx.now,
+        details, id=TaskId(body.id or intents.new_id(tx, "task")),
+        intent_id=IntentId(body.intent_id), parent_task_id=body.parent_task_id,
+        assigned_agent=body.assigned_agent, memory_policy=body.memory_policy, created_at=tx.now,
         **_at_status(tx, TaskStatus(body.status), None),
     )  # fmt: skip
     tx[Sql].insert("tasks", **row_of(made))
@@ -495,7 +481,7 @@ def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
 
 
 def _some(intent: IntentId, tx: Transaction, eyes: Eyes, ids: Sequence[TaskId]) -> list[Task]:
-    seen(tx, eyes, intent)
+    intents.seen(tx, eyes, intent)
     rows = tx[Sql].run(
         f"""SELECT t.{tx[Sql].dialect.row}, {TASK}
               FROM {tx[Sql].dialect.texts("given")}
@@ -516,7 +502,7 @@ def _intent_of_others(
     if not is_due(tx):
         return None
     intent = IntentId(of(tx, eyes, *asked).intent_id)
-    found = standing(tx, eyes, intent)
+    found = intents.standing(tx, eyes, intent)
     is_own = found.is_creator or found.is_coordinator
     return None if is_own or not found.is_admin else intent
 
@@ -524,7 +510,7 @@ def _intent_of_others(
 def seen_task(tx: Transaction, eyes: Eyes, named: str | None) -> Task | None:
     """The task, if there is one that the agent may see."""
     task = None if named is None else task_with(tx, TaskId(named))
-    return task if task and standing(tx, eyes, task.intent_id).sees else None
+    return task if task and intents.standing(tx, eyes, task.intent_id).sees else None
 
 
 def bound_to(task: Task) -> Labels:
@@ -588,12 +574,9 @@ def task_of(  # noqa: PLR0913, PLR0917 - the columns of TASK
     return Task.made(
         details, id=id_, intent_id=intent, parent_task_id=parent, assigned_agent=agent,
         status=state, state=state, version=count(version), attempt=count(attempt),
-        memory_policy=None if policy is None else _policy(policy),
+        memory_policy=None if policy is None else MemoryPolicy.model_construct(
+            None, **dict[str, Any](zip(MemoryPolicy.model_fields, policy_of(policy), strict=True))
+        ),
         created_at=instant(created_at), started_at=optional_instant(started_at),
         completed_at=optional_instant(completed_at),
     )  # fmt: skip
-
-
-def _policy(text: str) -> MemoryPolicy:
-    said = zip(MemoryPolicy.model_fields, policy_of(text), strict=True)
-    return MemoryPolicy.model_construct(None, **dict[str, Any](said))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, Self, get_args
 
-from ... import Message
+from .. import Message
 
 Role = Literal["system", "user", "assistant", "tool"]
 
