@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ..backend import opened_engine
 from ..engine.engine import Engine
-from ..jobs.scrubbing import scrub_all
 from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..settings.settings import OF_FILES, Settings, settings
 from .errors import CommandRefused
@@ -66,6 +65,8 @@ def usable(flags: Flags, name: str | None, *, may_make: bool) -> tuple[Place, Te
 
 async def finish(place: Place, engine: Engine, caller: Caller) -> str | None:
     """Wait until erased bytes have left the storage; else answer where they still are."""
+    from ..jobs.scrubbing import scrub_all  # noqa: PLC0415 - what is needed to erase, and no other
+
     if (still := place.still_there(caller.tenant)) is None:
         is_watched = is_terminal(sys.stderr)
         await scrub_all(

@@ -5,17 +5,17 @@ import signal
 import sys
 from contextlib import AbstractAsyncContextManager
 
-from agentops_memory_client.contract.extras import SERVER, install_command
 from agentops_memory_client.contract.service import MemoryService
 
 from ...errors import Invalid
 from ...local import opened_here
+from ...mcp.stdio import speak
 from ...memory.model.space import project_name
 from ...recall.text.normalization import clean
 from ...settings.settings import Settings
 from ...telemetry import Telemetry, configure_logging
 from ..catalog import command
-from ..errors import NoMcp, file_errors
+from ..errors import file_errors
 from ..options import file_tenant_option, here_option, key_file_option, setting_options, url_option
 from ..place import chosen_settings, usable
 from ..target import Target, service_at
@@ -56,13 +56,6 @@ def mcp(
 
 
 async def _speak(settings: Settings, target: Target, project: str) -> None:
-    try:
-        from ...mcp.stdio import speak  # noqa: PLC0415 - of an extra
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
-            raise
-        command = install_command(SERVER, "mcp")
-        raise NoMcp(f"Speaking MCP needs the package mcp, version 2: {command}") from error
     telemetry = Telemetry.started(settings.otlp_endpoint, settings.otlp_protocol)
     try:
         async with _opened(settings, target, telemetry) as service:
