@@ -2,10 +2,12 @@
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from agentops_memory_client.contract.models import Progress
 
 from ...memory.model.access import tenant_id
 from ...operations.copied_files import CopyRefused
@@ -15,7 +17,7 @@ from ..catalog import command
 from ..errors import file_errors
 from ..invocation import now, user
 from ..options import json_option, scope_option, setting_options
-from ..output import counted, one_line, print_table
+from ..output import counted, one_line, print_table, progress_bar
 from ..service_files import require_local_files
 from ..target import silent
 
@@ -53,8 +55,16 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
         files["db_path"] = to
     chosen, named = settings(flags=files), [tenant_id(it) for it in tenants]
     shown = []
-    with file_errors(), silent(logging.getLogger("psycopg")):  # it tells of what failed twice
-        for it in _copied(chosen, to, named):
+    quiet = silent(logging.getLogger("psycopg"))  # it tells of what failed twice
+    bars: list[Progress | None] = []
+
+    def tell(done: int, of: int) -> None:
+        if bar := bars[-1]:
+            bar(done, of)
+
+    with file_errors(), quiet:
+        every = _copied(chosen, to, named, tell)
+        while it := _next(every, bars):
             shown.append(_document(it))
             if not as_json:
                 _print(it)
@@ -62,7 +72,15 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
         click.echo(json.dumps({"tenants": shown}))
 
 
-def _copied(settings: Settings, to: str, named: Sequence[Any]) -> Iterator["Copied"]:
+def _next(every: Iterator["Copied"], bars: list[Progress | None]) -> "Copied | None":
+    with progress_bar("Copying", place=(0, 1)) as bar:
+        bars.append(bar)
+        return next(every, None)
+
+
+def _copied(
+    settings: Settings, to: str, named: Sequence[Any], progress: Callable[[int, int], None]
+) -> Iterator["Copied"]:
     if settings.database_url is None:
         raise CopyRefused("MEMORY_DATABASE_URL is unset: it names the database.")
     # Not at the top: the driver is an extra, and its absence is told of by the setting.
@@ -77,8 +95,10 @@ def _copied(settings: Settings, to: str, named: Sequence[Any]) -> Iterator["Copi
         features=settings.recall,
     )
     if to == POSTGRESQL:
-        return to_database(files, settings.database_url, named, at=now(), by=user())
-    return to_files(settings.database_url, files, named, at=now(), by=user())
+        return to_database(
+            files, settings.database_url, named, at=now(), by=user(), progress=progress
+        )
+    return to_files(settings.database_url, files, named, at=now(), by=user(), progress=progress)
 
 
 def _refuse_url(to: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import click
 
+from ...engine.callbacks import noop
 from ...memory.model.access import tenant_id
 from ...memory.model.findings import Finding, Status, has_failed, worst_first
 from ...operations.doctor import DoctorContext, findings_of, fixed
@@ -16,7 +17,7 @@ from ...settings.settings import settings_or_defaults
 from ..catalog import command
 from ..invocation import now
 from ..options import json_option, setting_options
-from ..output import counted, one_line
+from ..output import counted, one_line, progress_bar
 from ..place import require_one_place
 
 COLOURS = {Status.FAILED: "red", Status.WARNING: "yellow"}
@@ -46,10 +47,12 @@ def doctor(
         tenant=None if tenant is None else tenant_id(tenant),
         is_thorough=thorough,
     )
-    findings = findings_of(context)
+    with progress_bar("Examining") as bar:
+        findings = findings_of(context, bar or noop)
     done = list(fixed(findings)) if fix else []
     if done:
-        findings = findings_of(replace(context, now=now()))
+        with progress_bar("Examining again") as bar:
+            findings = findings_of(replace(context, now=now()), bar or noop)
     lines = [_document(findings, done)] if as_json else _lines(findings, done)
     for line in lines:
         click.echo(line)

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from contextlib import nullcontext
 from functools import partial
 
 import click
@@ -18,7 +19,7 @@ from ...sqlite.schema.migrate import Plan, migrated, planned, tried
 from ..catalog import command
 from ..invocation import now
 from ..options import setting_options, tenant_option
-from ..output import size
+from ..output import progress_bar, size, watched
 from ..place import on_tenant, place_of, settings_of_files
 from ..target import silent
 
@@ -35,12 +36,13 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
     tenants = tenants_of(chosen.db_path)
     if not tenants:
         raise Unavailable(f"There is no database at {chosen.db_path}.")
-    if dry_run:
-        done = [_is_planned(chosen, tenant) for tenant in tenants]
-    else:
-        with service_lock(chosen.db_path):
-            done = [_is_done(chosen, tenant) for tenant in tenants]
-    sys.exit(0 if all(done) else 1)
+    work = partial(_planned if dry_run else _done, chosen)
+    is_good = True
+    with nullcontext() if dry_run else service_lock(chosen.db_path):
+        for said, is_done in watched("Migrating", tenants, work):
+            click.echo(said)
+            is_good = is_good and is_done
+    sys.exit(0 if is_good else 1)
 
 
 @command()
@@ -61,19 +63,20 @@ def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
     sys.exit(0 if is_good else 1)
 
 
-def _is_planned(settings: Settings, tenant: TenantId) -> bool:
+def _planned(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
+    lines, is_possible = [], False
     try:
         plan = planned(tenant_file(settings.db_path, tenant), settings.recall)
-        click.echo(f"{tenant}: {_summary(plan)}")
+        lines.append(_summary(plan))
         if plan.is_due:
-            click.echo(f"{tenant}: {_trial(plan, settings)}")
+            lines.append(_trial(plan, settings))
+        is_possible = plan.has_room
     except Refusal as refusal:
-        click.echo(f"{tenant}: refused. {refusal}")
-        return False
-    return plan.has_room
+        lines.append(f"refused. {refusal}")
+    return "\n".join(f"{tenant}: {line}" for line in lines), is_possible
 
 
-def _is_done(settings: Settings, tenant: TenantId) -> bool:
+def _done(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
     path = tenant_file(settings.db_path, tenant)
     try:
         plan = planned(path, settings.recall)
@@ -81,10 +84,8 @@ def _is_done(settings: Settings, tenant: TenantId) -> bool:
             raise Unavailable(_room(plan))
         migrated(path, now(), settings.recall)
     except Refusal as refusal:
-        click.echo(f"{tenant}: refused, and left as it was. {refusal}")
-        return False
-    click.echo(f"{tenant}: {_summary(plan)}{' Done.' if plan.is_due else ''}")
-    return True
+        return f"{tenant}: refused, and left as it was. {refusal}", False
+    return f"{tenant}: {_summary(plan)}{' Done.' if plan.is_due else ''}", True
 
 
 def _summary(plan: Plan) -> str:
@@ -114,10 +115,14 @@ def _trial(plan: Plan, settings: Settings) -> str:
 
 
 async def _is_good(engine: Engine, caller: Caller, *, check: bool, rebuild: bool) -> bool:
-    are_good = []
-    for partition, drift in (await engine.maintenance.drifts(caller)).items():
-        line, is_good = await _checked(engine.maintenance, caller, partition, drift, check, rebuild)
-        click.echo(f"partition {partition}: {line}")
+    are_good, drifts = [], await engine.maintenance.drifts(caller)
+    label = "Rebuilding" if rebuild else "Examining"
+    for done, (number, drift) in enumerate(drifts.items()):
+        with progress_bar(label, place=(done, len(drifts))):
+            line, is_good = await _checked(
+                engine.maintenance, caller, number, drift, check, rebuild
+            )
+        click.echo(f"partition {number}: {line}")
         are_good.append(is_good)
     return all(are_good)
 
