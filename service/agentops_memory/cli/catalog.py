@@ -1,6 +1,6 @@
 """The commands: where each is, what the help says of it, and how a help is laid out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -107,6 +107,16 @@ MEANT = {
     "keys": "key token tokens auth login",
 }
 SUGGESTED = {word: name for name, words in MEANT.items() for word in words.split()}
+# What others call an option or an argument.
+OPTIONS_MEANT = {
+    "--to": "out output file target dest destination", "--listen": "port host address bind",
+    "--db": "database path file", "--topic-key": "topic key", "--tag": "label labels",
+    "--limit": "max count number", "--project": "repo repository", "--dry-run": "plan simulate",
+    "--json": "format output", "--yes": "force confirm", "--type": "kind", "--ttl": "expires",
+    "CONTENT": "content body text message note", "ID": "id memory", "NEW": "new by with",
+    "WORDS": "query words text", "PROMPT": "query prompt text",
+}  # fmt: skip
+LIKE = 0.75  # of difflib; `--content` is not `--tenant`
 ALWAYS_SHOWN = ("listen", "db_path")  # of the settings: what a first start may need
 WHERE = ("url", "key_file", "db_path", "tenant")
 
@@ -123,6 +133,27 @@ class Documented(click.Command):
         if any(_section(it) == "Settings" for it in params):
             params.append(_HELP_ALL)
         return params
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise click.UsageError(self._no_such_option(ctx, error.option_name), ctx) from None
+
+    def _no_such_option(self, ctx: click.Context, written: str) -> str:
+        """That there is no such option, and which one is meant if that is likely."""
+        sentence, word = f"No such option '{written}'.", written.lstrip("-")
+        options = [name for it in self.get_params(ctx) if isinstance(it, click.Option)
+                   for name in it.opts if not it.hidden]  # fmt: skip
+        usage = " ".join(self.collect_usage_pieces(ctx)[1:])  # without [OPTIONS]
+        arguments = usage.translate(str.maketrans("[].", "   ")).split()
+        for meant, words in OPTIONS_MEANT.items():
+            if word in words.split() and meant in options:
+                return f"{sentence} Did you mean '{meant}'?"
+            if word in words.split() and meant in arguments:
+                return f"{sentence} {meant} has no name before it: {ctx.command_path} {usage}"
+        near = nearest(written, options)
+        return f"{sentence} Did you mean '{near}'?" if near else sentence
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if entry := COMMANDS.get(ctx.info_name or "") if _is_below_program(ctx) else None:
@@ -145,6 +176,14 @@ class Documented(click.Command):
 
 class DocumentedGroup(Documented, click.Group):
     command_class = Documented
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            near = nearest(args[0], self.commands)
+            raise click.UsageError(
+                f"No such command {args[0]!r}.{f' Did you mean {near!r}?' if near else ''}", ctx
+            )
+        return super().resolve_command(ctx, args)
 
 
 Declared: TypeAlias = Callable[[Callable[..., Any]], T]
@@ -173,7 +212,14 @@ def is_id(text: str) -> bool:
 
 def suggested(word: str) -> str | None:
     """The command that somebody means who writes this."""
-    return SUGGESTED.get(word) or next(iter(get_close_matches(word, COMMANDS, n=1)), None)
+    return SUGGESTED.get(word) or nearest(word, COMMANDS)
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The name that is so nearly the word that it is meant; it begins with the same letter."""
+    start = word.lstrip("-")[:1]
+    likely = [name for name in names if name.lstrip("-").startswith(start)]
+    return next(iter(get_close_matches(word, likely, n=1, cutoff=LIKE)), None)
 
 
 def _is_below_program(ctx: click.Context) -> bool:
