@@ -23,7 +23,6 @@ from ...settings.settings import Settings
 from ...sqlite.schema.contents import Contents
 from ..catalog import command, is_id
 from ..errors import file_errors
-from ..invocation import now, user
 from ..options import (
     file_tenant_option,
     force_option,
@@ -32,23 +31,20 @@ from ..options import (
     key_file_option,
     scope_option,
     setting_options,
+    to_option,
     url_option,
 )
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, size
-from ..output_file import refuse_own
-from ..place import settings_of_files
-from ..service_files import require_local_files
+from ..place import now, refuse_own, require_local_files, settings_of_files, user
 from ..target import taken_from
-from .changes import print_restored, restored
+from .memories import print_restored, restored
 
 STDOUT = "-"
 
 
 @command()
 @setting_options("db_path", "keys_file", "redaction_file", "seal_file")
-@click.option(
-    "--to", metavar="PATH", required=True, help="A file, or a folder; - is standard output."
-)
+@to_option("PATH", "A file, or a folder; - is standard output.")
 @scope_option
 @click.option("--keys", "with_keys", is_flag=True, help="The keys of the tenants as well.")
 @click.option(
@@ -72,8 +68,6 @@ def backup(
     """
     with file_errors():
         chosen = settings_of_files(files)
-        if not to:
-            raise click.UsageError("--to needs a name.")
         refuse_own(to, chosen)
         require_local_files(chosen)
         named = tuple(map(tenant_id, dict.fromkeys(tenants)))
