@@ -29,19 +29,9 @@ from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
 from ...settings.parsing import duration
+from .. import options
 from ..catalog import group
 from ..errors import file_errors
-from ..options import (
-    Command,
-    dry_run_option,
-    json_option,
-    parsed_by,
-    setting_options,
-    tenant_option,
-    to_option,
-    without_route,
-    yes_option,
-)
 from ..output import confirm, counted, say
 from ..place import Place, now, on_tenant, place_of, refuse_own, user, written
 from ..print_results import cells, named, print_records, tell
@@ -50,8 +40,8 @@ HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "ST
 ROLES = tuple(role.value for role in Role)
 
 
-def _files(command: Command) -> Command:
-    return setting_options("db_path", "keys_file")(without_route(command))
+def _files(command: options.Command) -> options.Command:
+    return options.setting_options("db_path", "keys_file")(options.without_route(command))
 
 
 @group()
@@ -69,7 +59,7 @@ def keys() -> None:
 @_files
 @click.option("--name", required=True, help="What or whom the key is for.")
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it allows.")
-@tenant_option("Whose memories it opens.")
+@options.tenant_option("Whose memories it opens.")
 @click.option(
     "--project",
     "projects",
@@ -91,7 +81,7 @@ def keys() -> None:
     is_flag=True,
     help="It may make intents, and let agents coordinate them. An admin's key always may.",
 )
-@json_option("Print the key with its record, as JSON.")
+@options.json_option("Print the key with its record, as JSON.")
 def create(
     *,
     name: str,
@@ -131,7 +121,7 @@ def create(
 @keys.command("list", short_help="Show the keys, without their secrets.")
 @_files
 @click.option("--all", "with_revoked", is_flag=True, help="Show the revoked ones, too.")
-@json_option("Print a JSON array.")
+@options.json_option("Print a JSON array.")
 def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
     """Show the keys, without their secrets."""
     place = place_of(files)
@@ -160,7 +150,7 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
     "--keep-old",
     metavar="DURATION",
     default="0",
-    callback=parsed_by(duration),
+    callback=options.parsed_by(duration),
     help="How long the old secret works on, such as 1h. [default: 0, not at all]",
 )
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
@@ -244,8 +234,8 @@ def seal() -> None:
 
 
 @seal.command("rotate", short_help="Encrypt with a new key from now on.")
-@setting_options("db_path", "seal_file")
-@json_option()
+@options.setting_options("db_path", "seal_file")
+@options.json_option()
 def rotate_seal(as_json: bool, **files: str | None) -> None:
     """Add a key, which encrypts from now on, also in a service that is running.
 
@@ -288,7 +278,7 @@ def create_tenant(name: str, **files: str | None) -> None:
 
 @tenants.command("list", short_help="Show the tenants.")
 @_files
-@json_option()
+@options.json_option()
 def list_tenants(as_json: bool, **files: str | None) -> None:
     """Show the tenants: what each holds, and the keys that open it.
 
@@ -306,7 +296,7 @@ def list_tenants(as_json: bool, **files: str | None) -> None:
 @tenants.command(short_help="Write all that a tenant has as JSON.")
 @_files
 @click.argument("name")
-@to_option("FILE", "Where to; - is standard output.")
+@options.to_option("FILE", "Where to; - is standard output.")
 def export(name: str, to: str, **files: str | None) -> None:
     """Write the sessions and live observations of the tenant NAME, as GET /export does.
 
@@ -321,9 +311,9 @@ def export(name: str, to: str, **files: str | None) -> None:
 @tenants.command(short_help="Erase a tenant for good.")
 @_files
 @click.argument("name")
-@dry_run_option
-@yes_option
-@json_option()
+@options.dry_run_option
+@options.yes_option
+@options.json_option()
 def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None) -> None:
     """Revoke every key of the tenant NAME, then remove its database for good.
 

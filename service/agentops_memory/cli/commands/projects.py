@@ -24,18 +24,8 @@ from ...memory.projects import Extent, Listed, Projects
 from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
+from .. import options
 from ..catalog import group
-from ..options import (
-    Command,
-    dry_run_option,
-    json_option,
-    service_options,
-    setting_options,
-    tenant_option,
-    to_option,
-    without_route,
-    yes_option,
-)
 from ..output import confirm, counted, progress_bar, say, size
 from ..place import Place, finish, now, on_tenant, place_of, refuse_own, user, written
 from ..print_results import named, parts, print_records, tell
@@ -64,14 +54,14 @@ def projects() -> None:
     """
 
 
-def _of_a_tenant(command: Command) -> Command:
-    return setting_options("db_path")(tenant_option("Whose projects.")(command))
+def _of_a_tenant(command: options.Command) -> options.Command:
+    return options.setting_options("db_path")(options.tenant_option("Whose projects.")(command))
 
 
 @projects.command("list", short_help="Show the projects.")
-@service_options
+@options.service_options
 @_of_a_tenant
-@json_option()
+@options.json_option()
 def list_(as_json: bool, url: str | None, key_file: str | None, **where: str | None) -> None:
     """Show the projects with their live observations and their newest change.
 
@@ -85,12 +75,12 @@ def list_(as_json: bool, url: str | None, key_file: str | None, **where: str | N
 
 
 @projects.command(short_help="Give a project another name.")
-@without_route
+@options.without_route
 @_of_a_tenant
 @click.argument("project")
 @click.argument("new")
-@dry_run_option
-@json_option()
+@options.dry_run_option
+@options.json_option()
 def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
     """Give PROJECT the name NEW, which nothing may have yet. Ids and sessions stay."""
     old, name = _name(project), _name(new)
@@ -101,13 +91,13 @@ def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | 
 
 
 @projects.command(short_help="Move all of a project into another.")
-@without_route
+@options.without_route
 @_of_a_tenant
 @click.argument("project")
 @click.argument("into")
-@dry_run_option
-@yes_option
-@json_option()
+@options.dry_run_option
+@options.yes_option
+@options.json_option()
 def merge(
     project: str, into: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None
 ) -> None:
@@ -129,12 +119,12 @@ def merge(
 
 
 @projects.command(short_help="Erase a project for good.")
-@service_options
+@options.service_options
 @_of_a_tenant
 @click.argument("project")
-@dry_run_option
-@yes_option
-@json_option()
+@options.dry_run_option
+@options.yes_option
+@options.json_option()
 def erase(
     *,
     project: str,
@@ -294,9 +284,9 @@ def agents() -> None:
     """
 
 
-def _of_agents(command: Command) -> Command:
-    return setting_options("db_path", "keys_file", "seal_file")(
-        tenant_option("Whose agents.")(without_route(command))
+def _of_agents(command: options.Command) -> options.Command:
+    return options.setting_options("db_path", "keys_file", "seal_file")(
+        options.tenant_option("Whose agents.")(options.without_route(command))
     )
 
 
@@ -310,7 +300,7 @@ def _read_capacity(context: click.Context, option: click.Parameter, text: str) -
 
 @agents.command("list", short_help="Show the agents.")
 @_of_agents
-@json_option()
+@options.json_option()
 def list_agents(as_json: bool, **where: str | None) -> None:
     """Show the agents with their working and episodic entries, and the capacity of their own."""
     listed = _on_agents(where, lambda agents, caller: agents.list(caller))
@@ -343,7 +333,7 @@ def set_(agent: str, capacity: int | None, **where: str | None) -> None:
 @agents.command(short_help="Write all that an agent remembers for itself, as JSON.")
 @_of_agents
 @click.argument("agent")
-@to_option("FILE", "Where to; - is standard output.")
+@options.to_option("FILE", "Where to; - is standard output.")
 def export(agent: str, to: str, **where: str | None) -> None:
     """Write the working and episodic entries of AGENT, one in a line, the newest last.
 
@@ -359,9 +349,9 @@ def export(agent: str, to: str, **where: str | None) -> None:
 @agents.command("erase", short_help="Erase an agent's own memory for good.")
 @_of_agents
 @click.argument("agent")
-@dry_run_option
-@yes_option
-@json_option()
+@options.dry_run_option
+@options.yes_option
+@options.json_option()
 def erase_agent(
     agent: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None
 ) -> None:

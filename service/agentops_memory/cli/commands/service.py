@@ -24,19 +24,9 @@ from ...lazy import Lazy
 from ...memory.model.space import project_name
 from ...recall.text.normalization import clean
 from ...settings.settings import Settings, settings, unknown_variables
+from .. import options
 from ..catalog import command
 from ..errors import NAME, CommandRefused, NoDatabase, fail, file_errors
-from ..options import (
-    KEY,
-    file_tenant_option,
-    here_option,
-    json_option,
-    key_file_option,
-    service_options,
-    setting_options,
-    target_options,
-    url_option,
-)
 from ..output import ago, counted, one_line, show
 from ..target import URL, Target, run_on_target, service_at
 
@@ -65,7 +55,7 @@ TIMEOUT = 2.0  # seconds
 
 
 @command()
-@setting_options()
+@options.setting_options()
 def serve(**flags: str | None) -> None:
     """Run the service until SIGTERM or Ctrl-C.
 
@@ -98,8 +88,8 @@ def _loop_factory() -> Any:
 
 
 @command()
-@service_options
-@setting_options()
+@options.service_options
+@options.setting_options()
 def health(url: str | None, key_file: str | None, **flags: str | None) -> None:
     """Exit with 0 if a service is healthy, else with 1: that at URL, or that of these settings."""
     if target := Target.of_operator(url, key_file):
@@ -138,10 +128,10 @@ class NoService(CommandRefused):
 
 
 @command()
-@here_option
-@setting_options("listen")
-@target_options
-@json_option()
+@options.here_option
+@options.setting_options("listen")
+@options.target_options
+@options.json_option()
 def status(project: str, listen: str | None, as_json: bool, **given: str | None) -> None:
     """Show whether the service runs, where its data is, and how much is stored.
 
@@ -172,9 +162,9 @@ def status(project: str, listen: str | None, as_json: bool, **given: str | None)
 
 
 @command("open")
-@url_option
-@key_file_option
-@setting_options("listen")
+@options.url_option
+@options.key_file_option
+@options.setting_options("listen")
 @click.option("--print", "is_printed", is_flag=True, help="Print the address, and open nothing.")
 def open_(url: str | None, key_file: str | None, listen: str | None, is_printed: bool) -> None:
     """Open the page of the running service's API in a browser."""
@@ -264,11 +254,11 @@ def _sentences(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 @command()
-@here_option
-@url_option
-@key_file_option
-@file_tenant_option
-@setting_options(
+@options.here_option
+@options.url_option
+@options.key_file_option
+@options.file_tenant_option
+@options.setting_options(
     "db_path", "allow_network_fs", "redaction_file", "tenant_quota", "dedupe_window",
     "recall_limit", "recall",
     "tools", "context_limit", "auto_summarize", "auto_save", "auto_search",
@@ -363,7 +353,7 @@ class DemoFailed(CommandRefused):
     envvar=URL,
     default="http://127.0.0.1:7437",
     show_default=True,
-    help=f"Where the service is; its key is in {KEY}. [{URL}]",
+    help=f"Where the service is; its key is in {options.KEY}. [{URL}]",
 )
 def demo(url: str) -> None:
     """Save a small session through the running service, and show the context it gives."""
