@@ -30,7 +30,6 @@ from .jobs.runner import attempted, repeating
 from .jobs.schedule import BackgroundJobs, Figures, kept_fresh, watching_the_loop
 from .local import LocalService, agentops_over, redaction_of, utc_now
 from .mcp import http as mcp
-from .mcp.connection import Connections
 from .memory.model.access import Caller, TenantId
 from .memory.model.keys import KeyStore
 from .memory.redactor import Redaction, RulesOf
@@ -301,7 +300,7 @@ class _Wiring(Wiring):
         engine, figures = traced(storage, self.telemetry), Figures(storage, metrics)
         transfer = Transfer(engine=engine, rules=self.rules)
         services = self.services(engine, transfer, jobs.erased.set, jobs.due.set)
-        connections = Connections(
+        connections = mcp.Connections(
             profile=self.settings.profile, service=self.local(services.agentops), clock=self.clock
         )
         agents = mcp.McpOverHttp(connections)
@@ -312,7 +311,6 @@ class _Wiring(Wiring):
             jobs.running(storage, services.openwop.runs, services.openwop.passes, backups),
             watching_the_loop(metrics),
             kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
-            agents.opened(),
             noting(services.openintent.entries),
         ):
             served = self._served(services, agents, of_openwop)

@@ -18,7 +18,7 @@ APP = {"__main__", "server", "compose", "wiring", "backend", "local", "jobs", "o
 PROTOCOLS = {"agentops", "stores", "openintent", "openwop", "mcp"}
 ENGINES = {"sqlite", "postgresql"}
 CORE = {"memory", "recall", "secrets"}
-BASE = {"engine", "errors", "record", "steps", "client", ""}
+BASE = {"engine", "errors", "lazy", "record", "steps", "client", ""}
 SIDE = {"http", "telemetry", "settings"}
 
 # Rooms: the rooms that they may import. Protocols and engines know none of their own kind.

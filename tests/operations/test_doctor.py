@@ -500,7 +500,7 @@ def test_a_file_that_changes_while_it_is_looked_at_is_looked_at_again(
 ) -> None:
     looks = []
 
-    def looked(subject: Subject) -> list[Finding]:
+    def looked(subject: Subject, _: object) -> list[Finding]:
         looks.append(subject)
         if len(looks) == 1:
             os.utime(path, (1, 1))

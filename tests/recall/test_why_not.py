@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from agentops_memory.http import requests as http
+from agentops_memory.http import query as http
 from agentops_memory.memory import memories
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.memory import MemoryId

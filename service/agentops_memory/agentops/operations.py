@@ -4,12 +4,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from agentops_memory_client.contract import models as c
 
 from ..engine.callbacks import noop
 from ..errors import Invalid, Unavailable
-from ..http.requests import amount, asks_for, is_true, parameter, row_count, whole_number
+from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_number
+from ..lazy import Lazy
 from ..memory.changes import AMEND, CONFIRM, ERASE, FORGET, RESTORE, get, history, recent
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.imports import RowOutcome, Tally
@@ -34,12 +36,16 @@ from ..recall.text.summary import Message, Transcript
 from ..telemetry import annotate, count
 from ..telemetry.measures import DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
-from . import answers as a
-from . import models as m
 from . import wire
 from .recall import Question, RecallOperations, filter_of, project_of
 from .transfer import Document, Progress, Transfer, exported, import_plan
 from .wire import Rows, held
+
+if TYPE_CHECKING:
+    from . import answers as a
+    from . import models as m
+else:  # what reads needs none of them
+    a, m = Lazy(__package__, ".answers"), Lazy(__package__, ".models")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +197,7 @@ class AgentOps(RecallOperations):
             self.projects.on_erased(caller)
         return erasure
 
-    async def delete_project(self, asked: Question) -> a.ErasureReceipt | a.ErasurePlan:
+    async def delete_project(self, asked: Question) -> "a.ErasureReceipt | a.ErasurePlan":
         project, caller = project_name(clean(asked.path_params["name"])), asked.caller()
         annotate({"memory.project": project})
         is_dry = asks_for(asked.query, "dry_run")
@@ -202,7 +208,7 @@ class AgentOps(RecallOperations):
         erasure = await self.projects.erase(caller, project)
         return a.erasure(await receipt_of(self.engine, caller, erasure.id))
 
-    async def get_erasure(self, asked: Question) -> a.ErasureReceipt:
+    async def get_erasure(self, asked: Question) -> "a.ErasureReceipt":
         erasure = ErasureId(clean(asked.path_params["id"]))
         receipt = await receipt_of(self.engine, asked.caller(), erasure)
         annotate({"memory.project": receipt.project})

@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from agentops_memory_client.contract import models as c
 
 from ..engine.engine import Engine
 from ..errors import Invalid
 from ..http.ids import STORE, known_uid
-from ..http.requests import (
+from ..http.query import (
     Query,
     amount,
     asks_for,
@@ -22,6 +22,7 @@ from ..http.requests import (
     several,
     whole_number,
 )
+from ..lazy import Lazy
 from ..memory.lifecycles import (
     ReviewItem,
     ReviewList,
@@ -53,8 +54,13 @@ from ..recall.text.summary import Message
 from ..telemetry import Cut, OwnText, annotate, count, events
 from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
 from ..telemetry.spans import Attributes
-from . import explain, wire
+from . import wire
 from .wire import MOST_BESIDE, Rows, SummaryLine, held, json_bytes
+
+if TYPE_CHECKING:
+    from . import explain
+else:
+    explain = Lazy(__package__, ".explain")
 
 _REASONS = ", ".join(ReviewReason)
 _PLACE = re.compile(

@@ -14,16 +14,9 @@ from ..errors import Invalid, Refusal
 from ..http.endpoint import admission, current_caller
 from ..http.json_reader import entries
 from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol
+from ..http.query import Query, asks_for
 from ..http.refusals import Refusals
-from ..http.requests import (
-    Query,
-    asks_for,
-    is_empty,
-    json_object,
-    query_of,
-    read_key,
-    spooled,
-)
+from ..http.requests import is_empty, json_object, query_of, read_key, spooled
 from ..memory.model.access import Caller, Role
 from ..recall.text.summary import Message
 from ..telemetry import annotate

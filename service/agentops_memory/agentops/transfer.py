@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import chain, islice
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from uuid import UUID
 
 from agentops_memory_client.contract import models as c
@@ -22,6 +22,7 @@ from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import Invalid, InvalidFields, Refusal
 from ..http.json_reader import entries, members
+from ..lazy import Lazy
 from ..memory.imports import (
     CONFLICTS,
     Importing,
@@ -54,8 +55,12 @@ from ..memory.redactor import Redactor, RulesOf, default_rules
 from ..memory.sessions import SessionTable
 from ..recall.text.instants import parsed, rendered
 from ..telemetry import hidden
-from . import models as m
 from .wire import columns, json_bytes, said, session
+
+if TYPE_CHECKING:
+    from . import models as m
+else:
+    m = Lazy(__package__, ".models")
 
 HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
 NAMED = 5  # members that a refusal names
@@ -233,7 +238,7 @@ def imported_memory(given: object, place: str, now: datetime, named: Named) -> M
     )  # fmt: skip
 
 
-def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecycle:
+def _lifecycle(row: "m.ImportedObservation", place: str, now: datetime) -> Lifecycle:
     if not any((row.pinned, row.pinned_at, row.expires_at, row.review_at, row.confirmed_at)):
         return NO_LIFECYCLE
     pinned_at = _instant(row.pinned_at, f"{place}.pinned_at") or (now if row.pinned else None)
@@ -246,7 +251,7 @@ def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecyc
     return NO_LIFECYCLE if lifecycle == NO_LIFECYCLE else lifecycle
 
 
-def _links(row: m.ImportedObservation, place: str) -> Links:
+def _links(row: "m.ImportedObservation", place: str) -> Links:
     if not row.supersedes:
         return NO_LINKS
     return Links(uids=tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes))

@@ -4,17 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, TypeAdapter
-from pydantic_core import to_json
-from starlette.responses import Response
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentops_memory_client.contract import models as c
 
-from ..http import requests
-from ..http.large_answers import paced
-from ..http.protocol import REDACTED
+from ..http import query
+from ..lazy import Lazy
 from ..memory.model.memory import (
     UNSET,
     Change,
@@ -34,7 +29,22 @@ from ..memory.saves import Lookalike, Saved
 from ..recall.recall import Totals
 from ..recall.text.normalization import cut
 from ..recall.text.summary import Message
-from . import models as m
+
+# A search in a file needs none of these, which take longer than it does.
+if TYPE_CHECKING:
+    import pydantic
+    import pydantic_core
+    from starlette import responses
+
+    from ..http import large_answers, protocol
+    from . import models as m
+else:
+    pydantic, pydantic_core = Lazy(None, "pydantic"), Lazy(None, "pydantic_core")
+    responses = Lazy(None, "starlette.responses")
+    large_answers, protocol = (
+        Lazy(__package__, f"..http.{it}") for it in ("large_answers", "protocol")
+    )
+    m = Lazy(__package__, ".models")
 
 T = TypeVar("T")
 
@@ -180,9 +190,11 @@ async def held(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[
     """The parts that one answer can hold beside so many bytes, the nearest to the centre first."""
     if not beside and _are_small(parts):
         return Rows(parts)
-    room, json = requests.MAX_ANSWER - 1024 - beside, {}
+    room, json = query.MAX_ANSWER - 1024 - beside, {}
     nearest = sorted(range(len(parts)), key=lambda at: abs(at - centre))
-    async for at, part in paced(((at, json_bytes(parts[at])) for at in nearest), _size):
+    async for at, part in large_answers.paced(
+        ((at, json_bytes(parts[at])) for at in nearest), _size
+    ):
         room -= len(part) + 1
         if room < 0:
             break
@@ -201,15 +213,15 @@ def _are_small(parts: Sequence[object]) -> bool:
     """Whether they fit whatever they say, so that nothing has to be measured."""
     texts = (getattr(part, name, None) for part in parts for name in ("content", "summary"))
     characters = sum(map(len, filter(None, texts)))
-    return len(parts) * MOST_BESIDE + characters * MOST_OF_A_CHARACTER < requests.MAX_ANSWER
+    return len(parts) * MOST_BESIDE + characters * MOST_OF_A_CHARACTER < query.MAX_ANSWER
 
 
 def json_bytes(noun: object) -> bytes:
     """A noun, or a list of one kind, as JSON; parts without a value are absent."""
     kind: Any = type(noun)
+    if hasattr(kind, "model_dump_json"):
+        return cast(bytes, kind.model_dump_json(noun, exclude_none=True).encode())
     match noun:
-        case BaseModel():
-            return noun.model_dump_json(exclude_none=True).encode()
         case c.Found():
             return _found(noun)
         case c.Context():
@@ -219,7 +231,7 @@ def json_bytes(noun: object) -> bytes:
         case [first, *_]:
             kind, noun = list[type(first)], list(noun)  # type: ignore[misc]
         case list() | tuple() | dict():
-            return to_json(noun)
+            return pydantic_core.to_json(noun)
     return _adapter(kind).dump_json(
         noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in EMPTY_IS_TOLD
     )
@@ -235,8 +247,8 @@ def build_serializers() -> None:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def _adapter(kind: Any) -> "pydantic.TypeAdapter[Any]":
+    return pydantic.TypeAdapter(kind)
 
 
 def _found(found: c.Found) -> bytes:
@@ -255,18 +267,23 @@ def _context(context: c.Context) -> Iterator[bytes]:
         yield b'"explain":%b' % json_bytes(context.explanation)
 
 
-def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = NONE) -> Response:
+def response(
+    answer: object, status: int = 200, *, headers: Mapping[str, str] = NONE
+) -> "responses.Response":
     """What an operation answered: JSON, or nothing but headers."""
-    counts = {REDACTED: getattr(answer, "redacted", 0), OMITTED: getattr(answer, "omitted", 0)}
+    counts = {
+        protocol.REDACTED: getattr(answer, "redacted", 0),
+        OMITTED: getattr(answer, "omitted", 0),
+    }
     every = {**headers, **{name: str(count) for name, count in counts.items() if count}}
     if warning := getattr(answer, "warning", None):
         every[WARNING] = warning
     if answer is None or isinstance(answer, c.Appended):
-        return Response(None, 204, every)
-    return Response(json_bytes(answer), status, every, media_type=JSON)
+        return responses.Response(None, 204, every)
+    return responses.Response(json_bytes(answer), status, every, media_type=JSON)
 
 
-def said(given: m.MemoryBody, project: Project) -> dict[str, Any]:
+def said(given: "m.MemoryBody", project: Project) -> dict[str, Any]:
     """What a body says of a memory, as a draft and a memory have it."""
     return {
         "session": SessionId(given.session_id),
@@ -278,11 +295,11 @@ def said(given: m.MemoryBody, project: Project) -> dict[str, Any]:
     }
 
 
-def draft(given: m.ObservationBody) -> Draft:
+def draft(given: "m.ObservationBody") -> Draft:
     return Draft(**said(given, project_name(given.project)), lifecycle=lifecycle(given))
 
 
-def change(given: m.ChangeBody) -> Change:
+def change(given: "m.ChangeBody") -> Change:
     tags = None if given.tags is None else tuple(given.tags)
     return Change(
         type=given.type, title=given.title, content=given.content, tags=tags,
@@ -290,7 +307,7 @@ def change(given: m.ChangeBody) -> Change:
     )  # fmt: skip
 
 
-def lifecycle(given: m.LifecycleBody) -> LifecycleChange:
+def lifecycle(given: "m.LifecycleBody") -> LifecycleChange:
     """What a body sets; in a change `null` takes an instant away."""
     named = given.model_fields_set
     return LifecycleChange(

@@ -211,6 +211,7 @@ def routes(
 def _route(endpoint: Endpoint) -> Route:
     operation = endpoint.operation
     route = Route(operation.path, endpoint, methods=[operation.method])
-    # A session id may hold a line break, which a dot alone does not match.
-    route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
+    if "{" in operation.path:
+        # A session id may hold a line break, which a dot alone does not match.
+        route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
     return route

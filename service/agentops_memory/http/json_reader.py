@@ -38,7 +38,7 @@ def parsed(body: bytes | bytearray, *, exact: bool = False) -> object:
 
 def written(value: object) -> bytes:
     """The value as JSON that every reader takes: what is no UTF-8 is U+FFFD."""
-    return clean(json.dumps(value, ensure_ascii=False)).encode()
+    return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, object]]:

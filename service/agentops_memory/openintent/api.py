@@ -23,8 +23,9 @@ from ..http.faults import bad_fields, fault, must, said_of
 from ..http.large_answers import paced
 from ..http.paging import instant
 from ..http.protocol import REDACTED, Operation, Parameter
+from ..http.query import parameter
 from ..http.refusals import NoPath, Refusals
-from ..http.requests import KEY_HEADERS, parameter, query_of, read_key, whole_body
+from ..http.requests import KEY_HEADERS, query_of, read_key, whole_body
 from ..memory import sight
 from ..memory.changes import Written
 from ..memory.model import access
@@ -48,8 +49,6 @@ AT_ONCE = 1024 * 1024  # bytes of values that one read holds
 NO_ENTRY = "No such entry."
 
 BODIES = Bodies(refusal=bad_fields, limit=1024 * 1024)
-
-# What is stored, and what it looks like on the wire.
 
 
 class Json(str):

@@ -17,7 +17,8 @@ from ..errors import BadFields, NotFound, Unavailable, Unreadable
 from ..http.ids import ENTRY as ENTRY_ID
 from ..http.ids import known_uid, public_id
 from ..http.protocol import Parameter
-from ..http.requests import Query, parameter, query_of
+from ..http.query import Query, parameter
+from ..http.requests import query_of
 from ..memory import sight
 from ..memory.model import agent_memory
 from ..memory.model.access import LONGEST_AGENT, AgentId, TenantId

@@ -25,7 +25,8 @@ from ..http.ids import ENTRY as ENTRY_ID
 from ..http.ids import EVENT as EVENT_ID
 from ..http.ids import public_id
 from ..http.protocol import Operation, Parameter
-from ..http.requests import parameter, query_of
+from ..http.query import parameter
+from ..http.requests import query_of
 from ..memory import sight
 from ..memory.changes import Written
 from ..memory.erasure import ErasureId, ReceiptTable

@@ -15,7 +15,8 @@ from ..errors import BadFields
 from ..http.bodies import JSON, answered, written
 from ..http.ids import ENTRY, public_id
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol
-from ..http.requests import parameter, query_of
+from ..http.query import parameter
+from ..http.requests import query_of
 from ..memory.model.access import Caller, Role
 from ..memory.model.agent_memory import Eyes, Tier
 from ..memory.model.search import Filter, Found, Method

@@ -16,7 +16,8 @@ from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, Denied, Invalid, NotFound
 from ..http.bodies import GIVEN, written
 from ..http.protocol import Operation, Parameter
-from ..http.requests import parameter, query_of
+from ..http.query import parameter
+from ..http.requests import query_of
 from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_margin, require_room

@@ -18,8 +18,9 @@ from ..http.ids import ENTRY, STORE, VERSION, public_id, uid_of
 from ..http.large_answers import paced
 from ..http.paging import instant
 from ..http.protocol import REDACTED, Operation, Protocol
+from ..http.query import parameter
 from ..http.refusals import Refusals
-from ..http.requests import exact_parameter, parameter, query_of
+from ..http.requests import exact_parameter, query_of
 from ..memory.changes import Written
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import Expected

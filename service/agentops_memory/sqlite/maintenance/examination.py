@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ...engine.callbacks import noop
 from ...engine.shared.stems import rules
 from ...errors import Unreadable
 from ...memory.model.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
@@ -350,26 +351,29 @@ ACCESS = (
 Check = Callable[[sqlite3.Connection, Subject], Iterator[Finding]]
 
 
-def check_database(subject: Subject) -> list[Finding]:
-    """All that is found of a file which is there; what cannot be looked at is a finding, too."""
+def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> list[Finding]:
+    """All that is found of a file which is there; what cannot be looked at is a finding, too.
+
+    `progress` gets how many checks are done, of `CHECKS_OF_FILE`.
+    """
     findings: list[Finding] = []
     for _ in range(TRIES):
         before = _stamp(subject.path)
-        findings = _found(subject)
+        findings = _found(subject, progress)
         if _stamp(subject.path) == before:
             break
     return findings
 
 
-def _found(subject: Subject) -> list[Finding]:
+def _found(subject: Subject, progress: Callable[[int], None]) -> list[Finding]:
+    findings: list[Finding] = []
     try:
         with open_read_only(subject.path, subject.features) as database:
             checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
-            return [
-                finding
-                for code, check in checks.items()
-                for finding in _safely(code, check, database, subject)
-            ]
+            for done, (code, check) in enumerate(checks.items()):
+                progress(done)
+                findings += _safely(code, check, database, subject)
+            return findings
     except (sqlite3.Error, OSError) as error:
         return [_unreadable("integrity", error)]
 
@@ -481,6 +485,7 @@ CHECKS: Mapping[str, Check] = {
 }
 CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": check_older}
 """Of a file of another format, or of another program."""
+CHECKS_OF_FILE = len(CHECKS)
 
 
 def _safely(

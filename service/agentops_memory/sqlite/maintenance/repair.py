@@ -38,7 +38,6 @@ from ..base.connection import CHANGING, change, connect, drop_statements, faults
 from ..base.copies import MENDED, QUARANTINE, kept_copy
 from ..base.errors import NotText, read_text
 from ..fts.index import Index
-from ..schema.contents import contents
 from ..schema.migrate import ordinary_indexes, tables, vacuum_remains
 
 
@@ -378,10 +377,16 @@ def reindex(path: Path, features: Features) -> str:
     return "Every ordinary index was made anew."
 
 
+def _mended_copy(path: Path) -> Path:
+    from ..schema.contents import contents  # noqa: PLC0415 - models, which no other start needs
+
+    return kept_copy(path, contents, MENDED)
+
+
 def quarantine(path: Path, features: Features, now: datetime) -> str:
     """Take damaged rows out of the file, into another one; of the file as it was a copy is kept."""
     with _repairing(path, features) as database:
-        copy = kept_copy(path, contents, MENDED)
+        copy = _mended_copy(path)
         taken = Quarantine(database, now)
         taken.take_all()
         Index(database).settle()
@@ -398,7 +403,7 @@ def quarantine(path: Path, features: Features, now: datetime) -> str:
 def put_right(path: Path, features: Features) -> str:
     """Remove or correct what lies beside the memories and cannot be; a copy is kept."""
     with _repairing(path, features) as database:
-        copy = kept_copy(path, contents, MENDED)
+        copy = _mended_copy(path)
         found = strays_of(database)
         for strays in _STRAYS:
             database.execute(strays.repair.format(strays.table, strays.where))

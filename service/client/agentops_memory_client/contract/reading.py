@@ -3,13 +3,13 @@
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, cast
-
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from .errors import UnexpectedAnswer
 from .models import Appended, Context, Explanation, Found, Hit, Line
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -102,13 +102,15 @@ def _explanation(given: Mapping[str, Any]) -> Explanation | None:
 def read_as(kind: type[T], given: object) -> T:
     """A noun. UnexpectedAnswer, whose cause is left out: it repeats what is given."""
     read: TypeAdapter[T] = _adapter(cast(Hashable, kind))
-    with suppress(ValidationError):
+    with suppress(ValueError):  # what pydantic raises is one
         return read.validate_python(given)
     raise UnexpectedAnswer("The service answers with something else than expected.")
 
 
 @cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+def _adapter(kind: Hashable) -> "TypeAdapter[Any]":
+    from pydantic import TypeAdapter  # noqa: PLC0415 - not at the top: it takes 0.1 s
+
     return TypeAdapter(cast(Any, kind))
 
 
@@ -121,6 +123,8 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 def _parsed(body: bytes) -> Any:
+    from pydantic_core import from_json  # noqa: PLC0415 - as above
+
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError as error:
