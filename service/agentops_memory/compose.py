@@ -12,8 +12,8 @@ from typing import Self
 from starlette.applications import Starlette
 
 from .agentops import routes as agentops
-from .agentops.fast_reads import FastReads
 from .agentops.operations import AgentOps
+from .agentops.recall import FastReads
 from .agentops.routes import Handlers
 from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys

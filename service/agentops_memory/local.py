@@ -23,7 +23,7 @@ from .agentops.wire import Rows
 from .backend import audit_of, opened_engine
 from .engine.callbacks import AuditLog, noop
 from .errors import Refusal
-from .http.refusals import STATUS
+from .http.protocol import STATUS
 from .http.requests import Query
 from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.space import project_name

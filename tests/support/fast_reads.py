@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.agentops.fast_reads import FastReads
+from agentops_memory.agentops.recall import FastReads
 from agentops_memory.recall.inverted_index import cache
 
 from .service import Service

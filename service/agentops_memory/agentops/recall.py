@@ -1,17 +1,31 @@
-"""Searches, contexts and timelines: what is asked, what is answered, what their spans say."""
+"""Searches, contexts and timelines: what is asked, what is answered, what their spans say.
+
+Plain `GET /context` and `GET /search` are answered from memory in front of everything else; what
+`FastReads` does not know it declines, and the long way answers it with the same bytes.
+"""
 
 import re
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import lru_cache, partial
 from typing import Protocol, cast
+from urllib.parse import unquote_plus, unquote_to_bytes
+
+from opentelemetry.trace import INVALID_SPAN, Span
+from pydantic_core import from_json, to_json
 
 from agentops_memory_client.contract import models as c
 
 from ..engine.engine import Engine
-from ..errors import Invalid
-from ..http.ids import STORE, known_uid
+from ..errors import Invalid, Refusal, Unreadable
+from ..http.endpoint import Gate
+from ..http.large_answers import PIECE
+from ..http.paging import STORE, known_uid
 from ..http.requests import (
     Query,
     amount,
@@ -22,17 +36,12 @@ from ..http.requests import (
     several,
     whole_number,
 )
-from ..memory.lifecycles import (
-    ReviewItem,
-    ReviewList,
-    ReviewPeriods,
-    ReviewPlace,
-    ReviewReason,
-    review,
-)
-from ..memory.model.access import Caller, Role, asking
+from ..memory.lifecycles import ReviewItem, ReviewPeriods, ReviewPlace, ReviewReason, review
+from ..memory.limits import NO_STORE
+from ..memory.model.access import Caller, Role, TenantId, asking
 from ..memory.model.agent_memory import Eyes
-from ..memory.model.memory import MemoryId
+from ..memory.model.memory import MemoryId, Shown, Text
+from ..memory.model.rows import instant, micros
 from ..memory.model.search import (
     MOST_SHOWN,
     SHOWN,
@@ -45,16 +54,19 @@ from ..memory.model.search import (
     Wanted,
 )
 from ..memory.model.space import Project, StoreId, project_name
-from ..memory.stores import NO_STORE
-from ..recall.recall import Joining, Recall, whole_memory
-from ..recall.text.instants import EPOCH, MICROSECOND
+from ..recall.held_reads import HeldRead, HeldReads, Plain, Render
+from ..recall.recall import Joining, Recall, timeline, totals, whole_memory
+from ..recall.text.normalization import clean
 from ..recall.text.query import MAX_PROMPT
+from ..recall.text.query import Query as ParsedQuery
 from ..recall.text.summary import Message
-from ..telemetry import Cut, OwnText, annotate, count, events
+from ..steps import PastStep
+from ..telemetry import Cut, OwnText, Telemetry, annotate, count, events, hide_by, log_answered
 from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
-from ..telemetry.spans import Attributes
-from . import explain, wire
-from .wire import MOST_BESIDE, Rows, SummaryLine, held, json_bytes
+from ..telemetry.spans import Attributes, sendable
+from . import answers as a
+from . import wire
+from .wire import JSON, MOST_BESIDE, Rows, SummaryLine, held, hit, json_bytes, line
 
 _REASONS = ", ".join(ReviewReason)
 _PLACE = re.compile(
@@ -77,19 +89,12 @@ def _review_place(text: str | None) -> ReviewPlace | None:
     match = _PLACE.fullmatch(text)
     if match is None:
         raise Invalid("before is not the next of a list of reviews.")
-    micros, reason, memory, other = match.groups()
+    since, reason, memory, other = match.groups()
     try:
-        at = EPOCH + int(micros) * MICROSECOND
-    except OverflowError:
+        at = instant(int(since))
+    except Unreadable:
         raise Invalid("before is not the next of a list of reviews.") from None
     return ReviewPlace(at, ReviewReason(reason), MemoryId(int(memory)), MemoryId(int(other)))
-
-
-async def _listed_reviews(told: ReviewList) -> c.ReviewList:
-    """The lines that one answer can hold, and where the next begin."""
-    fit = await wire.held(list(map(_item, told.items)), beside=MOST_BESIDE)
-    follows = told.items[len(fit) - 1].place if fit.omitted and fit else told.next
-    return c.ReviewList(items=fit, next=None if follows is None else _place_name(follows))
 
 
 def _item(item: ReviewItem) -> c.ReviewItem:
@@ -98,11 +103,6 @@ def _item(item: ReviewItem) -> c.ReviewItem:
         other=None if item.other is None else wire.observation(item.other),
         score=None if item.score is None else round(item.score, 2),
     )  # fmt: skip
-
-
-def _place_name(place: ReviewPlace) -> str:
-    at = (place.at - EPOCH) // MICROSECOND
-    return f"{at}-{place.reason.value}-{place.memory}-{place.other}"
 
 
 MOST_STORES = 8  # of one context
@@ -172,7 +172,7 @@ class RecallOperations:
         named = parameter(asked.query, "observation_id")
         memory_id = MemoryId(whole_number(named, "observation_id"))
         before, after = row_count(asked.query, "before", 3), row_count(asked.query, "after", 3)
-        memories = await self.recall.timeline(asked.caller(), memory_id, before, after)
+        memories = await self.engine.read(asked.caller(), timeline, memory_id, before, after)
         annotate({"memory.observation.id": memory_id})
         centre = [memory.id for memory in memories].index(memory_id)
         return await held(list(map(wire.timeline_entry, memories)), centre=centre)
@@ -186,12 +186,22 @@ class RecallOperations:
             asked.caller(), review, Filter(project=project), limit, wanted, self.periods, before
         )
         annotate({"memory.project": project, "memory.review.count": len(told.items)})
-        return await _listed_reviews(told)
+        fit = await held(list(map(_item, told.items)), beside=MOST_BESIDE)
+        follows = told.items[len(fit) - 1].place if fit.omitted and fit else told.next
+        next_ = None
+        if follows is not None:
+            at = micros(follows.at)
+            next_ = f"{at}-{follows.reason.value}-{follows.memory}-{follows.other}"
+        return c.ReviewList(items=fit, next=next_)
 
     async def stats(self, asked: Question) -> c.Stats:
-        totals = await self.recall.totals(asked.caller(), project_of(asked))
-        annotate({"memory.project": project_of(asked)})
-        return wire.stats(totals)
+        project = project_of(asked)
+        stored = await self.engine.read(asked.caller(), totals, project)
+        annotate({"memory.project": project})
+        return c.Stats(
+            total_sessions=stored.sessions, total_observations=stored.memories,
+            projects=stored.projects,
+        )  # fmt: skip
 
 
 def project_of(asked: Question) -> Project | None:
@@ -226,8 +236,7 @@ def _budget(asked: Question) -> Budget:
 
 
 def _joining(asked: Question) -> Joining:
-    """What joins the project: memory stores, and what an agent remembers."""
-    namespaces = tuple(dict.fromkeys(_listed(asked, "namespaces")))
+    namespaces, stores = _listed(asked, "namespaces"), _listed(asked, "stores")
     if len(namespaces) > MOST_STORES:
         raise Invalid(f"namespaces names at most {MOST_STORES} namespaces.")
     episodic = asks_for(asked.query, "episodic")
@@ -236,20 +245,17 @@ def _joining(asked: Question) -> Joining:
         caller = asked.caller()
         agent = asking(caller, parameter(asked.query, "agent") or "")
         eyes = Eyes(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
+    if len(stores) > MOST_STORES:
+        raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
+    uids = [known_uid(STORE, it.strip(), NO_STORE) for it in stores]
     return Joining(
-        stores=tuple(_stores(asked)), eyes=eyes, episodic=episodic, namespaces=namespaces
+        stores=tuple(map(StoreId, uids)), eyes=eyes, episodic=episodic, namespaces=namespaces
     )
 
 
-def _listed(asked: Question, name: str) -> list[str]:
-    return [it for it in (parameter(asked.query, name) or "").split(",") if it]
-
-
-def _stores(asked: Question) -> list[StoreId]:
-    shown = dict.fromkeys(filter(None, (parameter(asked.query, "stores") or "").split(",")))
-    if len(shown) > MOST_STORES:
-        raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
-    return [StoreId(known_uid(STORE, id_.strip(), NO_STORE)) for id_ in shown]
+def _listed(asked: Question, name: str) -> tuple[str, ...]:
+    values = (parameter(asked.query, name) or "").split(",")
+    return tuple(dict.fromkeys(filter(None, values)))
 
 
 async def _found(of: Found, wanted: Wanted) -> c.Found:
@@ -259,30 +265,30 @@ async def _found(of: Found, wanted: Wanted) -> c.Found:
             hit.memory,
             hit.rank,
             superseded_by=hit.memory.links.superseded_by,
-            explain=explain.item(hit, place, of) if wanted.explain else None,
+            explain=a.explained_item(hit, place, of) if wanted.explain else None,
         )
         for place, hit in enumerate(of.hits, start=1)
     ]
-    why = explain.answer(of, wanted) if wanted else None
+    why = a.explained_answer(of, wanted) if wanted else None
     fit = await held(hits, beside=len(json_bytes(why)) if why else 0)
     return c.Found(
-        hits=fit,
-        omitted=fit.omitted,
-        explanation=why and explain.of_shown(why, of.hits[: len(fit)]),
+        hits=fit, omitted=fit.omitted, explanation=why and a.of_shown(why, of.hits[: len(fit)])
     )
 
 
 async def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
     summaries = list(map(SummaryLine, of.summaries))
     lines = [_line(of, place, budget, wanted) for place in range(len(of.found.hits))]
-    why = explain.answer(of.found, wanted, budget=budget, packed=of.packed) if wanted else None
+    why = None
+    if wanted:
+        why = a.explained_answer(of.found, wanted, budget=budget, packed=of.packed)
     fit = await held([*summaries, *lines], beside=len(json_bytes(why)) if why else 0)
     kept = fit.after(len(summaries))
     return c.Context(
         summaries=tuple(each.summary for each in fit if isinstance(each, SummaryLine)),
         observations=cast("Rows[c.Line]", kept),
         omitted=fit.omitted,
-        explanation=why and explain.of_shown(why, of.found.hits[: len(kept)]),
+        explanation=why and a.of_shown(why, of.found.hits[: len(kept)]),
     )
 
 
@@ -291,7 +297,7 @@ def _line(of: Context, place: int, budget: Budget, wanted: Wanted) -> c.Line:
     text = hit.memory.text
     if wanted.explain and of.packed:
         is_cut = len(text.content) > budget.content_chars
-        why = explain.item(hit, of.packed.places[place], of.found, is_cut=is_cut)
+        why = a.explained_item(hit, of.packed.places[place], of.found, is_cut=is_cut)
     line = wire.line(text, budget.content_chars, explain=why)
     if not wanted.links:
         return line
@@ -359,3 +365,210 @@ def injected(hit: Hit) -> Attributes:
         "memory.injected.rank": hit.rank,
         "memory.injected.method": _METHODS[hit.method],
     }
+
+
+CONTEXT, SEARCH, HEALTH = b"/context", b"/search", b"/health"
+DEFAULT_LIMITS = {CONTEXT: 5, SEARCH: 10}
+TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})  # which no two requests share
+MOST_HEADERS = 1_000  # heads of requests that are remembered
+LONGEST_HEAD, LONGEST_NAME = 4_096, 512  # bytes of a head, and of a project, as they are sent
+EVENT = b"\0"  # between a rendered memory and what spans tell of it; in no JSON
+MARK, RANK = b'"rank":7.25', 7.25  # what a rendered hit has in the place of its rank
+
+_HITS = {
+    it: Hit(memory=Shown(key=None, text=Text(type="", title="", content="")), rank=0.0, method=it)
+    for it in Method
+}  # as spans of whole answers tell of them
+
+Headers = Sequence[tuple[bytes, bytes]]
+Asked = tuple[Project, str, int]  # a text, and a limit: 0 if unset
+
+_HEAD = b"HTTP/1.1 200 OK\r\n"
+_LONG_WAY = frozenset(
+    {b"origin", b"content-length", b"transfer-encoding", b"expect", b"idempotency-key",
+     b"x-idempotency-key", b"upgrade"}
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class FastReads:
+    """Answers what memory can tell, by the rules of the long way."""
+
+    held: Callable[[TenantId], HeldReads | None]
+    gate: Gate
+    is_own_name: Callable[[str], bool]  # whether the service may be called so
+    always: Headers  # of every answer
+    health: bytes  # the answer to /health
+    clock: Callable[[], datetime]
+    telemetry: Telemetry
+    _tail: bytes = field(init=False)
+    _known: dict[tuple[tuple[bytes, bytes], ...], Mapping[str, str] | None] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        headers = ((b"content-type", JSON.encode()), *self.always)
+        self._tail = b"".join(b"%b: %b\r\n" % it for it in headers) + b"\r\n"
+
+    def answer(self, url: bytes, headers: Headers, date: bytes, client: str) -> bytes | None:
+        """The whole answer to a GET; None if it is for the long way."""
+        path, _, query = url.partition(b"?")
+        if url == HEALTH and self._headers(headers) is not None:
+            log_answered("/health", 0.0, self.telemetry.metrics)
+            return self._whole(self.health, date)
+        if path not in DEFAULT_LIMITS:
+            return None
+        began, began_at = time.perf_counter(), time.time_ns()
+        asked = _parameters(query, b"query" if path == CONTEXT else b"q")
+        if asked is None:
+            return None
+        context = copy_context()  # in which the caller's secrets are hidden
+        try:
+            answer = context.run(self._answer, path, asked, headers)
+        except Refusal:
+            return None
+        if answer is None:
+            return None
+        read, body, caller = answer
+        span = context.run(self._leave_spans, path, asked, headers, read, began_at)
+        metrics = self.telemetry.metrics
+        if path == CONTEXT:
+            methods = [it[2] for it in read.hits]
+            for method in set(methods):
+                metrics.tally(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
+            metrics.tally(CONTEXT_ANSWERS, outcome(methods), span=span)
+        log_answered(
+            path.decode(), time.perf_counter() - began, metrics, span,
+            (client, caller.tenant, caller.key_name),
+        )  # fmt: skip
+        return self._whole(body, date)
+
+    def _answer(
+        self, path: bytes, asked: Asked, sent: Headers
+    ) -> tuple[HeldRead, bytes, Caller] | None:
+        project, text, limit = asked
+        headers = self._headers(sent)
+        if headers is None:
+            return None
+        caller = self.gate.identify(headers)
+        caller.require(Role.READER)
+        held = self.held(caller.tenant)
+        if held is None:
+            return None
+        now = micros(self.clock())
+        rules, render = None, _shown_line if path == CONTEXT else _shown_hit
+        if self.telemetry.past:
+            rules = self.gate.rules(caller)
+            hide_by(lambda: rules)
+            render = partial(_with_event, render)
+        plain = Plain(caller.projects, project, text, limit or DEFAULT_LIMITS[path], now, rules)
+        read = held.context(plain, render) if path == CONTEXT else held.search(plain, render)
+        if read is None:
+            return None
+        body = _context_body(read) if path == CONTEXT else _search_body(read)
+        if len(body) > PIECE:
+            return None
+        self.gate.require_rate(caller.key)
+        return read, body, caller
+
+    def _leave_spans(
+        self, path: bytes, asked: Asked, headers: Headers, read: HeldRead, began: int
+    ) -> Span:
+        """Leave the spans of the long way, if any are sent."""
+        if self.telemetry.past is None:
+            return INVALID_SPAN
+        text, filter_ = asked[1], Filter(project=asked[0])
+        hits = tuple([_HITS[by] for _, _, by in read.hits])
+        found = Found(hits=hits, query=ParsedQuery(corrections=read.corrections))
+        if path == SEARCH:
+            name, event, told = "search", "search.result", search_span(text, filter_, found)
+        else:
+            name, event = "fetch_context", "context.injected"
+            told = context_span(text, filter_, Context(found=found))
+        events = from_json(b"[%b]" % b",".join([it.partition(EVENT)[2] for it in read.lines]))
+        for it, (_, rank, by) in zip(events, read.hits, strict=True):
+            it["memory.injected.rank"], it["memory.injected.method"] = rank, by.value
+        return self.telemetry.past.operation(
+            f"memory.{name}",
+            {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS},
+            [PastStep(f"store.{name}", began, time.time_ns(), {}), *read.steps],
+            sendable({"memory.operation": OwnText(name), **told}),
+            (event, events),
+        )
+
+    def _whole(self, body: bytes, date: bytes) -> bytes:
+        return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), self._tail, body)
+
+    def _headers(self, headers: Headers) -> Mapping[str, str] | None:
+        """The headers by name; None where they make the request another than a plain one."""
+        key = tuple([it for it in headers if it[0] not in TRACE_HEADERS])
+        if key in self._known:
+            return self._known[key]
+        if sum(len(name) + len(value) for name, value in headers) > LONGEST_HEAD:
+            return None
+        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+        is_plain = _LONG_WAY.isdisjoint(name for name, _ in headers) and (
+            all(map(self.is_own_name, hosts))
+        )
+        known = {n.decode("latin-1"): v.decode("latin-1") for n, v in key}
+        if len(self._known) >= MOST_HEADERS:
+            self._known.clear()
+        self._known[key] = known if is_plain and len(known) == len(key) else None
+        return self._known[key]
+
+
+def _context_body(read: HeldRead) -> bytes:
+    summaries = json_bytes(list(map(SummaryLine, read.summaries)))
+    lines = b",".join([it.partition(EVENT)[0] for it in read.lines])
+    return b'{"recent_sessions":%b,"recent_observations":[%b]}' % (summaries, lines)
+
+
+def _search_body(read: HeldRead) -> bytes:
+    return b"[%b]" % b",".join([
+        line.partition(EVENT)[0].replace(MARK, b'"rank":' + to_json(rank), 1)
+        for line, (_, rank, _) in zip(read.lines, read.hits, strict=True)
+    ])  # fmt: skip
+
+
+def _with_event(render: Render, shown: Shown) -> bytes:
+    """A rendered memory, and what the events of spans tell of it, but for its rank and method."""
+    event = sendable(injected(Hit(memory=shown, rank=0.0, method=Method.RECENCY)))
+    return render(shown) + EVENT + to_json(event)
+
+
+def _parameters(query: bytes, text_name: bytes) -> Asked | None:
+    """The project, the text and the limit (0 if unset); None for anything else."""
+    found: dict[bytes, bytes] = {}
+    for pair in query.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if name in found:
+            return None
+        found[name] = value
+    text, project = found.pop(text_name, None), found.pop(b"project", None)
+    limit = found.pop(b"limit", b"0")
+    if found or not text or not project or len(project) > LONGEST_NAME:
+        return None
+    if not (limit.isdigit() and len(limit) <= 2):
+        return None
+    named = _named(project)
+    cleaned = clean(_decoded(text))
+    return (named, cleaned, int(limit)) if named and cleaned else None
+
+
+def _decoded(value: bytes) -> str:
+    if value.isascii():
+        return unquote_to_bytes(value.replace(b"+", b" ")).decode(errors="replace")
+    return unquote_plus(value.decode("latin-1"))
+
+
+@lru_cache(4096)
+def _named(project: bytes) -> Project:
+    return project_name(clean(_decoded(project)))
+
+
+def _shown_line(shown: Shown) -> bytes:
+    return json_bytes([line(shown.text, SHOWN)])[1:-1]
+
+
+def _shown_hit(shown: Shown) -> bytes:
+    return json_bytes([hit(shown, RANK)])[1:-1]

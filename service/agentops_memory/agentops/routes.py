@@ -13,17 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from ..errors import Invalid, Refusal
 from ..http.endpoint import admission, current_caller
 from ..http.json_reader import entries
-from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol
-from ..http.refusals import Refusals
-from ..http.requests import (
-    Query,
-    asks_for,
-    is_empty,
-    json_object,
-    query_of,
-    read_key,
-    spooled,
-)
+from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol, Refusals
+from ..http.requests import Query, asks_for, is_empty, json_object, query_of, read_key, spooled
 from ..memory.model.access import Caller, Role
 from ..recall.text.summary import Message
 from ..telemetry import annotate

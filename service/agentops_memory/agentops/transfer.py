@@ -224,18 +224,17 @@ def imported_memory(given: object, place: str, now: datetime, named: Named) -> M
     row = m.body(m.ImportedObservation, given, place)
     created = _instant(row.created_at, f"{place}.created_at") or now
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
+    older = tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes or ())
     return Memory(
         uid=_uid(row.uid, f"{place}.uid"), **said(row, named(row.project)),
         revision=row.revision_count or 1, duplicates=row.duplicate_count or 1,
         last_seen_at=_instant(row.last_seen_at, f"{place}.last_seen_at") or updated,
         promoted_to=row.promoted_to or None, created_at=created, updated_at=updated,
-        lifecycle=_lifecycle(row, place, now), links=_links(row, place),
+        lifecycle=_lifecycle(row, place, now), links=Links(uids=older) if older else NO_LINKS,
     )  # fmt: skip
 
 
 def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecycle:
-    if not any((row.pinned, row.pinned_at, row.expires_at, row.review_at, row.confirmed_at)):
-        return NO_LIFECYCLE
     pinned_at = _instant(row.pinned_at, f"{place}.pinned_at") or (now if row.pinned else None)
     lifecycle = Lifecycle(
         expires_at=_instant(row.expires_at, f"{place}.expires_at"),
@@ -244,12 +243,6 @@ def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecyc
         confirmed_at=_instant(row.confirmed_at, f"{place}.confirmed_at"),
     )
     return NO_LIFECYCLE if lifecycle == NO_LIFECYCLE else lifecycle
-
-
-def _links(row: m.ImportedObservation, place: str) -> Links:
-    if not row.supersedes:
-        return NO_LINKS
-    return Links(uids=tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes))
 
 
 _ROWS: dict[str, Callable[[object, str, datetime, Named], Row]] = {
@@ -405,24 +398,23 @@ class Transfer:
     most: int = CHUNK
     rest: timedelta = timedelta()
 
-    async def sessions(
-        self, caller: Caller, project: Project | None
-    ) -> AsyncIterator[list[Session]]:
+    async def export(
+        self, caller: Caller, project: Project | None, now: datetime
+    ) -> AsyncIterator[bytes]:
+        """The document, in pieces: every session, then every live memory, in the order of ids."""
         caller.require(Role.ADMIN)
-        after = 0
-        while page := await self.engine.read(caller, session_page, project, after):
-            yield [session for _, session in page]
-            after, _ = page[-1]
-
-    async def memories(
-        self, caller: Caller, project: Project | None
-    ) -> AsyncIterator[list[Memory]]:
-        """Every live memory in id order, in pages, with the `uids` of what it supersedes."""
-        caller.require(Role.ADMIN)
-        after = UNSAVED
-        while page := await self.engine.read(caller, memory_page, project, after):
-            yield page
-            after = page[-1].id
+        piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
+        comma, number = b"", 0
+        while sessions := await self.engine.read(caller, session_page, project, number):
+            number, _ = sessions[-1]
+            yield piece + comma + json_bytes([session(it) for _, it in sessions])[1:-1]
+            piece, comma = b"", b","
+        piece, comma, last = piece + b'],"observations":[', b"", UNSAVED
+        while memories := await self.engine.read(caller, memory_page, project, last):
+            last = memories[-1].id
+            yield piece + comma + json_bytes(list(map(exported_memory, memories)))[1:-1]
+            piece, comma = b"", b","
+        yield piece + b"]}"
 
     async def import_all(
         self, caller: Caller, document: Iterable[Row], progress: Progress = noop
@@ -495,25 +487,6 @@ class Transfer:
                 refusal.args = (f"{refusal} {stored}; repeat the import to store the rest.",)
             raise
         return tally
-
-
-async def exported(
-    transfer: Transfer, caller: Caller, project: Project | None, now: datetime
-) -> AsyncIterator[bytes]:
-    piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
-    comma = b""
-    async for sessions in transfer.sessions(caller, project):
-        yield piece + comma + _joined(list(map(session, sessions)))
-        piece, comma = b"", b","
-    piece, comma = piece + b'],"observations":[', b""
-    async for memories in transfer.memories(caller, project):
-        yield piece + comma + _joined(list(map(exported_memory, memories)))
-        piece, comma = b"", b","
-    yield piece + b"]}"
-
-
-def _joined(rows: Sequence[object]) -> bytes:
-    return json_bytes(rows)[1:-1]
 
 
 def session_page(tx: Transaction, project: Project | None, after: int) -> list[tuple[int, Session]]:

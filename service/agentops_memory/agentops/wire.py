@@ -1,7 +1,7 @@
 """Nouns of the contract from bodies and from nouns of the domain, and as JSON. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar
@@ -31,7 +31,6 @@ from ..memory.model.memory import (
 )
 from ..memory.model.space import PROJECT_SCOPE, Project, Space, project_name
 from ..memory.saves import Lookalike, Saved
-from ..recall.recall import Totals
 from ..recall.text.normalization import cut
 from ..recall.text.summary import Message
 from . import models as m
@@ -49,24 +48,11 @@ EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no
 MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
 
 
-def session_opened(opened: Session, redacted: int, warning: str | None) -> c.Session:
-    """A session as it began, whatever became of it."""
-    begun = replace(opened, ended_at=None, summary="")
-    return session(begun, redacted=redacted, warning=warning)
-
-
 def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.Session:
     return c.Session(
         id=of.id, project=of.project, started_at=_seconds(of.started_at),
         message_count=of.message_count,
         ended_at=None if of.ended_at is None else _seconds(of.ended_at), summary=of.summary or None,
-        redacted=redacted, warning=warning,
-    )  # fmt: skip
-
-
-def session_ended(ended: Session, redacted: int, warning: str | None) -> c.SessionEnd:
-    return c.SessionEnd(
-        session_id=ended.id, summary=ended.summary, message_count=ended.message_count,
         redacted=redacted, warning=warning,
     )  # fmt: skip
 
@@ -117,13 +103,6 @@ def timeline_entry(memory: Memory) -> c.TimelineEntry:
     )  # fmt: skip
 
 
-def stats(totals: Totals) -> c.Stats:
-    sessions, observations = totals.sessions, totals.memories
-    return c.Stats(
-        total_sessions=sessions, total_observations=observations, projects=totals.projects
-    )
-
-
 def columns(memory: Memory) -> dict[str, Any]:
     return {
         "id": memory.id,
@@ -153,7 +132,6 @@ def columns(memory: Memory) -> dict[str, Any]:
 
 
 def _seconds(at: datetime) -> datetime:
-    """The instant as it is shown: in whole seconds."""
     return at.replace(microsecond=0)
 
 
@@ -171,8 +149,6 @@ class Rows(tuple[T, ...]):  # noqa: SLOT001 - a tuple with slots can have no att
 
 @dataclass(frozen=True, slots=True)
 class SummaryLine:
-    """A session in a context."""
-
     summary: str
 
 
@@ -240,7 +216,6 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _found(found: c.Found) -> bytes:
-    """A list of hits; beside their explanation, if one is wanted."""
     hits = json_bytes(found.hits)
     if found.explanation is None:
         return hits

@@ -43,10 +43,7 @@ def document(described: Sequence[Served], *, title: str, version: str) -> dict[s
         "info": {"title": title, "version": version},
         "tags": [{"name": each.title, "description": each.summary} for each, _ in described],
         "paths": paths,
-        "components": {
-            "schemas": _referred_to(paths, schemas["$defs"]),
-            "securitySchemes": _KEYS,
-        },
+        "components": {"schemas": _referred_to(paths, schemas["$defs"]), "securitySchemes": _KEYS},
     }
 
 
@@ -69,7 +66,8 @@ def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
         "parameters": [
             *_path_parameters(operation.path),
             *map(_parameter, operation.query),
-            *(_parameter(each, "header") for each in _sent(operation, protocol)),
+            *(_parameter(each, "header") for each in protocol.sends if operation.role is not None),
+            *(_parameter(each, "header") for each in operation.sends),
             *([_IDEMPOTENCY_KEY] if operation.takes_key else []),
         ],
         "responses": {
@@ -108,10 +106,6 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
         }
         for name in names
     ]
-
-
-def _sent(operation: Operation, protocol: Protocol) -> Sequence[Parameter]:
-    return (*(protocol.sends if operation.role is not None else ()), *operation.sends)
 
 
 def _parameter(parameter: Parameter, place: str = "query") -> dict[str, Any]:

@@ -3,10 +3,35 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from ..recall.text.instants import exact
+from ..errors import NotFound
+from ..recall.text.instants import dashed, exact
+
+STORE, ENTRY, VERSION, EVENT = "memstore", "mem", "memver", "evt"
+
+_HEX = re.compile("[0-9a-f]{32}", re.ASCII)
+
+
+def public_id(kind: str, uid: str) -> str:
+    """How a stable id is shown: `mem_` and 32 digits."""
+    return f"{kind}_{uid.replace('-', '')}"
+
+
+def uid_of(kind: str, shown: str) -> str | None:
+    prefix, _, digits = shown.partition("_")
+    is_one = prefix == kind and _HEX.fullmatch(digits)
+    return dashed(digits) if is_one else None
+
+
+def known_uid(kind: str, shown: str, sentence: str) -> str:
+    uid = uid_of(kind, shown)
+    if uid is None:
+        raise NotFound(sentence)
+    return uid
+
 
 _MARK = 8  # bytes that tell of which list a cursor is
 

@@ -22,8 +22,7 @@ from agentops_memory_client.contract.extras import SERVER, requirements_command
 from ..errors import Invalid, Refusal
 from ..http.endpoint import current_caller
 from ..http.json_reader import parsed, written
-from ..http.protocol import READ, Operation, Protocol
-from ..http.refusals import NoPath, Refusals
+from ..http.protocol import READ, NoPath, Operation, Protocol, Refusals
 from ..http.requests import MAX_BODY, SHORT, whole_body
 from ..memory.model.access import Role
 from ..memory.model.space import Project, project_name

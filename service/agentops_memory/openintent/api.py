@@ -24,13 +24,11 @@ from starlette.responses import Response, StreamingResponse
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
-from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, written
+from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, bad_fields, fault, said_of, written
 from ..http.endpoint import admission, current_caller
-from ..http.faults import bad_fields, fault, said_of
 from ..http.large_answers import paced
 from ..http.paging import instant
-from ..http.protocol import REDACTED, Operation, Parameter
-from ..http.refusals import NoPath, Refusals
+from ..http.protocol import REDACTED, NoPath, Operation, Parameter, Refusals
 from ..http.requests import KEY_HEADERS, parameter, query_of, read_key, whole_body
 from ..memory import sight
 from ..memory.changes import Written

@@ -17,9 +17,8 @@ from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.model.access import AgentId
-from ..memory.model.agent_events import EventType
 from ..memory.model.agent_memory import Access, AgentEntryId, Binding, Eyes, Labels, Tier
-from ..memory.model.intents import DEFAULT_SIZE, Guardrails, IntentId, TaskId
+from ..memory.model.intents import EventType, Guardrails, IntentId, TaskId
 from ..memory.model.liveness import ENDED
 from ..memory.model.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
 from ..memory.model.retention import Capacities
@@ -28,7 +27,7 @@ from ..memory.model.space import NO_PROJECT, Space, SpaceKind
 from ..memory.model.table import Sql, Table
 from ..memory.redactor import Redactor
 from ..memory.revisions import changed_at, created, revised
-from ..recall.text.ids import Uids
+from ..recall.text.instants import Uids
 from . import drafts, entries, events, participants
 from .agents import capacity_of
 from .api import MAX_VALUE, NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any, kilobytes
@@ -41,6 +40,7 @@ from .tasks import Task, TaskFinished, bound_to, seen_task, task_with
 P = ParamSpec("P")
 
 KB = 1024
+DEFAULT_SIZE = 16 * KB  # KB of working memory where no policy says how much
 AT_LEAST = 100  # entries that a deletion reads at once
 MOST_EVICTED = 100  # in one transaction: a capacity that was lowered is reached step by step
 

@@ -16,8 +16,7 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound
-from ..http.bodies import GIVEN, present
-from ..http.faults import fault
+from ..http.bodies import GIVEN, fault, present
 from ..http.protocol import Operation
 from ..memory.changes import Written
 from ..memory.idempotency import once

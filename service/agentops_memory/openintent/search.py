@@ -12,7 +12,7 @@ from starlette.responses import Response
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields
 from ..http.bodies import JSON, written
-from ..http.ids import ENTRY, public_id
+from ..http.paging import ENTRY, public_id
 from ..http.protocol import Operation, Parameter
 from ..http.requests import parameter, query_of
 from ..memory.model.access import Caller, Role

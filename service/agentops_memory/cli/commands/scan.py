@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from ...engine.engine import Engine
-from ...http.ids import ENTRY, STORE, public_id
+from ...http.paging import ENTRY, STORE, public_id
 from ...memory.model.access import Caller, tenant_id
 from ...memory.redactor import Redaction
 from ...operations.files.redaction import RedactionFile

@@ -100,7 +100,13 @@ class Probes:
         checks = await self._written()
         if self.storage.maintenance.has_files:
             checks |= await self._files()
-        checks["index"] = _index(int(self.metrics.shown(INDEX_DRIFT)))
+        if drift := int(self.metrics.shown(INDEX_DRIFT)):
+            mended = (
+                "The index was out of line with the memories at the last look, and was built anew."
+            )
+            checks["index"] = Check(status=Status.WARNING, detail=mended, rows=drift)
+        else:
+            checks["index"] = Check(rows=0)
         if self.backup_trouble:
             trouble = self.backup_trouble()
             checks["backup"] = Check(
@@ -117,7 +123,10 @@ class Probes:
         except Refusal as refusal:
             reason = str(refusal)
         else:
-            migrations = _migrations(found.has_newest_format)
+            migrations = Check()
+            if not found.has_newest_format:
+                changed = "Another version of the program has changed the database."
+                migrations = Check(status=Status.FAILED, detail=changed)
             standby = {"standby": ALONE} if found.lacks_standby else {}
             return {DATABASE: self._rows(found.damaged_rows), MIGRATIONS: migrations, **standby}
         return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
@@ -139,11 +148,6 @@ class Probes:
         return {"disk": _disk(sizes.free), "wal": _wal(sizes.log or 0)}
 
 
-def _migrations(has_newest_format: bool) -> Check:
-    changed = "Another version of the program has changed the database."
-    return Check() if has_newest_format else Check(status=Status.FAILED, detail=changed)
-
-
 def _disk(free: int | None) -> Check:
     if free is None:
         return Check(status=Status.FAILED, detail="Nobody can tell how much space is left.")
@@ -159,13 +163,6 @@ def _wal(length: int) -> Check:
         return Check(bytes=length)
     held = "The write-ahead log is long; a read or another process keeps it from beginning again."
     return Check(status=Status.WARNING, detail=held, bytes=length)
-
-
-def _index(drift: int) -> Check:
-    if not drift:
-        return Check(rows=0)
-    mended = "The index was out of line with the memories at the last look, and was built anew."
-    return Check(status=Status.WARNING, detail=mended, rows=drift)
 
 
 def _readiness(checks: dict[str, Check]) -> Readiness:

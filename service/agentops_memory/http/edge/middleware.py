@@ -97,7 +97,11 @@ class Origins:
             await refused(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
-        hosts, origins = _hosts_and_origins(scope)
+        found: dict[bytes, list[str]] = {b"host": [], b"origin": []}
+        for name, value in scope["headers"]:
+            if name in found:
+                found[name].append(value.decode("latin-1"))
+        hosts, origins = found[b"host"], found[b"origin"]
         if self._names is not None and any(host_of(host) not in self._names for host in hosts):
             return RENAMED
         if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):
@@ -117,14 +121,6 @@ def _readable(app: ASGIApp, protocols: Sequence[Protocol], allowed: frozenset[st
     )
 
 
-def _hosts_and_origins(scope: Scope) -> tuple[list[str], list[str]]:
-    found: dict[bytes, list[str]] = {b"host": [], b"origin": []}
-    for name, value in scope["headers"]:
-        if name in found:
-            found[name].append(value.decode("latin-1"))
-    return found[b"host"], found[b"origin"]
-
-
 def host_of(authority: str) -> str | None:
     """The host of a Host header, which may name a port: in lower case, without it."""
     match = _AUTHORITY.fullmatch(authority)
@@ -138,13 +134,10 @@ def is_welcome(origin: str, hosts: Collection[str], allowed: Collection[str]) ->
     add the latter. An origin that a browser hides (`null`) is nobody's.
     """
     page = canonical_origin(origin)
-    return page is not None and (page in allowed or _is_own(page, hosts))
-
-
-def _is_own(page: str, hosts: Collection[str]) -> bool:
-    own = (f"{scheme}://" for scheme in PORTS)
+    if page is None or page in allowed:
+        return page is not None
     return bool(hosts) and any(
-        all(canonical_origin(start + h) == page for h in hosts) for start in own
+        all(canonical_origin(f"{scheme}://{host}") == page for host in hosts) for scheme in PORTS
     )
 
 
