@@ -26,7 +26,6 @@ from ..memory.imports import (
     CONFLICTS,
     Importing,
     Row,
-    RowConflict,
     RowOutcome,
     Supersession,
     Tally,
@@ -55,7 +54,7 @@ from ..memory.sessions import SessionTable
 from ..recall.text.instants import parsed, rendered
 from ..telemetry import hidden
 from . import models as m
-from .wire import columns, json_bytes, said, session
+from .wire import json_bytes, memory_as, said, session
 
 HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
 NAMED = 5  # members that a refusal names
@@ -270,30 +269,29 @@ def _uid(given: str | None, name: str) -> str:
 
 
 def exported_memory(memory: Memory) -> ExportedObservation:
-    given = columns(memory) | {"supersedes": memory.links.uids}
-    return ExportedObservation(**given, uid=memory.uid, pinned_at=memory.lifecycle.pinned_at)
+    return memory_as(
+        ExportedObservation, memory, supersedes=memory.links.uids, uid=memory.uid,
+        pinned_at=memory.lifecycle.pinned_at,
+    )  # fmt: skip
 
 
 def import_plan(plan: Tally) -> c.ImportPlan:
-    memories = plan.memories
+    sessions, memories = plan.sessions, plan.memories
     return c.ImportPlan(
-        new_sessions=plan.sessions[RowOutcome.NEW],
-        same_sessions=plan.sessions[RowOutcome.SAME],
-        conflicting_sessions=plan.sessions[RowOutcome.CHANGED],
+        new_sessions=sessions[RowOutcome.NEW], same_sessions=sessions[RowOutcome.SAME],
+        conflicting_sessions=sessions[RowOutcome.CHANGED],
         new_observations=memories[RowOutcome.NEW],
         restored_observations=memories[RowOutcome.RESTORED],
         same_observations=memories[RowOutcome.SAME] + memories[RowOutcome.RECORDED],
         conflicting_observations=sum(memories[outcome] for outcome in CONFLICTS),
-        conflicts=tuple(map(_import_conflict, plan.conflicts)),
-    )
-
-
-def _import_conflict(conflict: RowConflict) -> c.ImportConflict:
-    return c.ImportConflict(
-        place=conflict.place, id=conflict.existing,
-        reason="changed" if conflict.outcome is RowOutcome.CHANGED else "topic_key",
-        kept="imported" if conflict.outcome is RowOutcome.LATER else "stored",
-        project=conflict.project, title=conflict.title,
+        conflicts=tuple(
+            c.ImportConflict(
+                place=it.place, id=it.existing, project=it.project, title=it.title,
+                reason="changed" if it.outcome is RowOutcome.CHANGED else "topic_key",
+                kept="imported" if it.outcome is RowOutcome.LATER else "stored",
+            )
+            for it in plan.conflicts
+        ),
     )  # fmt: skip
 
 

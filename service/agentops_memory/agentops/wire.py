@@ -1,6 +1,6 @@
 """Nouns of the contract from bodies and from nouns of the domain, and as JSON. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -87,7 +87,23 @@ def line(text: Text, most: int, **more: Any) -> c.Line:
 
 
 def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
-    return c.Observation(**columns(memory), redacted=redacted)
+    return memory_as(c.Observation, memory, redacted=redacted, supersedes=memory.links.supersedes)
+
+
+def memory_as(noun: Callable[..., T], memory: Memory, **more: Any) -> T:
+    """A memory as an observation of the contract, with what it does not say itself."""
+    text, lifecycle = memory.text, memory.lifecycle
+    return noun(
+        id=memory.id, session_id=memory.session, type=text.type, title=text.title,
+        content=text.content, tags=text.tags, project=memory.space.project,
+        scope=memory.space.scope, topic_key=memory.key, normalized_hash=memory.content_hash,
+        revision_count=memory.revision, duplicate_count=memory.duplicates,
+        last_seen_at=_seconds(memory.last_seen_at), promoted_to=memory.promoted_to,
+        created_at=_seconds(memory.created_at), updated_at=_seconds(memory.updated_at),
+        expires_at=lifecycle.expires_at, expired=memory.is_expired,
+        pinned=lifecycle.pinned_at is not None, superseded_by=memory.links.superseded_by,
+        review_at=lifecycle.review_at, confirmed_at=lifecycle.confirmed_at, **more,
+    )  # fmt: skip
 
 
 def revision(of: Revision) -> c.Revision:
@@ -101,34 +117,6 @@ def timeline_entry(memory: Memory) -> c.TimelineEntry:
         id=memory.id, type=memory.text.type, title=memory.text.title, content=memory.text.content,
         created_at=_seconds(memory.created_at),
     )  # fmt: skip
-
-
-def columns(memory: Memory) -> dict[str, Any]:
-    return {
-        "id": memory.id,
-        "session_id": memory.session,
-        "type": memory.text.type,
-        "title": memory.text.title,
-        "content": memory.text.content,
-        "tags": memory.text.tags,
-        "project": memory.space.project,
-        "scope": memory.space.scope,
-        "topic_key": memory.key,
-        "normalized_hash": memory.content_hash,
-        "revision_count": memory.revision,
-        "duplicate_count": memory.duplicates,
-        "last_seen_at": _seconds(memory.last_seen_at),
-        "promoted_to": memory.promoted_to,
-        "created_at": _seconds(memory.created_at),
-        "updated_at": _seconds(memory.updated_at),
-        "expires_at": memory.lifecycle.expires_at,
-        "expired": memory.is_expired,
-        "pinned": memory.lifecycle.pinned_at is not None,
-        "supersedes": memory.links.supersedes,
-        "superseded_by": memory.links.superseded_by,
-        "review_at": memory.lifecycle.review_at,
-        "confirmed_at": memory.lifecycle.confirmed_at,
-    }
 
 
 def _seconds(at: datetime) -> datetime:

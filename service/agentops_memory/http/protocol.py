@@ -13,48 +13,28 @@ from ..errors import Refusal, TooMany
 from ..memory.model.access import Caller, Role
 
 STATUS: Mapping[str, int] = {
-    "invalid_input": 400,
-    "validation_error": 400,
-    "unauthenticated": 401,
-    "denied": 403,
-    "not_found": 404,
-    "no_path": 404,
-    "no_method": 405,
-    "too_slow": 408,
-    "already_done": 409,
-    "already_exists": 409,
-    "archived": 409,
-    "constraint_violation": 409,
-    "idempotency_key_mismatch": 409,
-    "memory_changed": 409,
-    "memory_id_conflict": 409,
-    "nothing_to_compact": 409,
-    "nothing_to_distill": 409,
-    "pass_not_undoable": 409,
-    "path_taken": 409,
-    "proposal_state_conflict": 409,
-    "run_conflict": 409,
-    "run_secrets_lost": 409,
-    "run_terminal": 409,
-    "stale": 409,
-    "still_current": 409,
-    "task_finished": 409,
-    "too_many_commitments": 409,
-    "too_large": 413,
-    "artifact_invalid": 422,
-    "invalid_from_seq": 422,
-    "memory_too_large": 422,
-    "replay_memory_snapshot_unavailable": 422,
-    "token_budget_exceeded": 422,
-    "version_required": 428,
-    "over_capacity": 429,
-    "too_many": 429,
-    "failed": 500,
-    "db_locked": 503,
-    "storage_full": 503,
-    "timed_out": 503,
-    "unavailable": 503,
-    "over_quota": 507,
+    code: status
+    for status, codes in {
+        400: "invalid_input validation_error",
+        401: "unauthenticated",
+        403: "denied",
+        404: "not_found no_path",
+        405: "no_method",
+        408: "too_slow",
+        409: """already_done already_exists archived constraint_violation idempotency_key_mismatch
+                memory_changed memory_id_conflict nothing_to_compact nothing_to_distill
+                pass_not_undoable path_taken proposal_state_conflict run_conflict run_secrets_lost
+                run_terminal stale still_current task_finished too_many_commitments""",
+        413: "too_large",
+        422: """artifact_invalid invalid_from_seq memory_too_large
+                replay_memory_snapshot_unavailable token_budget_exceeded""",
+        428: "version_required",
+        429: "over_capacity too_many",
+        500: "failed",
+        503: "db_locked storage_full timed_out unavailable",
+        507: "over_quota",
+    }.items()
+    for code in codes.split()
 }
 HEADERS: Mapping[int, Mapping[str, str]] = {
     401: {"WWW-Authenticate": "Bearer"},

@@ -181,20 +181,14 @@ def documentation(
     own = [
         *more,
         operation(
-            path="/openapi.json",
-            name="openapi",
-            summary="This description, in OpenAPI 3.1.",
-            handler=openapi,
-            answer=Description,
+            path="/openapi.json", name="openapi", summary="This description, in OpenAPI 3.1.",
+            handler=openapi, answer=Description,
         ),
         operation(
-            path="/docs",
-            name="docs",
-            summary="This description, on a page.",
-            handler=docs,
+            path="/docs", name="docs", summary="This description, on a page.", handler=docs,
             media_type="text/html",
         ),
-    ]
+    ]  # fmt: skip
     return own
 
 

@@ -27,6 +27,11 @@ LONG = 128 * 2**20  # bytes of a write-ahead log; it begins again long before, u
 TIMEOUT = timedelta(seconds=3)  # with a write; a probe waits for five seconds
 TOLD_FOR = timedelta(seconds=2)  # until it is looked again, however often it is asked
 
+DRIFTED = "The index was out of line with the memories at the last look, and was built anew."
+LOG_IS_LONG = (
+    "The write-ahead log is long; a read or another process keeps it from beginning again."
+)
+DAMAGED = "Rows in the database are damaged, first {}; `agentops-memory doctor` names them."
 DATABASE = "database"
 MIGRATIONS = "migrations"
 
@@ -76,15 +81,26 @@ class Probes:
 
     @property
     def operations(self) -> list[Operation]:
-        return [
-            _operation(HEALTH, "health", "Whether the service runs.", _ok),
-            _operation(LIVE, "live", "Whether the process answers.", _ok),
-            _operation(STARTUP, "startup", "Whether the service has started.", _ok),
-            _operation(READY, "ready", _READY, self._ready, Readiness),
-        ]
+        async def ok(_: Request) -> Response:
+            return well()
 
-    async def _ready(self, _: Request) -> Response:
-        return _answered(await self.readiness())
+        async def ready(_: Request) -> Response:
+            return _answered(await self.readiness())
+
+        checked = "Whether the service can do its work, and what was looked at for that."
+        rows: list[tuple[str, str, str, Handler, type[BaseModel]]] = [
+            (HEALTH, "health", "Whether the service runs.", ok, Health),
+            (LIVE, "live", "Whether the process answers.", ok, Health),
+            (STARTUP, "startup", "Whether the service has started.", ok, Health),
+            (READY, "ready", checked, ready, Readiness),
+        ]
+        return [
+            Operation(
+                method="GET", path=path, name=name, summary=summary, handler=handler,
+                answer=answer, refusals=(503,),
+            )
+            for path, name, summary, handler, answer in rows
+        ]  # fmt: skip
 
     async def readiness(self) -> Readiness:
         """How each check ended, at most two seconds ago."""
@@ -100,18 +116,10 @@ class Probes:
         checks = await self._written()
         if self.storage.maintenance.has_files:
             checks |= await self._files()
-        if drift := int(self.metrics.shown(INDEX_DRIFT)):
-            mended = (
-                "The index was out of line with the memories at the last look, and was built anew."
-            )
-            checks["index"] = Check(status=Status.WARNING, detail=mended, rows=drift)
-        else:
-            checks["index"] = Check(rows=0)
+        drift = int(self.metrics.shown(INDEX_DRIFT))
+        checks["index"] = _warned(DRIFTED if drift else None, rows=drift)
         if self.backup_trouble:
-            trouble = self.backup_trouble()
-            checks["backup"] = Check(
-                status=Status.WARNING if trouble else Status.OK, detail=trouble
-            )
+            checks["backup"] = _warned(self.backup_trouble())
         return checks
 
     async def _written(self) -> dict[str, Check]:
@@ -137,15 +145,15 @@ class Probes:
             return Check()
         # A warning: all else is served as ever, and a failed check would take the service away.
         # What names a row in a table is never a name of the user's: nobody needs a key for this.
-        told = (
-            f"Rows in the database are damaged, first {damaged[0]}; `agentops-memory doctor` names "
-            "them."
-        )
-        return Check(status=Status.WARNING, detail=told, rows=len(damaged))
+        return _warned(DAMAGED.format(damaged[0]), rows=len(damaged))
 
     async def _files(self) -> dict[str, Check]:
         sizes = await self.storage.maintenance.sizes(OPERATOR)
-        return {"disk": _disk(sizes.free), "wal": _wal(sizes.log or 0)}
+        log = sizes.log or 0
+        return {
+            "disk": _disk(sizes.free),
+            "wal": _warned(LOG_IS_LONG if log >= LONG else None, bytes=log),
+        }
 
 
 def _disk(free: int | None) -> Check:
@@ -158,11 +166,8 @@ def _disk(free: int | None) -> Check:
     return Check(bytes=free)
 
 
-def _wal(length: int) -> Check:
-    if length < LONG:
-        return Check(bytes=length)
-    held = "The write-ahead log is long; a read or another process keeps it from beginning again."
-    return Check(status=Status.WARNING, detail=held, bytes=length)
+def _warned(trouble: str | None, **counted: int) -> Check:
+    return Check(status=Status.WARNING if trouble else Status.OK, detail=trouble, **counted)
 
 
 def _readiness(checks: dict[str, Check]) -> Readiness:
@@ -177,20 +182,6 @@ def _readiness(checks: dict[str, Check]) -> Readiness:
 def _answered(found: Readiness) -> Response:
     status = 503 if found.status is Status.FAILED else 200
     return JSONResponse(found.model_dump(mode="json", exclude_none=True), status)
-
-
-_READY = "Whether the service can do its work, and what was looked at for that."
-
-
-def _operation(
-    path: str, name: str, summary: str, handler: Handler, answer: type[BaseModel] = Health
-) -> Operation:
-    made = partial(Operation, method="GET", path=path, name=name, refusals=(503,))
-    return made(summary=summary, handler=handler, answer=answer)
-
-
-async def _ok(_: Request) -> Response:
-    return well()
 
 
 def well() -> Response:
