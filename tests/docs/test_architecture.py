@@ -36,7 +36,6 @@ ALLOWED: Mapping[frozenset[str], set[str]] = {
 CROSSINGS: Mapping[tuple[str, str], int] = {
     ("engine", "memory"): 24,
     ("engine", "recall"): 5,
-    ("http", "agentops"): 1,
     ("postgresql", "operations"): 2,
     ("sqlite", "openintent"): 1,
 }

@@ -275,12 +275,6 @@ class Problem(BaseModel):
     error: str
 
 
-class Health(BaseModel):
-    """GET /health."""
-
-    status: str
-
-
 class ExplainedSearch(BaseModel):
     """What a search found, and why."""
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pydantic import ConfigDict, NonNegativeInt, TypeAdapter
+
 from ..engine.engine import Transaction
 from ..errors import Unreadable
 from ..recall.text.json_words import object_of
@@ -221,33 +223,9 @@ def details_of(text: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def guardrails_of(details: str) -> Guardrails:
-    """What a coordinator's details say of memory; Unreadable if they are damaged."""
+    """What a coordinator's details say of memory; a ValueError if they are damaged."""
     given = details_of(details, DETAILS_OF_COORDINATOR)["guardrails"]
-    if given is None:
-        given = {}
-    if not isinstance(given, dict):
-        raise Unreadable
-    most = [
-        given.get(f"max_{which}")
-        for which in ("working_memory_per_task", "episodic_memory_per_agent")
-    ]
-    allowed, denied = (given.get(f"{which}_semantic_namespaces") for which in ("allowed", "denied"))
-    must_archive = given.get("memory_archive_required", False)
-    are_sound = (
-        all(it is None or (type(it) is int and it >= 0) for it in most)
-        and all(
-            it is None or (isinstance(it, list) and all(isinstance(name, str) for name in it))
-            for it in (allowed, denied)
-        )
-        and isinstance(must_archive, bool)
-    )
-    if not are_sound:
-        raise Unreadable
-    return Guardrails(
-        most_working=most[0], most_episodic=most[1],
-        allowed=None if allowed is None else tuple(allowed),
-        denied=tuple(denied or ()), must_archive=must_archive,
-    )  # fmt: skip
+    return Guardrails.model_validate({} if given is None else given)
 
 
 class Policy(NamedTuple):
@@ -255,18 +233,13 @@ class Policy(NamedTuple):
 
     archives: bool
     inherits: bool
-    max_entries: int | None
-    max_size: int | None  # KB
+    max_entries: NonNegativeInt | None
+    max_size: NonNegativeInt | None  # KB
+
+
+_POLICY = TypeAdapter(Policy, config=ConfigDict(strict=True, defer_build=True))
 
 
 def policy_of(text: str) -> Policy:
-    """The policy in a row; Unreadable if it is damaged, for without a limit more is allowed."""
-    said = object_of(text)
-    if said.keys() != set(Policy._fields):
-        raise Unreadable
-    policy = Policy(**said)
-    are_flags = all(isinstance(it, bool) for it in (policy.archives, policy.inherits))
-    limits = policy.max_entries, policy.max_size
-    if not are_flags or not all(it is None or (type(it) is int and it >= 0) for it in limits):
-        raise Unreadable
-    return policy
+    """The policy in a row; a ValueError if it is damaged, for without a limit more is allowed."""
+    return _POLICY.validate_python(object_of(text))

@@ -271,7 +271,7 @@ def make_room(tx: Transaction, place: Place, scope: Labels, size: int, room: Roo
         require_working_room(tx, place.owner, scope, room.capacities, size)
         return 0
     agent, evicted = place.owner, 0
-    said = (it.most_episodic for it in guardrails(tx, scope))
+    said = (it.max_episodic_memory_per_agent for it in guardrails(tx, scope))
     most = min((most for most in said if most is not None), default=None)
     if most is not None and scope.intent is not None:
         intent = IntentId(scope.intent)
@@ -540,8 +540,8 @@ def _limits(
         if task.memory_policy and task.memory_policy.max_total_size_kb is not None:
             size = task.memory_policy.max_total_size_kb
         for each in guardrails(tx, labels):
-            if each.most_working is not None:
-                said.append(("max_working_memory_per_task", each.most_working))
+            if (most := each.max_working_memory_per_task) is not None:
+                said.append(("max_working_memory_per_task", most))
     return *min(said, key=lambda it: it[1]), size
 
 

@@ -425,7 +425,7 @@ def _end(tx: Transaction, eyes: Eyes, task: Task) -> int:
     """End the working memory of a task that is finished, mirrored late too; how much it was."""
     if not task.status.is_final:
         return 0
-    must = any(it.must_archive for it in guardrails(tx, task.intent_id))
+    must = any(it.memory_archive_required for it in guardrails(tx, task.intent_id))
     archiving = must or task.memory_policy is None or task.memory_policy.archive_on_completion
     return events.end(tx, bound_to(task), eyes, archives=archiving)
 

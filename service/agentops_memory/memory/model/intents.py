@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
+from pydantic import NonNegativeInt
+
+from ...record import Record
+
 IntentId = NewType("IntentId", str)
 TaskId = NewType("TaskId", str)
 CoordinatorId = NewType("CoordinatorId", str)
@@ -37,20 +41,20 @@ FINAL = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guardrails:
+class Guardrails(Record):
     """What bounds the memory that is bound to a coordinator's intent (§6.6)."""
 
-    most_working: int | None = None  # entries of a task
-    most_episodic: int | None = None  # entries of an agent
-    allowed: tuple[str, ...] | None = None  # semantic namespaces; None is all
-    denied: tuple[str, ...] = ()
-    must_archive: bool = False
+    max_working_memory_per_task: NonNegativeInt | None = None
+    max_episodic_memory_per_agent: NonNegativeInt | None = None
+    allowed_semantic_namespaces: list[str] | None = None  # None is all
+    denied_semantic_namespaces: list[str] | None = None
+    memory_archive_required: bool = False
 
     def allows(self, namespace: str) -> bool:
         """Whether entries of a semantic namespace may be changed."""
-        is_allowed = self.allowed is None or namespace in self.allowed
-        return is_allowed and namespace not in self.denied
+        allowed = self.allowed_semantic_namespaces
+        is_allowed = allowed is None or namespace in allowed
+        return is_allowed and namespace not in (self.denied_semantic_namespaces or ())
 
 
 class Permission(StrEnum):

@@ -352,7 +352,7 @@ class FilteredTable(Table):
             return None
         if filter_.ref is not None:
             return superseded_in_ref
-        return superseded if self._moment.has_superseded else None
+        return superseded if self._moment.has.superseded else None
 
     def _values(self, filter_: Filter) -> dict[str, object]:
         names = ("project", "scope", "store", "ref", "agent", "namespace", "type", "tag")

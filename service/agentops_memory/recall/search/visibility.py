@@ -174,7 +174,7 @@ class Visibility(FilteredTable):
 
     def _hidden(self, filter_: Filter) -> tuple[Hides, ...]:
         """What leaves out rows of the ranges; nothing as long as there is nothing to leave out."""
-        hides = expired if self._moment.has_unswept else None, self._hides_superseded(filter_)
+        hides = expired if self._moment.has.unswept else None, self._hides_superseded(filter_)
         return tuple(filter(None, hides))
 
     def _condition(self, filter_: Filter) -> str:
