@@ -1,4 +1,4 @@
-"""Lists in pages: cursors that are of one list, and the instants that bound it, in RFC 3339."""
+"""Public ids, cursors that are of one list, and the instants that bound one, in RFC 3339."""
 
 import base64
 import hashlib
@@ -59,8 +59,3 @@ def instant(text: str, *, needs_offset: bool = False, rounds_up: bool = False) -
     """The instant in RFC 3339 text, as `exact` reads it, in which a space may stand for a plus."""
     text = text[:-6] + text[-6:].replace(" ", "+")  # what a plus is in a query
     return exact(text, needs_offset=needs_offset, rounds_up=rounds_up)
-
-
-def rendered(at: datetime) -> str:
-    """The instant in RFC 3339, in UTC, in microseconds: `2026-05-18T15:34:26.494349Z`."""
-    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -364,8 +364,8 @@ def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
         return RowOutcome.RECORDED
     if memory.updated_at > held.updated_at:
         return RowOutcome.LATER
-    retention = tx.retention
-    is_full = retention.revisions and retention.is_full(tx[RevisionTable].count(held))
+    most = tx.retention.revisions
+    is_full = most and tx[RevisionTable].count(held) >= most
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 

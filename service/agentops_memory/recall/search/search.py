@@ -339,7 +339,8 @@ class Search(ABC):
         visible = self._visibility.of(filter_)
         rare = self._rare(terms, visible, SCORED)
         query = Query(sentences=(Sentence(rare or tuple(terms)),))
-        index_query = IndexQuery.of(Tier.ANY, query, visible, limit).for_similar
+        index_query = IndexQuery.of(Tier.ANY, query, visible, limit)
+        index_query = replace(index_query, own=True, gaining=0)  # whatever follows them
         return self._memories.loaded(id_ for _, id_ in self._best(index_query, limit))
 
     def _rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:

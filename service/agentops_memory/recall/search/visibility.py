@@ -231,11 +231,6 @@ class IndexQuery:
         return [term for it in asked for term in it.terms]
 
     @property
-    def for_similar(self) -> "IndexQuery":
-        """The same among the own words of memories alone, whatever follows them."""
-        return replace(self, own=True, gaining=0)
-
-    @property
     def without_limit(self) -> "IndexQuery":
         """The same, where a single sentence contributes all; several are as deep as ever."""
         return replace(self, depth=PLACES) if len(self.sentence_weights) == 1 else self
@@ -299,7 +294,17 @@ class Groups(Table):
         newest, areas = found
         if areas < MOST_PROJECTS and not self.holds(newest, MOST_MEMORIES):
             return int(newest)
-        return int(newest) + 1 if newest < last else self._emptiest(first, last)
+        if newest < last:
+            return int(newest) + 1
+        rows = self._execute(
+            """SELECT partition, count(DISTINCT area)
+                 FROM spaces
+                WHERE partition BETWEEN :first AND :last
+             GROUP BY partition""",
+            first=first, last=last,
+        )  # fmt: skip
+        used: dict[int, int] = dict(rows.fetchall())
+        return min(range(first, last + 1), key=lambda number: (used.get(number, 0), number))
 
     def holds(self, number: int, count: int) -> bool:
         """Whether the projects of a group have so many live memories, or more."""
@@ -335,16 +340,3 @@ class Groups(Table):
               ORDER BY memories, area"""
         )
         return rows.fetchall()
-
-    def _emptiest(self, first: int, last: int) -> int:
-        areas: dict[int, int] = dict(
-            self._execute(
-                """SELECT partition, count(DISTINCT area)
-                     FROM spaces
-                    WHERE partition BETWEEN :first AND :last
-                 GROUP BY partition""",
-                first=first,
-                last=last,
-            ).fetchall()
-        )
-        return min(range(first, last + 1), key=lambda number: (areas.get(number, 0), number))
