@@ -1,4 +1,4 @@
-"""A protocol as one value, its paths, refusals and headers, and what its operations are."""
+"""A protocol as one value: its paths, its operations, and what a refusal is over HTTP."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Limits on what is stored: the quota of a tenant, and what a new name may hold."""
+"""Limits on what is stored and asked for: a tenant's quota, what a new name may hold, stores."""
 
 from collections.abc import Collection, Mapping
 
@@ -9,6 +9,7 @@ from .model.access import ANY
 from .model.space import Project, StoreId
 from .model.table import Sql
 
+NO_STORE = "No such memory store."
 QUOTA_MARGIN = 16 * 1024 * 1024  # bytes past the quota, for what is small and must go on
 
 
@@ -61,9 +62,6 @@ def is_known_project(tx: Transaction, project: Project) -> bool:
             LIMIT 1""",
         project=project,
     )
-
-
-NO_STORE = "No such memory store."
 
 
 def require_store(tx: Transaction, store: StoreId) -> None:

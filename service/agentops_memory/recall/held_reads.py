@@ -55,10 +55,10 @@ class ParsedPrompt(NamedTuple):
 
 
 class PromptWords(dict[str, Word]):
-    """The word of each chunk of text between white space.
+    """The word of each chunk of text between white space, as a number.
 
-    NO_WORD for a stop word, NOT_PLAIN where it takes more to tell. Used under the lock of the
-    index.
+    Under load most time goes into reading objects that are in no cache of the processor. NO_WORD
+    for a stop word, NOT_PLAIN where it takes more to tell. Used under the lock of the index.
     """
 
     def __init__(self, vocabulary: Vocabulary, stem_of: Mapping[str, str]) -> None:
@@ -251,19 +251,21 @@ class HeldReads:
 
         What is rendered is remembered with the memory.
         """
-        return self._at_once(self._context, asked, render)
-
-    def search(self, asked: Plain, render: Render) -> HeldRead | None:
-        """As `recall.search` without more than these."""
-        return self._at_once(self._search, asked, render)
-
-    def _at_once(
-        self, read: Callable[[Plain, Render], HeldRead | None], asked: Plain, render: Render
-    ) -> HeldRead | None:
         if not self.index.lock.acquire(blocking=False):  # the event loop waits for no reader
             return None
         try:
-            found = read(asked, render)
+            found = self._context(asked, render)
+        finally:
+            self.index.lock.release()
+        self.index.grew(READ_BYTES)
+        return found
+
+    def search(self, asked: Plain, render: Render) -> HeldRead | None:
+        """As `recall.search` without more than these."""
+        if not self.index.lock.acquire(blocking=False):
+            return None
+        try:
+            found = self._search(asked, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)

@@ -1,4 +1,8 @@
-"""The rules of ranking: what a field, a sentence, a key and what follows a memory are worth."""
+"""The rules of ranking: what a field, a sentence, a key and what follows a memory are worth.
+
+BM25 is computed as SQLite's FTS5 does, operation by operation: equal scores to the last bit.
+https://sqlite.org/fts5.html#the_bm25_function; a score is below zero, the lower the better.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The stems of one database, each a small number, and the terms that a typo may have meant."""
+"""The stems of a memory and of a database, each a small number, and what a typo may have meant."""
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which rows of the full-text index a caller may see: ranges of numbers, and what narrows them."""
+"""Rows of the full-text index: which a caller may see, a query to them, and the groups of areas."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

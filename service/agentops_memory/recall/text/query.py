@@ -1,4 +1,4 @@
-"""The query parser: a prompt becomes terms, and never query syntax."""
+"""The query parser: a prompt becomes terms, and never query syntax; and words one letter away."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
