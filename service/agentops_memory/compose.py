@@ -22,8 +22,7 @@ from .engine.engine import Engine, Storage
 from .engine.files import require_local
 from .http.edge.app import application, scrape
 from .http.edge.auth import Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
-from .http.edge.health import Probes, well
-from .http.edge.middleware import ALWAYS, host_of, local_names
+from .http.edge.middleware import ALWAYS, Probes, host_of, local_names, well
 from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, Served
 from .jobs.runner import attempted, repeating

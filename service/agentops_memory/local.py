@@ -23,8 +23,8 @@ from .agentops.wire import Rows
 from .backend import audit_of, opened_engine
 from .engine.callbacks import AuditLog, noop
 from .errors import Refusal
+from .http.protocol import STATUS
 from .http.query import Query
-from .http.refusals import STATUS
 from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.space import project_name
 from .memory.projects import Projects

@@ -117,4 +117,4 @@ def test_coordinators_who_have_ended_are_not_read_for_their_guardrails(
     assert read == []
     team.coordinate({"id": task["intent_id"]}, max_working_memory_per_task=9)
     working(team.ada, task, "more")
-    assert {it.most_working for it in read} == {9}
+    assert {it.max_working_memory_per_task for it in read} == {9}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import SettingRefused, Unavailable
-from agentops_memory.http.edge import health
+from agentops_memory.http.edge import middleware as health
 from agentops_memory.jobs import backups as backing_up
 from agentops_memory.jobs.backups import Backups
 from agentops_memory.operations.backup import Archive

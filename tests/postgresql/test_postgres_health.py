@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.http.edge import health
+from agentops_memory.http.edge import middleware as health
 from agentops_memory.memory.model.access import DEFAULT_TENANT
 from agentops_memory.postgresql.engine.claims import number_of
 from agentops_memory.postgresql.schema.migrate import schema_of

@@ -17,7 +17,7 @@ from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Memory, MemoryId
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Space, project_name
-from agentops_memory.recall.search import document
+from agentops_memory.recall.search import visibility as document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite.base.connection import connect

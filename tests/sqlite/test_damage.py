@@ -13,7 +13,7 @@ import pytest
 
 from agentops_memory.engine.maintenance import Condition, Maintenance
 from agentops_memory.errors import Damaged, StartRefused
-from agentops_memory.http.edge import health
+from agentops_memory.http.edge import middleware as health
 from agentops_memory.jobs import schedule as jobs
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.memory.model.access import OPERATOR, Caller

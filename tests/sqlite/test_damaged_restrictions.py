@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from agentops_memory.engine.shared.damage import COLUMNS
-from agentops_memory.http.edge import health
+from agentops_memory.http.edge import middleware as health
 from agentops_memory.memory.model.access import DEFAULT_TENANT
 from agentops_memory.memory.model.findings import Finding, Status, has_failed
 from agentops_memory.openwop.artifacts import ArtifactKind

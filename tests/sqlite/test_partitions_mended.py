@@ -13,7 +13,7 @@ from agentops_memory.memory.model import space as kinds
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.memory.model.memory import Change, MemoryId
 from agentops_memory.memory.model.space import IndexGroup
-from agentops_memory.recall.search import document
+from agentops_memory.recall.search import visibility as document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.engine.engine import SqliteMaintenance

@@ -22,9 +22,9 @@ from agentops_memory.memory.model.memory import Change, Draft, MemoryId, Session
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.projects import ProjectTable
-from agentops_memory.recall.search import document
-from agentops_memory.recall.text.columns import End, columns
+from agentops_memory.recall.search import visibility as document
 from agentops_memory.recall.text.features import ALL, Feature
+from agentops_memory.recall.text.normalization import End, columns
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.base.connection import connect

@@ -14,7 +14,7 @@ from agentops_memory.engine.maintenance import Maintenance
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.jobs.schedule import tidy, tidying
 from agentops_memory.memory.model.access import OPERATOR, Caller
-from agentops_memory.recall.search import document
+from agentops_memory.recall.search import visibility as document
 from agentops_memory.sqlite.base.connection import connect
 from agentops_memory.sqlite.fts import partitions
 from agentops_memory.telemetry import Metrics, Telemetry

@@ -1,7 +1,7 @@
 """Nouns of the contract from bodies and from nouns of the domain, and as JSON. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -26,7 +26,6 @@ from ..memory.model.memory import (
 )
 from ..memory.model.space import PROJECT_SCOPE, Project, Space, project_name
 from ..memory.saves import Lookalike, Saved
-from ..recall.recall import Totals
 from ..recall.text.normalization import cut
 from ..recall.text.summary import Message
 
@@ -59,24 +58,11 @@ EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no
 MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
 
 
-def session_opened(opened: Session, redacted: int, warning: str | None) -> c.Session:
-    """A session as it began, whatever became of it."""
-    begun = replace(opened, ended_at=None, summary="")
-    return session(begun, redacted=redacted, warning=warning)
-
-
 def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.Session:
     return c.Session(
         id=of.id, project=of.project, started_at=_seconds(of.started_at),
         message_count=of.message_count,
         ended_at=None if of.ended_at is None else _seconds(of.ended_at), summary=of.summary or None,
-        redacted=redacted, warning=warning,
-    )  # fmt: skip
-
-
-def session_ended(ended: Session, redacted: int, warning: str | None) -> c.SessionEnd:
-    return c.SessionEnd(
-        session_id=ended.id, summary=ended.summary, message_count=ended.message_count,
         redacted=redacted, warning=warning,
     )  # fmt: skip
 
@@ -111,7 +97,23 @@ def line(text: Text, most: int, **more: Any) -> c.Line:
 
 
 def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
-    return c.Observation(**columns(memory), redacted=redacted)
+    return memory_as(c.Observation, memory, redacted=redacted, supersedes=memory.links.supersedes)
+
+
+def memory_as(noun: Callable[..., T], memory: Memory, **more: Any) -> T:
+    """A memory as an observation of the contract, with what it does not say itself."""
+    text, lifecycle = memory.text, memory.lifecycle
+    return noun(
+        id=memory.id, session_id=memory.session, type=text.type, title=text.title,
+        content=text.content, tags=text.tags, project=memory.space.project,
+        scope=memory.space.scope, topic_key=memory.key, normalized_hash=memory.content_hash,
+        revision_count=memory.revision, duplicate_count=memory.duplicates,
+        last_seen_at=_seconds(memory.last_seen_at), promoted_to=memory.promoted_to,
+        created_at=_seconds(memory.created_at), updated_at=_seconds(memory.updated_at),
+        expires_at=lifecycle.expires_at, expired=memory.is_expired,
+        pinned=lifecycle.pinned_at is not None, superseded_by=memory.links.superseded_by,
+        review_at=lifecycle.review_at, confirmed_at=lifecycle.confirmed_at, **more,
+    )  # fmt: skip
 
 
 def revision(of: Revision) -> c.Revision:
@@ -127,43 +129,7 @@ def timeline_entry(memory: Memory) -> c.TimelineEntry:
     )  # fmt: skip
 
 
-def stats(totals: Totals) -> c.Stats:
-    sessions, observations = totals.sessions, totals.memories
-    return c.Stats(
-        total_sessions=sessions, total_observations=observations, projects=totals.projects
-    )
-
-
-def columns(memory: Memory) -> dict[str, Any]:
-    return {
-        "id": memory.id,
-        "session_id": memory.session,
-        "type": memory.text.type,
-        "title": memory.text.title,
-        "content": memory.text.content,
-        "tags": memory.text.tags,
-        "project": memory.space.project,
-        "scope": memory.space.scope,
-        "topic_key": memory.key,
-        "normalized_hash": memory.content_hash,
-        "revision_count": memory.revision,
-        "duplicate_count": memory.duplicates,
-        "last_seen_at": _seconds(memory.last_seen_at),
-        "promoted_to": memory.promoted_to,
-        "created_at": _seconds(memory.created_at),
-        "updated_at": _seconds(memory.updated_at),
-        "expires_at": memory.lifecycle.expires_at,
-        "expired": memory.is_expired,
-        "pinned": memory.lifecycle.pinned_at is not None,
-        "supersedes": memory.links.supersedes,
-        "superseded_by": memory.links.superseded_by,
-        "review_at": memory.lifecycle.review_at,
-        "confirmed_at": memory.lifecycle.confirmed_at,
-    }
-
-
 def _seconds(at: datetime) -> datetime:
-    """The instant as it is shown: in whole seconds."""
     return at.replace(microsecond=0)
 
 
@@ -181,8 +147,6 @@ class Rows(tuple[T, ...]):  # noqa: SLOT001 - a tuple with slots can have no att
 
 @dataclass(frozen=True, slots=True)
 class SummaryLine:
-    """A session in a context."""
-
     summary: str
 
 
@@ -252,7 +216,6 @@ def _adapter(kind: Any) -> "pydantic.TypeAdapter[Any]":
 
 
 def _found(found: c.Found) -> bytes:
-    """A list of hits; beside their explanation, if one is wanted."""
     hits = json_bytes(found.hits)
     if found.explanation is None:
         return hits

@@ -20,8 +20,8 @@ from ..memory.idempotency import idempotency
 from ..recall.text.normalization import clean
 from .endpoint import ADMISSION, admission
 from .json_reader import parsed
+from .protocol import Gone, TooLarge, TooSlow
 from .query import NUMBER, Query
-from .refusals import Gone, TooLarge, TooSlow
 
 MAX_BODY = 1024 * 1024  # bytes
 SHORT = 64 * 1024  # bytes of a body that is read at once
@@ -61,21 +61,22 @@ async def json_object(
 
 @asynccontextmanager
 async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[BinaryIO]:
-    """The body as a file: in memory while it is small, then in the folder, then gone."""
     admission(request).has_waited = True  # as far as anybody can tell
-    with ExitStack() as stack:
-        stack.enter_context(_disk_errors())
-        file = stack.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
-        is_long = False
-        async for chunk in _chunks(request, limit):
-            if file.tell() + len(chunk) <= IN_MEMORY:
-                file.write(chunk)
-                continue
-            if not is_long:
-                stack.enter_context(_short_switch_interval())
-                is_long = True
-            await asyncio.to_thread(file.write, chunk)
-        yield cast(BinaryIO, file)
+    try:
+        with ExitStack() as stack:
+            file = stack.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
+            is_long = False
+            async for chunk in _chunks(request, limit):
+                if file.tell() + len(chunk) <= IN_MEMORY:
+                    file.write(chunk)
+                    continue
+                if not is_long:
+                    stack.enter_context(_short_switch_interval())
+                    is_long = True
+                await asyncio.to_thread(file.write, chunk)
+            yield cast(BinaryIO, file)
+    except OSError as error:  # at any step: what is written may wait in a buffer until the end
+        raise Full("The disk cannot take the body; nothing was stored.") from error
 
 
 async def whole_body(request: Request, limit: int) -> bytes:
@@ -95,8 +96,12 @@ async def read_key(request: Request, *, limit: int = MAX_BODY, holder: str = "")
     if len(keys) > 1:
         raise Invalid("A request has one idempotency key; this one has several.")
     admitted = admission(request)
+    if admitted.body_digest is None:
+        async for _ in _chunks(request, limit):
+            pass
+    assert admitted.body_digest is not None  # such a request has a key
     path, query = request.scope["path"].encode(), request.scope["query_string"]
-    asked = [request.method.encode(), path, query, await _body_digest(request, limit)]
+    asked = [request.method.encode(), path, query, admitted.body_digest]
     if match := request.headers.get("if-match"):  # another version is another request
         asked.append(match.encode())
     admitted.idempotency = idempotency(
@@ -151,14 +156,6 @@ def _short_switch_interval() -> Iterator[None]:
             sys.setswitchinterval(_Readers.before)
 
 
-@contextmanager
-def _disk_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:  # at any step: what is written may wait in a buffer until the end
-        raise Full("The disk cannot take the body; nothing was stored.") from error
-
-
 async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
     declared = request.headers.get("content-length", "")
     left = limit - int(declared) if NUMBER.fullmatch(declared[:18]) else limit
@@ -177,16 +174,6 @@ async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         yield chunk
     if digest is not None:
         admission(request).body_digest = digest.digest()
-
-
-async def _body_digest(request: Request, limit: int) -> bytes:
-    """The SHA-256 of the body of a request with an idempotency key; what is unread is read here."""
-    admitted = admission(request)
-    if admitted.body_digest is None:
-        async for _ in _chunks(request, limit):
-            pass
-    assert admitted.body_digest is not None  # such a request has a key
-    return admitted.body_digest
 
 
 async def _next(request: Request) -> tuple[bytes, bool]:

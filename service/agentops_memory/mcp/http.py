@@ -25,8 +25,7 @@ from agentops_memory_client.contract.service import MemoryService
 from ..errors import Invalid, Refusal
 from ..http.endpoint import current_caller
 from ..http.json_reader import written
-from ..http.protocol import READ, Operation, Protocol
-from ..http.refusals import Refusals
+from ..http.protocol import READ, Operation, Protocol, Refusals
 from ..http.requests import MAX_BODY, SHORT, whole_body
 from ..lazy import Lazy
 from ..memory.model.access import Caller, KeyId, Role, TenantId

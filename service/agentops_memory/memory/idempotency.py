@@ -190,7 +190,6 @@ def is_due(tx: Transaction) -> bool:
 
 
 def _done(tx: Transaction, request: IdempotentRequest) -> IdempotencyRecord | None:
-    """The record of the request, within its retention."""
     done = tx[IdempotencyTable].get(request.key)
     until = tx.retention.until(Kind.IDEMPOTENCY, tx.now)
     if done is None or (until is not None and done.at <= until):

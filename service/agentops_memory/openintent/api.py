@@ -17,14 +17,24 @@ from starlette.responses import Response, StreamingResponse
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
-from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, present, written
+from ..http.bodies import (
+    JSON,
+    NONE,
+    WRITTEN,
+    Bodies,
+    Instant,
+    bad_fields,
+    fault,
+    must,
+    present,
+    said_of,
+    written,
+)
 from ..http.endpoint import admission, current_caller
-from ..http.faults import bad_fields, fault, must, said_of
 from ..http.large_answers import paced
 from ..http.paging import instant
-from ..http.protocol import REDACTED, Operation, Parameter
+from ..http.protocol import REDACTED, NoPath, Operation, Parameter, Refusals
 from ..http.query import parameter
-from ..http.refusals import NoPath, Refusals
 from ..http.requests import KEY_HEADERS, query_of, read_key, whole_body
 from ..memory import sight
 from ..memory.changes import Written

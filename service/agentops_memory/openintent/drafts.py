@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from ..errors import BadFields, Denied, Invalid
-from ..http.bodies import GIVEN, present
-from ..http.faults import fault, fault_of
-from ..http.ids import ENTRY, public_id
+from ..http.bodies import GIVEN, fault, fault_of, present
+from ..http.paging import ENTRY, public_id
 from ..memory.model.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.model.agent_memory import Eyes, Priority, Sensitivity, Tier
 from ..memory.redactor import MAX_KEY, Redactor

@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from ..engine.engine import Sealer, Transaction
 from ..errors import BadFields, NotFound, Unavailable, Unreadable
-from ..http.ids import ENTRY as ENTRY_ID
-from ..http.ids import known_uid, public_id
+from ..http.paging import ENTRY as ENTRY_ID
+from ..http.paging import known_uid, public_id
 from ..http.protocol import Parameter
 from ..http.query import Query, parameter
 from ..http.requests import query_of

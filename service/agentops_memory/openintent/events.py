@@ -19,11 +19,10 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Denied, Invalid, Unreadable
-from ..http.bodies import GIVEN, written
-from ..http.faults import must
-from ..http.ids import ENTRY as ENTRY_ID
-from ..http.ids import EVENT as EVENT_ID
-from ..http.ids import public_id
+from ..http.bodies import GIVEN, must, written
+from ..http.paging import ENTRY as ENTRY_ID
+from ..http.paging import EVENT as EVENT_ID
+from ..http.paging import public_id
 from ..http.protocol import Operation, Parameter
 from ..http.query import parameter
 from ..http.requests import query_of
@@ -34,9 +33,8 @@ from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.memories import MemoryTable
 from ..memory.model.access import NOT_YOUR_AGENT, AgentId, Caller
-from ..memory.model.agent_events import LOGGED, EventType
 from ..memory.model.agent_memory import Access, Binding, Eyes, Labels, Tier
-from ..memory.model.intents import IntentId, Standing, TaskId
+from ..memory.model.intents import LOGGED, EventType, IntentId, Standing, TaskId
 from ..memory.model.liveness import expired, live
 from ..memory.model.memory import MemoryId
 from ..memory.model.rows import count, instant, micros, reads

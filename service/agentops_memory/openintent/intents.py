@@ -16,8 +16,7 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound
-from ..http.bodies import GIVEN
-from ..http.faults import fault, must
+from ..http.bodies import GIVEN, fault, must
 from ..http.protocol import Operation
 from ..memory.changes import Written
 from ..memory.idempotency import once

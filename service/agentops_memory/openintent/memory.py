@@ -16,9 +16,8 @@ from starlette.responses import Response
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AtItem, Invalid, NotFound, Refusal
-from ..http.bodies import JSON, Bodies, answered, written
-from ..http.faults import bad_fields
-from ..http.ids import ENTRY, public_id
+from ..http.bodies import JSON, Bodies, answered, bad_fields, written
+from ..http.paging import ENTRY, public_id
 from ..http.protocol import REDACTED, Operation
 from ..memory import sight
 from ..memory.changes import Written

@@ -11,8 +11,7 @@ from starlette.responses import Response
 from ..engine.callbacks import Audit
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound
-from ..http.bodies import GIVEN, answered
-from ..http.faults import fault_of
+from ..http.bodies import GIVEN, answered, fault_of
 from ..http.protocol import Operation
 from ..memory.changes import Written
 from ..memory.idempotency import is_due, once

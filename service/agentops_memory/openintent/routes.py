@@ -13,7 +13,7 @@ from ..engine.callbacks import Audit
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields
 from ..http.bodies import JSON, answered, written
-from ..http.ids import ENTRY, public_id
+from ..http.paging import ENTRY, public_id
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol
 from ..http.query import parameter
 from ..http.requests import query_of

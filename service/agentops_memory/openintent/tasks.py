@@ -22,9 +22,8 @@ from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_margin, require_room
 from ..memory.model.access import AgentId, Caller
-from ..memory.model.agent_events import OF_STATUS, EventType
 from ..memory.model.agent_memory import Binding, Eyes, Labels
-from ..memory.model.intents import MOST_ENTRIES, MOST_SIZE, IntentId, TaskId, TaskStatus
+from ..memory.model.intents import OF_STATUS, EventType, IntentId, TaskId, TaskStatus
 from ..memory.model.liveness import expired
 from ..memory.model.rows import count, instant, micros, optional_instant, optional_micros, reads
 from ..memory.model.table import Sql
@@ -44,6 +43,7 @@ TASKS = f"{api.PREFIX}/tasks"
 NO_TASK = "No such task."
 TASK = """t.id, t.intent, t.parent, t.agent, t.status, t.policy, t.details, t.version, t.attempt,
           t.created_at, t.started_at, t.completed_at"""
+MOST_ENTRIES, MOST_SIZE = 10_000, 64 * 1024  # that a policy may name; KB
 REPORTED = {"output", "error", "blocked_reason"}  # by the agent of a task, beside its status
 
 TaskState = Literal[
@@ -412,7 +412,7 @@ def _end(tx: Transaction, eyes: Eyes, task: Task) -> int:
     """End the working memory of a task that is finished, mirrored late too; how much it was."""
     if not task.status.is_final:
         return 0
-    must = any(it.must_archive for it in guardrails(tx, task.intent_id))
+    must = any(it.memory_archive_required for it in guardrails(tx, task.intent_id))
     archiving = must or task.memory_policy is None or task.memory_policy.archive_on_completion
     return events.end(tx, bound_to(task), eyes, archives=archiving)
 

@@ -13,9 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadFields
-from ..http.bodies import JSON, Bodies, written
+from ..http.bodies import JSON, Bodies, bad_fields, written
 from ..http.endpoint import current_caller
-from ..http.faults import bad_fields
 from ..http.protocol import REDACTED, Operation, Parameter
 from ..http.query import fitting
 from ..http.requests import exact_parameter

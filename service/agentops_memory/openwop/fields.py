@@ -5,8 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from ..http.bodies import GIVEN, Instant
-from ..http.faults import fault, must
+from ..http.bodies import GIVEN, Instant, fault, must
 from ..http.paging import instant
 from ..memory.model.space import MemoryRef
 from ..recall.text.normalization import clean

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType
 from pydantic import BaseModel, Field
 
 from ..engine.engine import Transaction
-from ..http.faults import must
+from ..http.bodies import must
 from ..memory.model.memory import MemoryId
 from ..memory.model.rows import MOST, micros, tag_array
 from ..memory.model.space import MemoryRef

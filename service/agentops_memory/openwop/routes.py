@@ -18,8 +18,7 @@ from .. import errors
 from ..errors import AnswerErased, AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal
 from ..http.bodies import JSON, Refused, answered, written
 from ..http.openapi import document
-from ..http.protocol import REDACTED, Operation, Protocol
-from ..http.refusals import Refusals
+from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..memory.model.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too

@@ -22,7 +22,7 @@ from ..memory.model.rows import EARLIEST, LAST, count, instant, micros, reads, t
 from ..memory.model.space import MemoryRef
 from ..memory.model.table import Sql, Table
 from ..memory.redactor import written as compact_text
-from ..recall.text.ids import Uids
+from ..recall.text.instants import Uids
 from ..recall.text.json_words import object_of
 from ..record import CamelRecord, Milliseconds
 from .refs import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, values

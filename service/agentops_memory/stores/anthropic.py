@@ -15,11 +15,9 @@ from starlette.responses import Response
 
 from ..errors import Invalid, InvalidFields, PathTaken, Refusal
 from ..http import paging
-from ..http.bodies import GIVEN, JSON, Bodies
-from ..http.faults import must
-from ..http.ids import ENTRY, public_id, uid_of
-from ..http.protocol import REDACTED, Operation, Protocol
-from ..http.refusals import Refusals
+from ..http.bodies import GIVEN, JSON, Bodies, must
+from ..http.paging import ENTRY, public_id, uid_of
+from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..memory.changes import Written
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import ANY_STATE, ChangeKind, Expected

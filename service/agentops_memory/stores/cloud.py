@@ -12,21 +12,18 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..errors import Invalid, Refusal
-from ..http.bodies import JSON, REQUEST_ID, Bodies, Refused, request_id
-from ..http.faults import fault, must
-from ..http.ids import ENTRY, STORE, VERSION, public_id, uid_of
+from ..http.bodies import JSON, REQUEST_ID, Bodies, Refused, fault, must, request_id
 from ..http.large_answers import paced
-from ..http.paging import instant
-from ..http.protocol import REDACTED, Operation, Protocol
+from ..http.paging import ENTRY, STORE, VERSION, instant, public_id, uid_of
+from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import parameter
-from ..http.refusals import Refusals
 from ..http.requests import exact_parameter, query_of
 from ..memory.changes import Written
+from ..memory.limits import NO_STORE
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import Expected
 from ..memory.model.search import Hit
 from ..memory.model.space import StoreId
-from ..memory.stores import NO_STORE
 from ..recall.recall import Recall, whole_memory
 from ..recall.text.normalization import clean, cut, sha256_of
 from ..record import Record

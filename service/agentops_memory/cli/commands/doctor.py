@@ -12,7 +12,7 @@ import click
 
 from ...engine.callbacks import noop
 from ...engine.engine import Engine
-from ...http.ids import ENTRY, STORE, public_id
+from ...http.paging import ENTRY, STORE, public_id
 from ...memory.model.access import Caller, tenant_id
 from ...memory.model.findings import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction

@@ -400,7 +400,7 @@ def _counts(plan: Mapping[str, Any]) -> str:
 
 async def _export(file: BinaryIO, engine: Engine, caller: Caller) -> None:
     # Not at the top: the other commands would wait for the API.
-    from ...agentops.transfer import Transfer, exported  # noqa: PLC0415
+    from ...agentops.transfer import Transfer  # noqa: PLC0415
 
-    async for piece in exported(Transfer(engine=engine), caller, None, now()):
+    async for piece in Transfer(engine=engine).export(caller, None, now()):
         await asyncio.to_thread(file.write, piece)

@@ -16,16 +16,8 @@ from typing import Any
 from ...errors import DamagedRow
 from ...memory import sight
 from ...memory.model.access import Caller
-from ...memory.model.agent_events import LOGGED, EventType
-from ...memory.model.agent_memory import (
-    Access,
-    Binding,
-    Priority,
-    Sensitivity,
-    Tier,
-    require_value,
-)
-from ...memory.model.intents import Permission, TaskStatus
+from ...memory.model.agent_memory import Access, Binding, Priority, Sensitivity, Tier, require_value
+from ...memory.model.intents import LOGGED, EventType, Permission, TaskStatus
 from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.model.rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
 from ...memory.model.space import (

@@ -26,8 +26,6 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found of one thing."""
-
     code: str  # one of CODES
     sentence: str
     status: Status = Status.OK
@@ -103,13 +101,11 @@ CODES = {
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, those that matter most before the others."""
     order = list(reversed(Status))
     return sorted(findings, key=lambda finding: order.index(finding.status))
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
-    """Whether anything does not work."""
     return any(finding.status is Status.FAILED for finding in findings)
 
 

@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import pydantic
+
 from ...recall.text.query import Query, Term
+from ...record import Record
 from .access import AgentId
 from .memory import Links, MemoryId, Shown
 from .space import GLOBAL_SCOPE, MemoryRef, Project, StoreId
@@ -30,11 +33,10 @@ class Budget:
         return within_tokens and (self.max_chars is None or chars <= self.max_chars)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A memory that did not fit the budget; its place counts from one."""
+class LeftOutEntry(Record):
+    """A candidate that a budget had no room for."""
 
-    memory: MemoryId
+    id: int
     place: int
     tokens: int
     chars: int
@@ -50,7 +52,7 @@ class Packed:
     tokens: int
     chars: int
     places: tuple[int, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutEntry, ...]
     summaries_left_out: int
 
 
@@ -113,18 +115,25 @@ class Matched:
     fields: Mapping[Field, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentenceShare:
-    """A sentence's part of a score; 0 where the memory was not among its best.
-
-    `weight` is the sentence's beside the others, `score` is before it.
-    """
+class SentencePart(Record):
+    """A sentence's part of a score; one in which the memory was not among the best has none."""
 
     sentence: int
+    weight: float = pydantic.Field(
+        description="What it weighs beside the others: less the more words it has, more if it asks."
+    )
+    score: float
+    share: float
+    counted: bool
+
+
+class FollowingPart(Record):
+    """A memory that follows in the session and is among the best itself: its part of a score."""
+
+    id: int
     weight: float
     score: float
     share: float
-    is_counted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +145,8 @@ class Explained:
 
     score: float
     fields: Mapping[Field, float]
-    sentences: tuple[SentenceShare, ...]
-    followers: Sequence[Follower]
+    sentences: list[SentencePart]
+    following: list[FollowingPart]
     matched: tuple[Matched, ...]
 
 
@@ -155,24 +164,21 @@ class Reason(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhyNot:
-    """What kept a memory out of an answer, and how close it came.
+class WhyNotAnswer(Record):
+    """What kept a memory out of an answer; with the reason `none` it is in."""
 
-    `place` counts all that the tiers list; a memory that no sentence has among
-    its best has none (`is_beyond_depth`), and one behind too many has none either.
-    `is_older`: by its age it comes after the newest that fill up the answer.
-    """
-
-    reason: Reason
-    filters: tuple[str, ...] = ()
-    tier: Tier | None = None
+    id: int
+    reason: str
+    filters: list[str] | None = None
+    tier: str | None = None
+    # Among all that the tiers list; none of a memory behind too many, or that no sentence has
+    # among its best.
     place: int | None = None
     score: float | None = None
     last_score: float | None = None
-    is_older: bool = False
-    is_beyond_depth: bool = False
-    superseded_by: tuple[MemoryId, ...] = ()
+    older: bool | None = None  # than the newest that fill up the answer
+    beyond_depth: bool | None = None
+    superseded_by: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +193,7 @@ class Explanation:
     asked: frozenset[Term] = frozenset()
     items: Mapping[int, Explained] = field(default_factory=dict)
     links: Mapping[MemoryId, Links] = field(default_factory=dict)
-    why_not: WhyNot | None = None
+    why_not: WhyNotAnswer | None = None
     is_timed_out: bool = False
 
 

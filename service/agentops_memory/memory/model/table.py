@@ -4,13 +4,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from ...errors import DamagedRow
-from ...recall.text.columns import Columns, End
 from ...recall.text.features import Features
+from ...recall.text.normalization import Columns, End
 from .access import Patterns
 from .liveness import Moment, superseded, superseded_in_ref
 from .memory import Memory, MemoryId, SessionId
@@ -146,15 +145,6 @@ class Index(Protocol):
 
     def mark_for_purge(self, memory: MemoryId) -> None:
         """Note that words of a memory are to leave the storage of the index for good."""
-
-
-class Tables(Protocol):
-    """A transaction, as plain functions of its tables see it."""
-
-    @property
-    def now(self) -> datetime: ...
-
-    def __getitem__(self, table: type[T], /) -> T: ...
 
 
 MOST_KNOWN = 4096  # of each kind; then all of it is forgotten
@@ -362,7 +352,7 @@ class FilteredTable(Table):
             return None
         if filter_.ref is not None:
             return superseded_in_ref
-        return superseded if self._moment.has_superseded else None
+        return superseded if self._moment.has.superseded else None
 
     def _values(self, filter_: Filter) -> dict[str, object]:
         names = ("project", "scope", "store", "ref", "agent", "namespace", "type", "tag")

@@ -30,8 +30,7 @@ from ...memory.model.table import Sql
 from ...memory.projects import ProjectTable
 from ...recall.inverted_index.cache import IndexCache
 from ...recall.text.features import ALL, Features
-from ...recall.text.ids import Uids
-from ...recall.text.instants import EPOCH
+from ...recall.text.instants import EPOCH, Uids
 from ..base.connecting import connect, translated
 from ..base.connection import damaged
 from ..schema.migrate import all_up_to_date, schema_of

@@ -12,18 +12,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ...engine.shared.stems import Stems
-from ...memory.model.bm25 import Totals
 from ...memory.model.memory import MemoryId
-from ...memory.model.ranking import weights_of
+from ...memory.model.ranking import Totals, weights_of
 from ...memory.model.table import Connection
 from ...recall.inverted_index.area import Area, Draft, Row
 from ...recall.inverted_index.cache import IndexCache, InMemory
-from ...recall.inverted_index.entry import COUNT, Entry
 from ...recall.inverted_index.group import Weights, Worth
-from ...recall.inverted_index.vocabulary import Vocabulary
-from ...recall.search.rows import memory_of
-from ...recall.text.columns import Columns
+from ...recall.inverted_index.vocabulary import COUNT, Entry, Vocabulary
+from ...recall.search.visibility import memory_of
 from ...recall.text.features import ALL, Features
+from ...recall.text.normalization import Columns
 from .postings import Counts, KnownCounts, stored_term, unpacked
 from .postings import Weights as StoredWeights
 

@@ -25,12 +25,10 @@ from ...memory.model.space import (
     place_of,
 )
 from ...memory.model.table import Connection, Cursor, Table
-from ...recall.search.document import Borrowing, Document, Groups
-from ...recall.search.rows import Row, row_number
-from ...recall.text.columns import Columns, End, columns
+from ...recall.search.visibility import Borrowing, Document, Groups, Row, row_number
 from ...recall.text.features import Features
 from ...recall.text.json_words import words_of
-from ...recall.text.normalization import NEIGHBOURS
+from ...recall.text.normalization import NEIGHBOURS, Columns, End, columns
 from ..base.connection import POSTGRESQL
 from .cached import Written
 from .postings import FIELDS, Counts, counted

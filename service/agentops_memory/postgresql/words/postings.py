@@ -10,14 +10,13 @@ from math import inf
 from threading import Lock
 
 from ...errors import TimedOut
-from ...memory.model.bm25 import Totals, frequency
 from ...memory.model.memory import MemoryId
-from ...memory.model.ranking import NAMED, PRIOR_MEMORIES, PRIOR_WORDS, SAID
+from ...memory.model.ranking import NAMED, PRIOR_MEMORIES, PRIOR_WORDS, SAID, Totals, frequency
 from ...memory.model.search import Field
 from ...memory.model.space import GLOBAL_AREA, IndexGroup, group_of
 from ...memory.model.table import Connection, Table
-from ...recall.search.query import IndexQuery
-from ...recall.search.ranker import FoundWords
+from ...recall.search.search import FoundWords
+from ...recall.search.visibility import IndexQuery
 from ...recall.text.features import Feature, Features
 from ...recall.text.query import Term
 from ..base.connection import POSTGRESQL

@@ -11,28 +11,24 @@ from psycopg import errors
 from ...engine.shared.stems import Stems
 from ...errors import Damaged, TimedOut
 from ...memory.memories import MemoryLists
-from ...memory.model.bm25 import frequency, scored
 from ...memory.model.memory import MemoryId
-from ...memory.model.ranking import Scored, combined
+from ...memory.model.ranking import Scored, combined, frequency, scored
 from ...memory.model.search import Field, TermScore
 from ...memory.model.space import GLOBAL_AREA
 from ...memory.model.table import Connection
 from ...recall.inverted_index.group import Lookup
 from ...recall.inverted_index.vocabulary import UNKNOWN
-from ...recall.search.query import IndexQuery
-from ...recall.search.ranker import (
+from ...recall.search.search import (
     FIELDS,
     Found,
-    Ranker,
+    Search,
     Sessions,
     Shown,
     sentences,
     term_score,
     weightings,
 )
-from ...recall.search.rows import Row, area_of
-from ...recall.search.search import Search
-from ...recall.search.visibility import Span, Visibility, VisibleRows
+from ...recall.search.visibility import IndexQuery, Row, Span, Visibility, VisibleRows, area_of
 from ...recall.text.features import Features
 from ...recall.text.query import Term
 from ..base.connection import POSTGRESQL, PostgresConnection
@@ -179,13 +175,7 @@ class PostgresSearch(Search):
         self._end = begun + READ_LIMIT.total_seconds()
         self._shown = Shown(connection, POSTGRESQL)
         self._source = Source(connection, self._shown, features, stems, cached)
-        super().__init__(
-            memories,
-            visibility,
-            Ranker(self._source, self._shown),
-            self._shown,
-            stems,
-        )
+        super().__init__(memories, visibility, self._source, self._shown, stems)
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:

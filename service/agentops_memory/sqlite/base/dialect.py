@@ -13,10 +13,9 @@ from ...memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ...memory.model.rows import tag_tuple
 from ...memory.model.space import Project
 from ...memory.model.table import Connection, Dialect, Table
-from ...recall.text.columns import End, context, tags_column
 from ...recall.text.features import ALL, Feature, Features
 from ...recall.text.json_words import words_of
-from ...recall.text.normalization import borrows, fingerprint, indexed
+from ...recall.text.normalization import End, borrows, context, fingerprint, indexed, tags_column
 from .errors import decoded
 
 PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # a word that no text has: `unified` drops it

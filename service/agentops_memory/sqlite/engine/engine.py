@@ -34,7 +34,7 @@ from ...memory.projects import ProjectTable
 from ...recall.held_reads import HeldReads
 from ...recall.inverted_index.cache import DatabaseIndex, IndexCache
 from ...recall.text.features import ALL, Features
-from ...recall.text.ids import Uids
+from ...recall.text.instants import Uids
 from ..base.connection import (
     BUSY_TIMEOUT,
     PROGRESS,

@@ -15,20 +15,20 @@ from ...memory.model.space import FIRST, GLOBAL_AREA, UNINDEXED_AREA, IndexGroup
 from ...memory.model.table import Known
 from ...recall.inverted_index.area import Row as IndexedMemory
 from ...recall.inverted_index.cache import Changes, NewMemory
-from ...recall.inverted_index.entry import Entry
-from ...recall.search.document import Borrowing, Document
-from ...recall.search.rows import row_number
-from ...recall.text.columns import (
+from ...recall.inverted_index.vocabulary import Entry
+from ...recall.search.visibility import Borrowing, Document, row_number
+from ...recall.text.features import Feature, Features
+from ...recall.text.json_words import words_of
+from ...recall.text.normalization import (
+    NEIGHBOURS,
     Columns,
     End,
+    borrows,
     columns,
     content_with_end,
     context,
     tags_column,
 )
-from ...recall.text.features import Feature, Features
-from ...recall.text.json_words import words_of
-from ...recall.text.normalization import NEIGHBOURS, borrows
 from ...recall.text.normalization import indexed as prepared_text
 from ..base.connection import NO_GROUP, known_stems, noted_by
 from ..base.dialect import SqliteTable

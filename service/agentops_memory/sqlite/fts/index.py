@@ -21,8 +21,8 @@ from ...memory.model.space import (
     place_of,
 )
 from ...recall.inverted_index.cache import Token
-from ...recall.inverted_index.entry import Entry
-from ...recall.search.rows import AREA
+from ...recall.inverted_index.vocabulary import Entry
+from ...recall.search.visibility import AREA
 from ..base.connection import known_stems, noted_by, token_of
 from ..base.dialect import SqliteTable
 from .documents import AREAS, Documents, Pending, entries_of

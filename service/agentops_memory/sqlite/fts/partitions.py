@@ -20,10 +20,8 @@ from ...memory.model.space import (
     project_or_this,
     require_place,
 )
-from ...recall.search.document import Groups
-from ...recall.search.rows import AREA, ID
-from ...recall.search.visibility import PRIOR
-from ...recall.text.spelling import LONGEST, SHORTEST
+from ...recall.search.visibility import AREA, ID, PRIOR, Groups
+from ...recall.text.query import LONGEST, SHORTEST
 from ..base.connection import drop_statements, is_readable, writable_temporarily
 from ..base.dialect import SqliteTable
 from ..base.errors import NeedsTransactionOfItsOwn, is_damage

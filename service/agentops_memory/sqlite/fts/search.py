@@ -13,34 +13,38 @@ from operator import itemgetter
 from ...engine.shared.stems import Stems
 from ...errors import Damaged, TimedOut
 from ...memory.memories import MemoryLists
-from ...memory.model.bm25 import Totals
 from ...memory.model.liveness import indexed, undeleted
 from ...memory.model.memory import MemoryId, end_of
-from ...memory.model.ranking import NAMED, SAID, Scored, combined, weights_of
+from ...memory.model.ranking import NAMED, SAID, Scored, Totals, combined, weights_of
 from ...memory.model.search import TermScore, Tier
 from ...memory.model.space import GLOBAL_AREA
 from ...recall.inverted_index.area import Draft
 from ...recall.inverted_index.area import Row as MemoryRow
 from ...recall.inverted_index.cache import READ_BYTES, DatabaseIndex, IndexCache
-from ...recall.inverted_index.entry import Entry
 from ...recall.inverted_index.group import Group, Lookup, Weights
 from ...recall.inverted_index.ranking import Ranking
-from ...recall.search.query import IndexQuery
-from ...recall.search.ranker import (
+from ...recall.inverted_index.vocabulary import Entry
+from ...recall.search.search import (
     FoundWords,
-    Ranker,
+    Search,
     Shown,
     sentences,
     term_score,
     weightings,
 )
-from ...recall.search.rows import ID, Row, area_of, memory_of
-from ...recall.search.search import Search
-from ...recall.search.visibility import Span, Visibility, VisibleRows
-from ...recall.text.columns import Columns
+from ...recall.search.visibility import (
+    ID,
+    IndexQuery,
+    Row,
+    Span,
+    Visibility,
+    VisibleRows,
+    area_of,
+    memory_of,
+)
 from ...recall.text.features import ALL, Features
-from ...recall.text.query import Corrections, Piece, Term
-from ...recall.text.spelling import is_compared
+from ...recall.text.normalization import Columns
+from ...recall.text.query import Corrections, Piece, Term, is_compared
 from ..base.connection import READ_LIMIT, in_snapshot, interrupt_at, known_stems, token_of
 from ..base.dialect import SQLITE, SqliteTable
 from ..base.errors import IndexBehind, is_damage, primary_code
@@ -450,8 +454,7 @@ class SqliteSearch(Search):
         self._end = begun + READ_LIMIT.total_seconds()
         shown = Shown(connection, SQLITE)
         self._words = words = Words(connection, index, shown, may_be_behind=may_be_behind)
-        ranker, stems = Ranker(words, shown), known_stems(connection)
-        super().__init__(memories, visibility, ranker, shown, stems)
+        super().__init__(memories, visibility, words, shown, known_stems(connection))
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:

@@ -18,7 +18,7 @@ from ...engine.callbacks import noop
 from ...engine.files import drafts, private_file
 from ...engine.shared.stems import rules
 from ...errors import StartRefused, Unavailable
-from ...recall.search.rows import MOST_IDS
+from ...recall.search.visibility import MOST_IDS
 from ...recall.text.features import ALL, Features
 from ..base.connection import APPLICATION_ID, connect, log_size, open_read_only, use_wal
 from ..base.copies import require_one_name

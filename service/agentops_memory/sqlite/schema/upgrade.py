@@ -11,8 +11,7 @@ from pathlib import Path
 from ...errors import StartRefused
 from ...memory.model.rows import instant, micros, tag_array
 from ...memory.model.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, project_name
-from ...recall.text.ids import uid_of
-from ...recall.text.instants import parsed
+from ...recall.text.instants import parsed, uid_of
 from ...recall.text.normalization import clean, content_hash
 from ...secrets.sanitizing import reason
 from ..base.connection import drop_statements, run
