@@ -14,19 +14,16 @@ from agentops_memory_client.contract.models import Explanation
 
 from ..http.paging import ENTRY, STORE, public_id
 from ..memory.erasure import Erasure
+from ..memory.model.explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
 from ..memory.model.memory import NO_LINKS
 from ..memory.model.search import (
     Budget,
-    FollowingPart,
     Found,
     Hit,
-    LeftOutEntry,
     Matched,
     Packed,
     Reason,
-    SentencePart,
     Wanted,
-    WhyNotAnswer,
 )
 from ..memory.model.search import Explanation as Why
 from ..memory.model.space import Project

@@ -5,16 +5,14 @@ OpenIntent and recall ask it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-from pydantic import ConfigDict, NonNegativeInt, TypeAdapter
+from typing import Any
 
 from ..engine.engine import Transaction
 from ..errors import Unreadable
 from ..recall.text.json_words import object_of
 from .model.access import AgentId
 from .model.agent_memory import Access, Binding, Eyes, Permissions, Tier
-from .model.intents import FINAL, EventType, Guardrails, Permission, TaskStatus
+from .model.intents import FINAL, EventType, Permission, TaskStatus
 from .model.liveness import ENDED, IN_FORCE, live
 from .model.rows import micros, reads
 from .model.table import Sql
@@ -220,26 +218,3 @@ def details_of(text: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
     if not all(isinstance(it, dict) for it in details.get("requires_tools", ())):
         raise Unreadable
     return details
-
-
-def guardrails_of(details: str) -> Guardrails:
-    """What a coordinator's details say of memory; a ValueError if they are damaged."""
-    given = details_of(details, DETAILS_OF_COORDINATOR)["guardrails"]
-    return Guardrails.model_validate({} if given is None else given)
-
-
-class Policy(NamedTuple):
-    """The memory policy of a task, as its row says it."""
-
-    archives: bool
-    inherits: bool
-    max_entries: NonNegativeInt | None
-    max_size: NonNegativeInt | None  # KB
-
-
-_POLICY = TypeAdapter(Policy, config=ConfigDict(strict=True, defer_build=True))
-
-
-def policy_of(text: str) -> Policy:
-    """The policy in a row; a ValueError if it is damaged, for without a limit more is allowed."""
-    return _POLICY.validate_python(object_of(text))

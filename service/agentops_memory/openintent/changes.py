@@ -13,12 +13,13 @@ from typing import Any, Concatenate, ParamSpec
 from ..engine.engine import Transaction
 from ..errors import AtItem, Denied, NotFound, Refusal
 from ..memory import sight
+from ..memory.guardrails import Guardrails
 from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.model.access import AgentId
 from ..memory.model.agent_memory import Access, AgentEntryId, Binding, Eyes, Labels, Tier
-from ..memory.model.intents import EventType, Guardrails, IntentId, TaskId
+from ..memory.model.intents import EventType, IntentId, TaskId
 from ..memory.model.liveness import ENDED
 from ..memory.model.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
 from ..memory.model.retention import Capacities

@@ -15,17 +15,18 @@ from ..errors import Denied, Invalid, NotFound
 from ..http.bodies import GIVEN, answered
 from ..http.protocol import Operation
 from ..memory.changes import Written
+from ..memory.guardrails import Guardrails, guardrails_of
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_room
 from ..memory.model import rows
 from ..memory.model.access import AgentId, Caller
 from ..memory.model.agent_memory import Eyes
-from ..memory.model.intents import CoordinatorId, GrantId, Guardrails, IntentId, Permission
+from ..memory.model.intents import CoordinatorId, GrantId, IntentId, Permission
 from ..memory.model.memory import Lifecycle
 from ..memory.model.rows import count, instant, micros, optional_instant, optional_micros, reads
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER, guardrails_of
+from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER
 from ..telemetry import annotate
 from . import api, intents
 from .api import BODIES, Agent, Shown, Time, answer, instant_if_any, op, redactor_for, whose, writer

@@ -19,6 +19,7 @@ from ..http.protocol import Operation, Parameter
 from ..http.query import parameter
 from ..http.requests import query_of
 from ..memory.changes import Written
+from ..memory.guardrails import Policy, policy_of
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_margin, require_room
 from ..memory.model.access import AgentId, Caller
@@ -28,7 +29,7 @@ from ..memory.model.liveness import expired
 from ..memory.model.rows import count, instant, micros, optional_instant, optional_micros, reads
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sight import DETAILS_OF_TASK, FINISHED, Policy, policy_of
+from ..memory.sight import DETAILS_OF_TASK, FINISHED
 from ..recall.text.json_words import object_of
 from ..telemetry import annotate
 from ..telemetry import count as counted

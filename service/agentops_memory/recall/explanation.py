@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..engine.engine import Transaction
 from ..errors import WITHOUT_WORDS
+from ..lazy import Lazy
 from ..memory.lifecycles import SupersessionTable
 from ..memory.memories import MemoryTable
 from ..memory.model.memory import NO_LINKS, Memory, MemoryId
@@ -17,7 +18,6 @@ from ..memory.model.search import (
     Explanation,
     Field,
     Filter,
-    FollowingPart,
     Found,
     Hit,
     Matched,
@@ -25,14 +25,17 @@ from ..memory.model.search import (
     Packed,
     Parts,
     Reason,
-    SentencePart,
     Source,
     Tier,
     Wanted,
-    WhyNotAnswer,
 )
 from ..memory.model.space import GLOBAL_SCOPE
 from .text.query import Query, Term
+
+if TYPE_CHECKING:
+    from ..memory.model import explanations as e
+else:
+    e = Lazy(__package__, "..memory.model.explanations")
 
 TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
 MAX_EXPLAINED = 50  # memories of one answer
@@ -68,7 +71,7 @@ def explanation(
     items = _in_time(tx, lambda: _items(tx, hits, answer)) if wanted.explain else {}
     why = None
     if (memory := wanted.why_not) is not None:
-        late = WhyNotAnswer(id=memory, reason=Reason.TIMED_OUT)
+        late = e.WhyNotAnswer(id=memory, reason=Reason.TIMED_OUT)
         why = _in_time(tx, lambda: why_not(tx, memory, answer)) or late
     return Explanation(
         asked=frozenset(asked.terms),
@@ -103,9 +106,9 @@ def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
         return None
 
 
-def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNotAnswer:
+def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
     """What kept a memory out; UNKNOWN for a soft-deleted one, too."""
-    told = partial(WhyNotAnswer, id=wanted)
+    told = partial(e.WhyNotAnswer, id=wanted)
     memory = tx[MemoryTable].get(wanted)
     if memory is None or not memory.is_live(tx.now):
         return told(reason=Reason.UNKNOWN)
@@ -142,11 +145,11 @@ def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
     return tuple(name for name, is_passed in passes.items() if not is_passed)
 
 
-def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNotAnswer:
+def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
     found = answer.found
     older = any(hit.method is Method.RECENCY for hit in found.hits) or None
     if found.is_degraded or (answer.fills_up and not found.query.sentences):
-        return WhyNotAnswer(id=wanted, reason=Reason.RECENCY, older=older)
+        return e.WhyNotAnswer(id=wanted, reason=Reason.RECENCY, older=older)
     standing = _standing(tx, wanted, answer)
     if standing.place is not None and standing.place <= answer.limit and not found.sources:
         # A list ends early when its texts are long; a fused one also in favour of others.
@@ -156,7 +159,7 @@ def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNotAnswe
     return standing.model_copy(update={"last_score": last, "older": older})
 
 
-def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNotAnswer:
+def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
     """The memory's place in the ranking of all tiers, each memory counted once."""
     query = answer.found.query
     ahead: set[MemoryId] = set()
@@ -166,7 +169,7 @@ def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNotAnswer
         for score, id_ in tx.search.ranking(tier, query, answer.searched, answer.limit):
             if id_ == wanted:
                 place = len(ahead) + 1
-                return WhyNotAnswer(
+                return e.WhyNotAnswer(
                     id=wanted, reason=Reason.RANK, tier=tier, place=place, score=score
                 )
             ahead.add(id_)
@@ -175,15 +178,18 @@ def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNotAnswer
     return _unlisted(tx, wanted, answer, is_cut=False)
 
 
-def _unlisted(tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool) -> WhyNotAnswer:
+def _unlisted(
+    tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool
+) -> "e.WhyNotAnswer":
     """For a memory that no tier ranks: no term matches, or it is beyond the places counted."""
-    query, unmatched = answer.found.query, WhyNotAnswer(id=wanted, reason=Reason.NO_MATCHED_TERM)
+    query = answer.found.query
+    unmatched = e.WhyNotAnswer(id=wanted, reason=Reason.NO_MATCHED_TERM)
     if not query.sentences or Tier.ANY not in answer.tiers:
         return unmatched
     parts = tx.search.parts(Tier.ANY, query, answer.searched, answer.limit, [wanted]).get(wanted)
     if parts is None or not parts.terms:
         return unmatched
-    return WhyNotAnswer(
+    return e.WhyNotAnswer(
         id=wanted, reason=Reason.RANK, tier=None if is_cut else Tier.ANY,
         score=own_score(explained(parts, query, Tier.ANY).matched, query),
         beyond_depth=None if is_cut else True,
@@ -204,7 +210,7 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
         fields=_field_shares(matched, weights),
         sentences=list(_sentence_parts(matched, counted, weights, total, of_sentences)),
         following=[
-            FollowingPart(
+            e.FollowingPart(
                 id=it.memory, weight=it.weight, score=it.score, share=it.weight * it.score / total
             )
             for it in parts.followers
@@ -253,10 +259,10 @@ def _sentence_parts(
     weights: Mapping[int, float],
     total: float,
     of_sentences: Sequence[float],
-) -> Iterator[SentencePart]:
+) -> "Iterator[e.SentencePart]":
     for at, score in sorted({**_sums(matched), **counted}.items()):
         share = weights.get(at, 0.0) * score / total if total else 0.0
-        yield SentencePart(
+        yield e.SentencePart(
             sentence=at + 1, weight=of_sentences[at], score=score, share=share,
             counted=at in counted,
         )  # fmt: skip

@@ -6,10 +6,12 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import wraps
 from itertools import compress, islice
+from typing import TYPE_CHECKING
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import WITHOUT_WORDS, NotFound
+from ..lazy import Lazy
 from ..memory.changes import live
 from ..memory.lifecycles import with_links
 from ..memory.limits import require_store
@@ -24,7 +26,6 @@ from ..memory.model.search import (
     Filter,
     Found,
     Hit,
-    LeftOutEntry,
     Method,
     Packed,
     Source,
@@ -38,6 +39,11 @@ from .explanation import Answer, explanation
 from .text.features import ALL, Feature, Features
 from .text.normalization import cut
 from .text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
+
+if TYPE_CHECKING:
+    from ..memory.model import explanations as e
+else:
+    e = Lazy(__package__, "..memory.model.explanations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +123,7 @@ def packed(context: Context, budget: Budget) -> Context:
             chars=sum(cost.chars for cost in compress(costs, fits)),
             places=tuple(place + 1 for place in kept),
             left_out=tuple(
-                LeftOutEntry(
+                e.LeftOutEntry(
                     id=hit.memory.id, place=place + 1, tokens=cost.tokens, chars=cost.chars
                 )
                 for place, (hit, cost) in enumerate(zip(hits, costs[first:], strict=True))

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
-from pydantic import NonNegativeInt
-
-from ...record import Record
-
 IntentId = NewType("IntentId", str)
 TaskId = NewType("TaskId", str)
 CoordinatorId = NewType("CoordinatorId", str)
@@ -39,22 +35,6 @@ class TaskStatus(StrEnum):
 FINAL = frozenset(
     {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.SKIPPED}
 )
-
-
-class Guardrails(Record):
-    """What bounds the memory that is bound to a coordinator's intent (§6.6)."""
-
-    max_working_memory_per_task: NonNegativeInt | None = None
-    max_episodic_memory_per_agent: NonNegativeInt | None = None
-    allowed_semantic_namespaces: list[str] | None = None  # None is all
-    denied_semantic_namespaces: list[str] | None = None
-    memory_archive_required: bool = False
-
-    def allows(self, namespace: str) -> bool:
-        """Whether entries of a semantic namespace may be changed."""
-        allowed = self.allowed_semantic_namespaces
-        is_allowed = allowed is None or namespace in allowed
-        return is_allowed and namespace not in (self.denied_semantic_namespaces or ())
 
 
 class Permission(StrEnum):

@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-
-import pydantic
+from typing import TYPE_CHECKING
 
 from ...recall.text.query import Query, Term
-from ...record import Record
 from .access import AgentId
 from .memory import Links, MemoryId, Shown
 from .space import GLOBAL_SCOPE, MemoryRef, Project, StoreId
+
+if TYPE_CHECKING:
+    from .explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
 
 SHOWN = 300  # code points of a memory's content in a context
 MOST_SHOWN = 50_000  # the length limit of a content
@@ -33,15 +34,6 @@ class Budget:
         return within_tokens and (self.max_chars is None or chars <= self.max_chars)
 
 
-class LeftOutEntry(Record):
-    """A candidate that a budget had no room for."""
-
-    id: int
-    place: int
-    tokens: int
-    chars: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
     """The size of a packed context, and what did not fit.
@@ -52,7 +44,7 @@ class Packed:
     tokens: int
     chars: int
     places: tuple[int, ...]
-    left_out: tuple[LeftOutEntry, ...]
+    left_out: "tuple[LeftOutEntry, ...]"
     summaries_left_out: int
 
 
@@ -115,27 +107,6 @@ class Matched:
     fields: Mapping[Field, float]
 
 
-class SentencePart(Record):
-    """A sentence's part of a score; one in which the memory was not among the best has none."""
-
-    sentence: int
-    weight: float = pydantic.Field(
-        description="What it weighs beside the others: less the more words it has, more if it asks."
-    )
-    score: float
-    share: float
-    counted: bool
-
-
-class FollowingPart(Record):
-    """A memory that follows in the session and is among the best itself: its part of a score."""
-
-    id: int
-    weight: float
-    score: float
-    share: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
     """A score explained; the shares of fields sum to one, as do those of sentences and followers.
@@ -145,8 +116,8 @@ class Explained:
 
     score: float
     fields: Mapping[Field, float]
-    sentences: list[SentencePart]
-    following: list[FollowingPart]
+    sentences: "list[SentencePart]"
+    following: "list[FollowingPart]"
     matched: tuple[Matched, ...]
 
 
@@ -164,23 +135,6 @@ class Reason(StrEnum):
     NONE = "none"
 
 
-class WhyNotAnswer(Record):
-    """What kept a memory out of an answer; with the reason `none` it is in."""
-
-    id: int
-    reason: str
-    filters: list[str] | None = None
-    tier: str | None = None
-    # Among all that the tiers list; none of a memory behind too many, or that no sentence has
-    # among its best.
-    place: int | None = None
-    score: float | None = None
-    last_score: float | None = None
-    older: bool | None = None  # than the newest that fill up the answer
-    beyond_depth: bool | None = None
-    superseded_by: list[int] | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Why an answer is as it is: `items` by the ids of its memories, those found by words alone.
@@ -193,7 +147,7 @@ class Explanation:
     asked: frozenset[Term] = frozenset()
     items: Mapping[int, Explained] = field(default_factory=dict)
     links: Mapping[MemoryId, Links] = field(default_factory=dict)
-    why_not: WhyNotAnswer | None = None
+    why_not: "WhyNotAnswer | None" = None
     is_timed_out: bool = False
 
 
