@@ -136,7 +136,7 @@ async def tidy(
 
 
 def _tell(tidied: Tidied) -> None:
-    if tidied.drift:
+    if tidied.rebuilt:
         fields = {"rows": tidied.drift, "partitions": list(tidied.rebuilt)}
         log.error("the index was out of line and was built anew", extra=fields)
     if tidied.moved:

@@ -247,12 +247,18 @@ class SqliteMaintenance:
         """It was, when the database was opened."""
 
     async def tidy(self, caller: Caller) -> Tidied:
-        """Count each partition's rows, rebuild those that are out of line, rebalance, merge."""
+        """Count each partition's rows, rebuild those that are out of line, rebalance, merge.
+
+        None is rebuilt while the place of a space is damaged: it would lose the space's words.
+        """
         await self._store_stems(caller)
         drifts = await self.drifts(caller)
         drifted = tuple(number for number, drift in drifts.items() if drift)
-        for number in drifted:
-            await self.rebuild(caller, number)
+        try:
+            for number in drifted:
+                await self.rebuild(caller, number)
+        except DamagedRow:  # the log has it, and readiness names it
+            drifted = ()
         moved = await self._rebalance(caller)
         for number in await self._partitions(caller):
             await self._merge(caller, number)
@@ -352,9 +358,11 @@ class SqliteMaintenance:
         if not await self._is_readable(caller, lambda tx: tx.partitions.is_readable(number)):
             return True
         try:
-            return not await self.databases.write(caller, lambda tx: tx.partitions.is_exact(number))
+            return not await self.databases.write(caller, _is_exact, number)
         except Damaged:
             return True
+        except DamagedRow:
+            return False
 
     async def _is_readable(self, caller: Caller, work: Work[[], bool]) -> bool:
         """What work finds; one that is too large for a read counts as readable."""
@@ -379,6 +387,11 @@ def _is_next_readable(tx: SqliteTransaction) -> bool:
     numbers = tx.partitions.all()
     turn = int(tx.now.timestamp() // MINUTE.total_seconds())
     return not numbers or tx.partitions.is_readable(numbers[turn % len(numbers)])
+
+
+def _is_exact(tx: SqliteTransaction, number: int) -> bool:
+    tx.partitions.require_places()
+    return tx.partitions.is_exact(number)
 
 
 def _purge(tx: SqliteTransaction, number: int, notes: int, begun: Purge | None) -> Purge | None:

@@ -154,7 +154,9 @@ class Index(SqliteTable):
         ]
 
     def rebuild(self, partition: int) -> None:
+        """Fill a partition again from the memories; DamagedRow if it is not known from which."""
         self._pending.require_own_rules()
+        self._partitions.require_places()
         self.flush()
         self._partitions.rebuild(partition)
         self._forget_stems(partition)

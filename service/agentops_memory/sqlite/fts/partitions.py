@@ -12,6 +12,7 @@ from ...memory.model.memory import MemoryId
 from ...memory.model.space import (
     FIRST,
     GLOBAL_AREA,
+    GLOBAL_SCOPE,
     LAST_AREA,
     UNINDEXED_AREA,
     IndexGroup,
@@ -235,6 +236,14 @@ class Partitions(SqliteTable, Groups):
             self._require_new(area)
             self.make(number)
         return [number]
+
+    def require_places(self) -> None:
+        """DamagedRow unless each space says where its words are: a rebuild would lose them."""
+        spaces = self._execute(
+            f"SELECT id, area, partition, project, scope = '{GLOBAL_SCOPE}' FROM spaces ORDER BY id"
+        )
+        for space, area, number, project, is_global in spaces.fetchall():
+            require_place(space, area, number, project, is_global=bool(is_global))
 
     def _require_new(self, area: int) -> None:
         """DamagedRow for an area that has memories: their partition was made with the first."""
