@@ -16,8 +16,8 @@ from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.jobs.schedule import tidy, tidying
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.recall.search import document
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.fts import partitions
+from agentops_memory.sqlite import partitions
+from agentops_memory.sqlite.connection import connect
 from agentops_memory.telemetry import Metrics, Telemetry
 
 from ..support.damaged_values import damage as damage_row

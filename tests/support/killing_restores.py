@@ -11,8 +11,8 @@ from typing import Any
 from agentops_memory.engine import files as atomic
 from agentops_memory.operations import restore as restores
 from agentops_memory.settings.settings import settings
-from agentops_memory.sqlite.base import copies
-from agentops_memory.sqlite.maintenance import snapshots as replacing
+from agentops_memory.sqlite import copies
+from agentops_memory.sqlite import snapshots as replacing
 
 from .archives import at
 

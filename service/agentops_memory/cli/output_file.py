@@ -15,7 +15,7 @@ from .errors import FileRefused
 
 def refuse_own(to: str, settings: Settings) -> None:
     """Refuse to write over what the service itself lives on."""
-    from ..sqlite.engine.tenants import tenants_folder  # noqa: PLC0415
+    from ..sqlite.tenants import tenants_folder  # noqa: PLC0415
 
     target, database, *own = (
         Path(os.path.realpath(file))

@@ -9,7 +9,7 @@ from ..errors import Unavailable
 from ..memory.model.access import DEFAULT_TENANT, TenantId
 from ..memory.model.retention import Counted, StorageStats
 from ..postgresql import tenants
-from ..postgresql.base.connecting import control
+from ..postgresql.connection import control
 from ..postgresql.schema.migrate import schema_of
 from ..postgresql.tenants import storage_stats
 from ..settings.settings import Settings

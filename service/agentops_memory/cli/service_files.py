@@ -10,10 +10,9 @@ from ..errors import Unavailable
 from ..memory.model.access import DEFAULT_TENANT, OPERATOR, TenantId
 from ..memory.model.retention import Counted, StorageStats
 from ..settings.settings import Settings
-from ..sqlite.engine import tenant_files
-from ..sqlite.engine.tenant_files import storage_stats
-from ..sqlite.engine.tenants import tenant_file, tenants_folder
+from ..sqlite import tenants
 from ..sqlite.schema.migrate import require_current
+from ..sqlite.tenants import storage_stats, tenant_file, tenants_folder
 from .errors import FileRefused, NoDatabase, NoTenant
 from .invocation import now, user
 
@@ -39,7 +38,7 @@ class FilesPlace:
 
     def tenants(self) -> Sequence[TenantId]:
         """The tenants that have storage, the default one first."""
-        return tenant_files.tenants_of(self.settings.db_path)
+        return tenants.tenants_of(self.settings.db_path)
 
     def has(self, tenant: TenantId) -> bool:
         return self._file(tenant).exists()
@@ -58,7 +57,7 @@ class FilesPlace:
     def counted(self, tenant: TenantId) -> Counted | None:
         path = self._file(tenant)
         self._require_local(path)
-        return tenant_files.counted(path) if path.exists() else None
+        return tenants.counted(path) if path.exists() else None
 
     def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
         return storage_stats(self._file(tenant), self.settings.retention, at)
@@ -68,9 +67,9 @@ class FilesPlace:
         path = self.settings.db_path
         self._require_local(self._file(tenant))
         self.prepare()
-        tenant_files.require_new(path, tenant)
+        tenants.require_new(path, tenant)
         self.audit(OPERATOR, "tenant.created", tenant=tenant)
-        tenant_files.make(path, tenant, now(), self.settings.recall)
+        tenants.make(path, tenant, now(), self.settings.recall)
 
     def parts_of(self, tenant: TenantId) -> list[str]:
         """What would be removed with the tenant; refused with Unavailable if it may not be."""
@@ -85,12 +84,12 @@ class FilesPlace:
                 f"{file} is a link, and what it leads to is not this program's to remove. Revoke "
                 "the tenant's keys, and remove both by hand."
             )
-        return [str(it) for it in tenant_files.files_of(file)]
+        return [str(it) for it in tenants.files_of(file)]
 
     def erase(self, tenant: TenantId, **counts: object) -> list[str]:
         """Remove a tenant's storage for good, audited; what was removed."""
         self.audit(OPERATOR, "tenant.erased", tenant=tenant, **counts)
-        return [str(file) for file in tenant_files.remove(self._file(tenant))]
+        return [str(file) for file in tenants.remove(self._file(tenant))]
 
     def rewrite(self, tenant: TenantId) -> None:
         """Write a tenant's storage anew, without what was erased; others wait meanwhile."""
@@ -111,8 +110,8 @@ class FilesPlace:
 def require_local_files(settings: Settings) -> None:
     """Refuse databases on a file system of several machines with StartRefused."""
     path, is_allowed = settings.db_path, settings.allow_network_fs
-    tenants = tenant_files.tenants_of(path)
-    for file in (path, tenants_folder(path), *(tenant_file(path, it) for it in tenants)):
+    there = tenants.tenants_of(path)
+    for file in (path, tenants_folder(path), *(tenant_file(path, it) for it in there)):
         require_local(file, is_network_allowed=is_allowed)
 
 

@@ -25,7 +25,7 @@ from ..openwop.passes import Passes
 from ..recall.inverted_index.cache import IndexCache
 from ..settings.settings import Settings
 from ..sqlite import SqliteEngine
-from ..sqlite.engine.engine import Listener
+from ..sqlite.engine import Listener
 from ..sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
 from ..telemetry import measures as m
@@ -205,7 +205,7 @@ class BackgroundJobs:
     async def database(
         self, url: str, has_key: Callable[[TenantId], bool]
     ) -> AsyncIterator[Storage]:
-        from ..postgresql.engine.engine import PostgresEngine  # noqa: PLC0415
+        from ..postgresql.engine import PostgresEngine  # noqa: PLC0415
 
         soon = asyncio.get_running_loop().call_soon_threadsafe
         async with (

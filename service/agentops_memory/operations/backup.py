@@ -25,10 +25,9 @@ from ..memory.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ..recall.text.instants import rendered
 from ..record import Record
 from ..settings.settings import Settings
-from ..sqlite.engine.tenant_files import size_of, tenants_of
-from ..sqlite.engine.tenants import tenant_file
-from ..sqlite.maintenance.snapshots import snapshot
 from ..sqlite.schema.contents import Contents
+from ..sqlite.snapshots import snapshot
+from ..sqlite.tenants import size_of, tenant_file, tenants_of
 from .files import keys
 from .files.keys import KeyFile
 from .files.redaction import LARGEST, RedactionFileRefused

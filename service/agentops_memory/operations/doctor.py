@@ -18,11 +18,10 @@ from ..memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, 
 from ..memory.model.keys import KeyRegistry
 from ..secrets.sanitizing import sentence_of
 from ..settings.settings import Settings, UsableSettings, unknown_variables
-from ..sqlite.base import connection as library
-from ..sqlite.base.connection import Subject
-from ..sqlite.engine.tenant_files import tenants_of, unnamed_in
-from ..sqlite.engine.tenants import MOST_OPEN, tenant_file
-from ..sqlite.maintenance.examination import check_database
+from ..sqlite import connection as library
+from ..sqlite.connection import Subject
+from ..sqlite.examination import check_database
+from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
 from . import doctor_files as files
 from .backup import DAMAGED, LATE, are_on_one_disk, newest
 from .files.audit import DRAFT

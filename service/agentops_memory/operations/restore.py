@@ -15,17 +15,16 @@ from ..memory.erasure import Erasure
 from ..memory.model.access import DEFAULT_TENANT, TenantId
 from ..memory.model.keys import By, Key
 from ..settings.settings import Settings
-from ..sqlite.engine.tenant_files import files_of, size_of, tenants_of
-from ..sqlite.engine.tenants import tenant_file
-from ..sqlite.maintenance.snapshots import (
+from ..sqlite.schema.contents import Contents, contents_at, erasures_at
+from ..sqlite.schema.migrate import newest_format
+from ..sqlite.snapshots import (
     RestoreRefused,
     SnapshotRefused,
     replace_database,
     require_files,
     verified,
 )
-from ..sqlite.schema.contents import Contents, contents_at, erasures_at
-from ..sqlite.schema.migrate import newest_format
+from ..sqlite.tenants import files_of, size_of, tenant_file, tenants_of
 from .backup import (
     AUDIT,
     KEYS,

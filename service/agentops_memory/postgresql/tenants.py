@@ -17,13 +17,10 @@ from ..memory.model.liveness import indexed, undeleted
 from ..memory.model.retention import Counted, Retentions, StorageStats
 from ..memory.model.rows import micros
 from ..memory.model.space import in_a_session
-from .base.connecting import connect, refusing, require_usable
-from .base.connection import POSTGRESQL, PostgresConnection, damaged
-from .engine.claims import number_of
-from .engine.group_commit import PATIENCE
-from .engine.transaction import stored
+from .connection import POSTGRESQL, PostgresConnection, connect, damaged, refusing, require_usable
 from .keys import record
 from .schema.migrate import brought_up_to_date, is_made, newest, schema_of, tenants
+from .transaction import PATIENCE, number_of, stored
 
 PAUSE = 0.05  # seconds between two looks at who may see what was erased
 SEEN = (

@@ -12,9 +12,8 @@ from ...errors import Refusal, Unavailable
 from ...memory.model.access import Caller, TenantId, tenant_id
 from ...operations.files.service_lock import service_lock
 from ...settings.settings import Settings
-from ...sqlite.engine.tenant_files import tenants_of
-from ...sqlite.engine.tenants import tenant_file
 from ...sqlite.schema.migrate import Plan, migrated, planned, tried
+from ...sqlite.tenants import tenant_file, tenants_of
 from ..catalog import command
 from ..invocation import now
 from ..options import setting_options, tenant_option

@@ -33,7 +33,7 @@ def serve(**flags: str | None) -> None:
 
     from ...server import serve as served  # noqa: PLC0415
     from ...settings.settings import unknown_variables  # noqa: PLC0415
-    from ...sqlite.base.connection import without_memory_statistics  # noqa: PLC0415
+    from ...sqlite.connection import without_memory_statistics  # noqa: PLC0415
     from ...telemetry import configure_logging  # noqa: PLC0415
     from ..place import chosen_settings  # noqa: PLC0415
 

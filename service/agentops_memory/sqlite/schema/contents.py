@@ -16,8 +16,8 @@ from ...memory.model.rows import LAST, instant
 from ...memory.model.space import in_a_session, in_no_session
 from ...recall.text.instants import rendered
 from ...record import Record
-from ..base.connection import CHANGING, connect
-from ..base.copies import QUARANTINE
+from ..connection import CHANGING, connect
+from ..copies import QUARANTINE
 from .migrate import version_of
 
 UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)

@@ -20,11 +20,11 @@ from ...engine.shared.stems import rules
 from ...errors import StartRefused, Unavailable
 from ...recall.search.rows import MOST_IDS
 from ...recall.text.features import ALL, Features
-from ..base.connection import APPLICATION_ID, connect, log_size, open_read_only, use_wal
-from ..base.copies import require_one_name
-from ..base.errors import refusing
-from ..fts.index import bring_to_rules, is_by_rules
-from ..fts.partitions import Partitions, table, text_of
+from ..connection import APPLICATION_ID, connect, log_size, open_read_only, use_wal
+from ..copies import require_one_name
+from ..dialect import refusing
+from ..index import bring_to_rules, is_by_rules
+from ..partitions import Partitions, table, text_of
 from . import upgrade
 
 MIGRATIONS = resources.files(__package__) / "migrations"

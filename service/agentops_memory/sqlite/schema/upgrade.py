@@ -15,8 +15,8 @@ from ...recall.text.ids import uid_of
 from ...recall.text.instants import parsed
 from ...recall.text.normalization import clean, content_hash
 from ...secrets.sanitizing import reason
-from ..base.connection import drop_statements, run
-from ..base.copies import kept_copy
+from ..connection import drop_statements, run
+from ..copies import kept_copy
 
 log = logging.getLogger(__name__)
 
