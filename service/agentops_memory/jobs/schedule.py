@@ -25,7 +25,6 @@ from ..openwop.passes import Passes
 from ..recall.inverted_index.cache import IndexCache
 from ..settings.settings import Settings
 from ..sqlite import SqliteEngine
-from ..sqlite.engine import Listener
 from ..sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
 from ..telemetry import measures as m
@@ -194,11 +193,9 @@ class BackgroundJobs:
             retention=self.settings.retention,
             index_cache=self.index_cache,
             sealer=self.sealer,
-            listener=Listener(
-                committed=self.metrics.committed,
-                damaged=lambda caller: soon(self._damaged.set, caller),
-                upgrading=lambda: soon(self.on_upgrade),
-            ),
+            committed=self.metrics.committed,
+            damaged=lambda caller: soon(self._damaged.set, caller),
+            upgrading=lambda: soon(self.on_upgrade),
         )
 
     @asynccontextmanager

@@ -138,12 +138,16 @@ def connect(
     if not is_strict:
         database.text_factory = decoded
     try:
-        _set_up(database)
+        for pragma in _PRAGMAS:
+            database.execute(f"PRAGMA {pragma}")
         registered(database, features)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         database.close()
         if isinstance(error, UnicodeDecodeError):  # from what SQLite says of a schema of garbage
-            raise _damaged_schema() from error
+            damage = sqlite3.DatabaseError("malformed database schema")
+            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            damage.sqlite_errorname = "SQLITE_CORRUPT"
+            raise damage from error
         raise
     return database
 
@@ -241,12 +245,18 @@ def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -
     `check` raises where it must not be committed after all; and once more afterwards, where
     what was committed must not be acknowledged: nobody can tell if it stays.
     """
-    with _freed(database), carried():
-        _begin(database, deadline)
-        yield
-        check()
-        _commit(database)
-        check()
+    timeout = max(deadline - time.monotonic(), 0)
+    try:
+        with carried():
+            # In tenths of a second: each distinct statement takes a place among the cached ones.
+            database.execute(f"PRAGMA busy_timeout = {round(timeout, 1) * 1000:.0f}")
+            database.execute("BEGIN IMMEDIATE")
+            yield
+            check()
+            _commit(database)
+            check()
+    finally:
+        _free(database)
 
 
 @contextmanager
@@ -267,8 +277,24 @@ def carriable(error: BaseException) -> BaseException:
         # No future can carry it: the caller would wait for ever.
         stopped = RuntimeError("work raised StopIteration")
         return stopped.with_traceback(error.__traceback__)
-    _release(error)
+    # The variables of work that raised: a cursor among them would hold its snapshot.
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        # An error that is raised again still knows coroutines that go on.
+        if not frame.f_code.co_flags & SUSPENDABLE:
+            with suppress(RuntimeError):  # it runs
+                frame.clear()
     return error
+
+
+_PRAGMAS = (
+    "temp_store = MEMORY",  # there may be no temporary folder
+    "synchronous = FULL",  # fsync at each commit
+    "foreign_keys = ON",
+    "secure_delete = ON",  # zeros over what is deleted, for erasures
+    "trusted_schema = ON",  # the view memory_text calls our functions
+    f"journal_size_limit = {WAL_SIZE}",
+    f"wal_autocheckpoint = {CHECKPOINT}",
+)
 
 
 class _Database(sqlite3.Connection):
@@ -285,72 +311,26 @@ class _Database(sqlite3.Connection):
         super().close()
 
 
-def _damaged_schema() -> sqlite3.DatabaseError:
-    damage = sqlite3.DatabaseError("malformed database schema")
-    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    damage.sqlite_errorname = "SQLITE_CORRUPT"
-    return damage
-
-
-def _set_up(database: sqlite3.Connection) -> None:
-    database.execute("PRAGMA temp_store = MEMORY")  # there may be no temporary folder
-    database.execute("PRAGMA synchronous = FULL")  # fsync at each commit
-    database.execute("PRAGMA foreign_keys = ON")
-    database.execute("PRAGMA secure_delete = ON")  # zeros over what is deleted, for erasures
-    database.execute("PRAGMA trusted_schema = ON")  # the view memory_text calls our functions
-    database.execute(f"PRAGMA journal_size_limit = {WAL_SIZE}")
-    database.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
-
-
-@contextmanager
-def _freed(database: sqlite3.Connection) -> Iterator[None]:
-    """Whatever happens inside, the connection is free of transactions and limits afterwards."""
-    try:
-        yield
-    finally:
-        _free(database)
-
-
 def _free(database: sqlite3.Connection) -> None:
     database.set_progress_handler(None, 0)
     if database.in_transaction:
         database.execute("ROLLBACK")
 
 
-def _release(error: BaseException) -> None:
-    """Drop the variables of work that raised: a cursor among them would hold its snapshot."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        # An error that is raised again still knows coroutines that go on.
-        if not frame.f_code.co_flags & SUSPENDABLE:
-            with suppress(RuntimeError):  # it runs
-                frame.clear()
-
-
-def _begin(database: sqlite3.Connection, deadline: float) -> None:
-    timeout = max(deadline - time.monotonic(), 0)
-    # In tenths of a second: each distinct statement takes a place among the cached ones.
-    database.execute(f"PRAGMA busy_timeout = {round(timeout, 1) * 1000:.0f}")
-    database.execute("BEGIN IMMEDIATE")
-
-
 def _commit(database: sqlite3.Connection) -> None:
+    """Commit, and keep a commit that failed from coming true later.
+
+    One whose sync failed lies whole in the write-ahead log, where the recovery after a crash would
+    find it; an empty commit takes its place.
+    """
     try:
         database.execute("COMMIT")
     except (sqlite3.Error, MemoryError):
-        _disown(database)
+        with suppress(sqlite3.Error):
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         raise
-
-
-def _disown(database: sqlite3.Connection) -> None:
-    """Keep a failed commit from coming true later.
-
-    One whose sync failed lies whole in the write-ahead log, where the recovery
-    after a crash would find it; an empty commit takes its place.
-    """
-    with suppress(sqlite3.Error):
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 _TRIGGERS = """

@@ -151,10 +151,6 @@ class Damage:
     def known(self) -> KnownDamage:
         return KnownDamage(str(self.path))
 
-    def report_refusal(self, caller: Caller) -> None:
-        self.note(caller, is_intact=False)
-        self.report(caller)
-
     def note(self, caller: Caller, *, is_intact: bool) -> None:
         """Note what a look has found; the log has each change once."""
         fields = {"path": str(self.path), "tenant": caller.tenant}
@@ -259,9 +255,19 @@ class SqliteMaintenance:
                 await self.rebuild(caller, number)
         except DamagedRow:  # the log has it, and readiness names it
             drifted = ()
-        moved = await self._rebalance(caller)
+        moved = 0
+        while await self.databases.read(caller, lambda tx: bool(tx.partitions.oversized())):
+            if not await self.databases.write(caller, lambda tx: tx.index.rebalance()):
+                break
+            moved += 1
         for number in await self._partitions(caller):
-            await self._merge(caller, number)
+            goes_on = await self.databases.read(
+                caller, lambda tx, one: tx.segments.are_many(one), number
+            )
+            while goes_on:
+                goes_on = await self.databases.write(
+                    caller, lambda tx, one: tx.segments.merge(one), number
+                )
         return Tidied(
             parts=len(drifts),
             drift=sum(drifts.values()),
@@ -292,11 +298,13 @@ class SqliteMaintenance:
         return Scrubbed(settled=len(erasures))
 
     async def sizes(self, caller: Caller) -> Sizes:
-        path = self.databases.path_of(caller)
+        path, free = self.databases.path_of(caller), None
+        with suppress(OSError):
+            free = shutil.disk_usage(path.parent).free
         return Sizes(
             database=size_at(path),
             log=size_at(path.with_name(f"{path.name}-wal")),
-            free=_free(path.parent),
+            free=free,
         )
 
     async def count(self, caller: Caller) -> RowCounts:
@@ -329,14 +337,6 @@ class SqliteMaintenance:
     async def _partitions(self, caller: Caller) -> list[int]:
         return await self.databases.read(caller, lambda tx: tx.partitions.all())
 
-    async def _rebalance(self, caller: Caller) -> int:
-        moved = 0
-        while await self.databases.read(caller, lambda tx: bool(tx.partitions.oversized())):
-            if not await self.databases.write(caller, lambda tx: tx.index.rebalance()):
-                break
-            moved += 1
-        return moved
-
     async def _store_stems(self, caller: Caller) -> None:
         """Store the stems of memories that have none yet, so that they are loaded soon."""
         after: int | None = 0
@@ -349,11 +349,6 @@ class SqliteMaintenance:
                 await self.databases.write(
                     caller, lambda tx, them: tx.index.store_stems(them), some
                 )
-
-    async def _merge(self, caller: Caller, number: int) -> None:
-        goes_on = await self.databases.read(caller, lambda tx: tx.segments.are_many(number))
-        while goes_on:
-            goes_on = await self.databases.write(caller, lambda tx: tx.segments.merge(number))
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
         """Of what was read before, a page tells nothing; so both are asked."""
@@ -396,26 +391,8 @@ def _is_exact(tx: SqliteTransaction, number: int) -> bool:
     return tx.partitions.is_exact(number)
 
 
-def _free(folder: Path) -> int | None:
-    with suppress(OSError):
-        return shutil.disk_usage(folder).free
-    return None
-
-
 QUEUE = 512  # writes that may wait; beyond, a request waits for a place
 QUEUE_TIMEOUT = timedelta(seconds=5)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
-    """What hears of a database; each part may be left out, and is called by any thread."""
-
-    committed: OnCommit = noop
-    damaged: OnDamage = noop  # whose request has met damage of the file
-    upgrading: OnUpgrade = noop
-
-
-SILENT = Listener()
 
 
 @dataclass(slots=True, eq=False)
@@ -442,26 +419,29 @@ class SqliteEngine:
         features: Features = ALL,
         quota: int | None = None,
         retention: Retentions = USUAL,
-        listener: Listener = SILENT,
+        committed: OnCommit = noop,
+        damaged: OnDamage = noop,
+        upgrading: OnUpgrade = noop,
         index_cache: IndexCache | None = None,
         sealer: Sealer | None = None,
     ) -> AsyncIterator["SqliteEngine"]:
         """An engine over the file, made or brought up to date first; checkpointed at the end.
 
-        Raises StartRefused when the file cannot be used as it is. A cancelled
-        opening leaves at once; what it began on the file is undone by the next.
+        Any thread may call `committed`, `damaged` and `upgrading`. Raises StartRefused when the
+        file cannot be used as it is. A cancelled opening leaves at once; what it began on the file
+        is undone by the next.
         """
         index = index_in_memory(index_cache or IndexCache(), features)
         async with (
-            opened_file(path, clock(), features, listener.upgrading) as (database, files),
+            opened_file(path, clock(), features, upgrading) as (database, files),
             Readers.opened(
                 path, features, files.require_own_log, partial(load_wanted, index=index)
             ) as readers,
-            serving(database, files, QUEUE, QUEUE_TIMEOUT, listener.committed, index) as writer,
+            serving(database, files, QUEUE, QUEUE_TIMEOUT, committed, index) as writer,
         ):
             if not files.are_in_place():
                 raise StartRefused(f"{path} was replaced while it was opened.")
-            scrub, damage = partial(scrubbed, database, files), Damage(path, listener.damaged)
+            scrub, damage = partial(scrubbed, database, files), Damage(path, damaged)
             transactions = partial(
                 SqliteTransaction, quota=quota, retention=retention, uids=Uids(), sealer=sealer
             )
@@ -494,7 +474,9 @@ class SqliteEngine:
         if self._index.computed and (self._storing is None or self._storing.done()):
             self._storing = asyncio.create_task(self._store_computed(caller))
         try:
-            for catch_up in (self._load_wanted, self._writer.index_now):
+            # Memory has what waits for the index, too.
+            load = partial(self._readers.run, partial(load_wanted, index=self._index))
+            for catch_up in (load, self._writer.index_now):
                 with suppress(IndexBehind):
                     return await self._readers.run(transaction)
                 await catch_up()
@@ -510,8 +492,9 @@ class SqliteEngine:
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         def transaction(database: sqlite3.Connection, batch: Pending) -> T:
             tx = self._transaction(
-                database, self._clock(), caller, batch=batch, others=self._others
-            )
+                database, self._clock(), caller,
+                batch=batch, others=lambda: self._writer.waiting - 1,
+            )  # fmt: skip
             try:
                 with Decoding(database):
                     return work(tx, *args, **kwargs)
@@ -523,10 +506,6 @@ class SqliteEngine:
 
         with self._translated(caller):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
-
-    async def _load_wanted(self) -> None:
-        """Memory has what waits for the index, too."""
-        await self._readers.run(partial(load_wanted, index=self._index))
 
     async def _store_computed(self, caller: Caller) -> None:
         """Store the stems that a reader had to find out, unless anything has changed since."""
@@ -540,9 +519,6 @@ class SqliteEngine:
     @property
     def waiting(self) -> int:
         return self._writer.waiting
-
-    def _others(self) -> int:
-        return self._writer.waiting - 1
 
     @property
     def maintenance(self) -> SqliteMaintenance:
@@ -596,5 +572,6 @@ class SqliteEngine:
             self.damage.known.add(caller, [damage])
             raise
         except Damaged:
-            self.damage.report_refusal(caller)
+            self.damage.note(caller, is_intact=False)
+            self.damage.report(caller)
             raise

@@ -23,7 +23,6 @@ from .partitions import Partitions
 from .repair import damaged
 from .schema import upgrade
 from .schema.migrate import (
-    Difference,
     difference,
     has_newest_format,
     is_used,
@@ -55,11 +54,26 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
     if not faults:
         yield _sound(subject)
     elif repair.are_harmless(faults):
-        yield _loose_pages(subject)
-    elif damaged := _damaged_views(database):
+        yield warn(
+            "integrity",
+            "Nothing is damaged, but the file has pages that nothing uses, as an index that "
+            "was made anew leaves them.",
+            "`agentops-memory doctor --fix` writes the file anew; so does the next start where "
+            "the service made that index.",
+            fix=subject.fix(repair.write_anew),
+        )
+    # Tables whose rows cannot all be read, whatever their indexes hold.
+    elif damaged := [it for it in tables(database) if not _has_readable_rows(database, it)]:
         yield from _located(subject, faults, damaged)
     else:
-        yield _damaged_indexes(subject, faults)
+        yield failed(
+            "integrity",
+            f"All rows can be read, but the file is damaged elsewhere, in an index or among "
+            f"its unused pages: {_first_of(faults)}.",
+            "`agentops-memory doctor --fix` makes the indexes anew; if that is not enough, "
+            "restore a backup: `agentops-memory restore`.",
+            fix=subject.fix(repair.reindex),
+        )
     yield from check_references(database, subject)
 
 
@@ -124,14 +138,28 @@ def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Findi
 
 
 def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Finding]:
-    total, unused = _bytes(database)
+    page, pages, free = (
+        database.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_size", "page_count", "freelist_count")
+    )
+    total, unused = page * pages, page * free
     size = f"It has {total / MIB:.1f} MiB, {unused / MIB:.1f} of them unused."
     if unused > UNUSED and unused > total / 2:
         yield note("size", size, VACUUM)
     else:
         yield ok("size", size)
-    if quota is not None:
-        yield _check_quota(total - unused, quota)
+    if quota is None:
+        return
+    used = total - unused
+    usage = f"It uses {used / quota:.0%} of the tenant's {quota / MIB:,.0f} MiB."
+    if used < quota * NEAR:
+        yield ok("quota", usage)
+    else:
+        yield warn(
+            "quota",
+            f"{usage} Beyond it saves are refused with 507.",
+            "Erase what is not needed, or raise MEMORY_TENANT_QUOTA.",
+        )
 
 
 def check_log(subject: Subject) -> Finding:
@@ -216,11 +244,6 @@ def _faults_found(database: sqlite3.Connection, subject: Subject) -> list[str]:
         return [reason(error)]
 
 
-def _damaged_views(database: sqlite3.Connection) -> list[str]:
-    """The tables whose rows cannot all be read, whatever their indexes hold."""
-    return [table for table in tables(database) if not _has_readable_rows(database, table)]
-
-
 def _has_readable_rows(database: sqlite3.Connection, table: str) -> bool:
     columns = database.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
     lengths = ", ".join(f'total(length("{name}"))' for (name,) in columns)
@@ -250,50 +273,9 @@ def _located(subject: Subject, faults: list[str], damaged: list[str]) -> Iterato
         )
 
 
-def _loose_pages(subject: Subject) -> Finding:
-    return warn(
-        "integrity",
-        "Nothing is damaged, but the file has pages that nothing uses, as an index that "
-        "was made anew leaves them.",
-        "`agentops-memory doctor --fix` writes the file anew; so does the next start where "
-        "the service made that index.",
-        fix=subject.fix(repair.write_anew),
-    )
-
-
-def _damaged_indexes(subject: Subject, faults: list[str]) -> Finding:
-    return failed(
-        "integrity",
-        f"All rows can be read, but the file is damaged elsewhere, in an index or among "
-        f"its unused pages: {_first_of(faults)}.",
-        "`agentops-memory doctor --fix` makes the indexes anew; if that is not enough, "
-        "restore a backup: `agentops-memory restore`.",
-        fix=subject.fix(repair.reindex),
-    )
-
-
 def _first_of(faults: list[str]) -> str:
     more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
     return "; ".join(faults[:SHOWN]) + more
-
-
-def _check_quota(used: int, quota: int) -> Finding:
-    usage = f"It uses {used / quota:.0%} of the tenant's {quota / MIB:,.0f} MiB."
-    if used < quota * NEAR:
-        return ok("quota", usage)
-    return warn(
-        "quota",
-        f"{usage} Beyond it saves are refused with 507.",
-        "Erase what is not needed, or raise MEMORY_TENANT_QUOTA.",
-    )
-
-
-def _bytes(database: sqlite3.Connection) -> tuple[int, int]:
-    page, pages, free = (
-        database.execute(f"PRAGMA {name}").fetchone()[0]
-        for name in ("page_size", "page_count", "freelist_count")
-    )
-    return page * pages, page * free
 
 
 def _newest(database: sqlite3.Connection) -> datetime | None:
@@ -426,9 +408,18 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
             f"Beyond the migrations there are: {shown(found.further)}.",
             "Whoever made that may remove it; the service has no use for it.",
         )
-    yield from _missing_indexes(subject, found)
-    others = _others(found)
-    if others:
+    if indexes := found.missing_indexes:
+        yield failed(
+            "schema",
+            f"Missing: {shown(('index', name) for name in indexes)}.",
+            "`agentops-memory doctor --fix` makes them anew.",
+            fix=subject.fix(repair.make_indexes, indexes),
+        )
+    if others := [
+        part
+        for part in (*found.missing, *found.changed)
+        if partition_of(part[1]) is None and part[1] not in indexes
+    ]:
         yield failed(
             "schema", f"Missing, or not as the migrations make it: {shown(others)}.", RESTORE
         )
@@ -459,7 +450,15 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         return
     partitions = Partitions(database, is_alone=False)
     numbers, broken = partitions.all(), difference(database).broken_partitions
-    wrong = [_broken(subject, number) for number in sorted(broken)]
+    wrong = [
+        failed(
+            "index",
+            f"Partition {number} of the full-text index is not whole.",
+            "`agentops-memory doctor --fix` makes it anew from the memories.",
+            fix=subject.fix(repair.make_partition, number),
+        )
+        for number in sorted(broken)
+    ]
     for number in set(numbers) - broken:
         wrong += _out_of_line(partitions, number, subject)
     yield from wrong
@@ -503,33 +502,6 @@ def _older(sentence: str) -> Finding:
     return warn(
         "format", sentence, "A start brings it up to date: see `agentops-memory migrate --dry-run`."
     )
-
-
-def _missing_indexes(subject: Subject, found: Difference) -> Iterator[Finding]:
-    if indexes := found.missing_indexes:
-        yield failed(
-            "schema",
-            f"Missing: {shown(('index', name) for name in indexes)}.",
-            "`agentops-memory doctor --fix` makes them anew.",
-            fix=subject.fix(repair.make_indexes, indexes),
-        )
-
-
-def _broken(subject: Subject, number: int) -> Finding:
-    return failed(
-        "index",
-        f"Partition {number} of the full-text index is not whole.",
-        "`agentops-memory doctor --fix` makes it anew from the memories.",
-        fix=subject.fix(repair.make_partition, number),
-    )
-
-
-def _others(found: Difference) -> list[tuple[str, str]]:
-    return [
-        part
-        for part in (*found.missing, *found.changed)
-        if partition_of(part[1]) is None and part[1] not in found.missing_indexes
-    ]
 
 
 def _out_of_line(partitions: Partitions, number: int, subject: Subject) -> Iterator[Finding]:

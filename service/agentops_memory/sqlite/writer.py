@@ -253,7 +253,8 @@ def alone(
             return answer
 
     outcome = outcome_of(run)
-    return outcome_of(run) if _is_to_run_again(outcome) else outcome
+    is_again = isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
+    return outcome_of(run) if is_again else outcome
 
 
 def together(
@@ -323,7 +324,3 @@ def _in_batch(work: Change[object], database: sqlite3.Connection, batch: Pending
     if not database.in_transaction:  # ended by an error that the work may have caught
         raise _BatchLost
     return outcome
-
-
-def _is_to_run_again(outcome: Outcome) -> bool:
-    return isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
