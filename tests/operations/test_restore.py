@@ -21,7 +21,7 @@ from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.settings.settings import settings
 from agentops_memory.sqlite import snapshots as replacing
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.sqlite.copies import copies_of, kept_name
+from agentops_memory.sqlite.open_files import copies_of, kept_name
 from agentops_memory.sqlite.snapshots import RestoreRefused
 from agentops_memory.sqlite.tenants import tenant_file
 

@@ -25,8 +25,7 @@ from ..memory.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ..recall.text.instants import rendered
 from ..record import Record
 from ..settings.settings import Settings
-from ..sqlite.schema.contents import Contents
-from ..sqlite.snapshots import snapshot
+from ..sqlite.snapshots import Contents, snapshot
 from ..sqlite.tenants import size_of, tenant_file, tenants_of
 from .files import keys
 from .files.keys import KeyFile

@@ -18,9 +18,9 @@ from ..memory.model.access import TenantId
 from ..recall.text.features import Features
 from ..recall.text.normalization import clean
 from ..sqlite.connection import CHANGING, connect, read_only, use_wal
-from ..sqlite.copies import require_one_name
 from ..sqlite.dialect import refusing, translated
 from ..sqlite.index import make_index
+from ..sqlite.open_files import require_one_name
 from ..sqlite.schema.migrate import make_schema, newest_format, planned, require_small_ids
 from ..sqlite.tenants import tenant_file, tenants_of
 from .files.keys import KeyFile

@@ -15,7 +15,7 @@ from ..engine.files import file_system, is_network, leftovers, opened, remove_le
 from ..errors import Refusal
 from ..memory.model.findings import Finding, failed, note, ok, warn
 from ..memory.model.keys import KeyRegistry, KeyRing
-from ..sqlite.copies import REMEDY, copies_of, draft_of
+from ..sqlite.open_files import REMEDY, copies_of, draft_of
 from .files.redaction import RedactionFile
 from .files.seals import SealFile
 

@@ -15,11 +15,13 @@ from ..memory.erasure import Erasure
 from ..memory.model.access import DEFAULT_TENANT, TenantId
 from ..memory.model.keys import By, Key
 from ..settings.settings import Settings
-from ..sqlite.schema.contents import Contents, contents_at, erasures_at
 from ..sqlite.schema.migrate import newest_format
 from ..sqlite.snapshots import (
+    Contents,
     RestoreRefused,
     SnapshotRefused,
+    contents_at,
+    erasures_at,
     replace_database,
     require_files,
     verified,

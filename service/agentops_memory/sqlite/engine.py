@@ -50,7 +50,6 @@ from .connection import (
     taken_damage,
     token_of,
 )
-from .copies import copies_of
 from .dialect import (
     DAMAGED,
     REMEDY,
@@ -65,6 +64,7 @@ from .index import STEMMED
 from .open_files import (
     OpenFiles,
     checkpointed,
+    copies_of,
     file_id,
     in_use,
     protect_log,
@@ -72,10 +72,10 @@ from .open_files import (
 )
 from .partitions import Purge
 from .readers import Readers, held_reads
-from .repair import damaged
 from .schema.migrate import OnUpgrade, has_newest_format, migrated, tables
 from .scrub import scrubbed
 from .search import index_in_memory, load_wanted
+from .snapshots import damaged
 from .transaction import SqliteTransaction, Work
 from .writer import OnCommit, Writer, serving
 

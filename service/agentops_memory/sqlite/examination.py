@@ -20,7 +20,6 @@ from .connection import Subject, faults_of, log_size, open_read_only
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
 from .partitions import Partitions
-from .repair import damaged
 from .schema import upgrade
 from .schema.migrate import (
     difference,
@@ -32,6 +31,7 @@ from .schema.migrate import (
     tables,
     version_of,
 )
+from .snapshots import damaged
 
 SHOWN = 3  # faults that a sentence names
 DAMAGED = (

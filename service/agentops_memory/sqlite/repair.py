@@ -12,16 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ..engine.shared.damage import (
-    BY_PLACE,
     DERIVED,
-    MOST_TOLD,
-    Column,
-    RowDamage,
     TableCheck,
     named,
 )
@@ -35,62 +30,11 @@ from ..recall.text.features import Features
 from ..recall.text.instants import rendered
 from ..secrets.sanitizing import reason
 from .connection import CHANGING, change, connect, drop_statements, faults_of, run
-from .copies import MENDED, QUARANTINE, kept_copy
-from .dialect import NotText, read_text
+from .dialect import NotText
 from .index import Index
-from .schema.contents import contents
+from .open_files import MENDED, QUARANTINE, kept_copy
 from .schema.migrate import ordinary_indexes, tables, vacuum_remains
-
-
-def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
-    """The first of the damaged rows in a file of ours, table by table."""
-    with undecoded(database):
-        found = (
-            row
-            for check in checks(database)
-            for row in check.found(database.execute(selecting(check)))
-        )
-        return list(islice(found, most))
-
-
-def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
-    """Of the tables that a file has, whose format may be an older one."""
-    for table in list(tables(database)):
-        if table in DERIVED or table.startswith(("sqlite_", "memories_fts_")):
-            continue
-        statement = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?)'
-        rows = database.execute(statement, (table,))
-        columns = [
-            Column(name=name, type=type_, may_be_null=not (is_required or is_key))
-            for name, type_, is_required, is_key in rows.fetchall()
-        ]
-        yield TableCheck(table, columns)
-
-
-def selecting(check: TableCheck) -> str:
-    """The statement that reads the rows of a table, and not of an index, each behind its key."""
-    key = "rowid" if check.table in BY_PLACE else f'"{check.names[0]}"'
-    columns = ", ".join(check.selected)
-    if check.table == "spaces":
-        columns = columns.replace('"partition"', _PARTITION)
-    return f'SELECT {key}, {columns} FROM "{check.table}" NOT INDEXED'
-
-
-@contextmanager
-def undecoded(database: sqlite3.Connection) -> Iterator[None]:
-    """Inside, a text that is no UTF-8 is read as what it is."""
-    before, database.text_factory = database.text_factory, read_text
-    try:
-        yield
-    finally:
-        database.text_factory = before
-
-
-# Of a partition that is not there, what no partition can be.
-_PARTITION = """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
-                     THEN partition
-                     ELSE -1 END"""
-
+from .snapshots import checks, contents, damaged, selecting, undecoded
 
 PLACE = {"area", "partition"}  # of a space in the index, which is made again
 

@@ -1,21 +1,183 @@
-"""A consistent copy of a database in use, as one file that was opened and found to be good."""
+"""What a database holds, with its damaged rows; a consistent copy of one in use, and its return."""
 
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import PlainSerializer
 
 from ..engine.files import placed, private_file, sync
+from ..engine.shared.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
 from ..errors import Busy, Refusal
+from ..memory.erasure import Erasure, ErasureId, receipts
+from ..memory.model.findings import GARBAGE
+from ..memory.model.liveness import deleted, undeleted
+from ..memory.model.rows import LAST, instant
+from ..memory.model.space import in_a_session, in_no_session
+from ..recall.text.instants import rendered
+from ..record import Record
 from ..secrets.sanitizing import reason
 from .connection import CHANGING, connect, faults_of
-from .copies import RESTORED, kept_name, numbered, require_one_name
-from .dialect import primary_code
-from .repair import damaged
-from .schema.contents import Contents, contents
+from .dialect import primary_code, read_text
+from .open_files import QUARANTINE, RESTORED, kept_name, numbered, require_one_name
+from .schema.migrate import tables, version_of
 from .schema.upgrade import is_original
+
+UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
+
+
+class Counts(Record):
+    observations: int = 0  # live ones
+    deleted: int = 0  # observations and entries that can be restored
+    revisions: int = 0
+    sessions: int = 0
+    stores: int = 0
+    entries: int = 0  # live ones, of stores
+    versions: int = 0
+    erasures: int = 0
+
+
+class Contents(Record):
+    format: int  # 0 for the original's, and for one that is empty
+    counts: Counts
+    changed_at: Annotated[datetime, PlainSerializer(rendered)] | None = None  # the last save
+    damaged: tuple[str, ...] | None = None  # values, the first of them; none if nobody has looked
+
+
+def contents(database: sqlite3.Connection) -> Contents:
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+    counted: Counter[str] = Counter()
+    for noun, table, rows in _COUNTS:
+        if table in tables:
+            counted[noun] += database.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]
+    return Contents(
+        format=version_of(database),
+        counts=Counts(**counted),
+        changed_at=_changed_at(database, tables),
+    )
+
+
+def contents_at(path: Path) -> Contents | None:
+    """What the database at the path holds; none if it cannot be read."""
+    try:
+        with closing(connect(path, mode=CHANGING)) as database:
+            return contents(database)
+    except UNREADABLE:
+        return None
+
+
+def erasures_at(path: Path) -> tuple[dict[ErasureId, Erasure], bool]:
+    """The receipts in the database at the path, the oldest first, and whether these are all."""
+    try:
+        with closing(connect(path, mode=CHANGING)) as database:
+            found, damaged = receipts(database)
+            return found, not damaged and not _are_moved(path)
+    except UNREADABLE:
+        return {}, False
+
+
+def _are_moved(path: Path) -> bool:
+    """Whether damaged receipts were moved out of the database."""
+    file = path.with_name(f"{path.name}.{QUARANTINE}")
+    tables = ('"table": "erasures"', '"table": "erased"')
+    return file.exists() and any(it in file.read_text(errors="replace") for it in tables)
+
+
+def _changed_at(database: sqlite3.Connection, tables: set[str]) -> datetime | None:
+    if "memories" not in tables:
+        return None
+    ((latest,),) = database.execute(
+        """SELECT max(at)
+             FROM (SELECT max(last_seen_at) AS at FROM memories
+                    UNION ALL SELECT max(updated_at) FROM memories
+                    UNION ALL SELECT max(deleted_at) FROM memories
+                    UNION ALL SELECT max(started_at) FROM sessions
+                    UNION ALL SELECT max(ended_at) FROM sessions)
+            WHERE at <= :last""",  # one of a damaged row may be later
+        {"last": LAST},
+    )
+    return None if latest is None else instant(latest)
+
+
+_COUNTS = (
+    (
+        "observations",
+        "memories",
+        f"memories WHERE {undeleted('memories')} AND {in_a_session('memories')}",
+    ),
+    ("observations", "observations", f"observations WHERE {undeleted('observations')}"),
+    ("deleted", "memories", f"memories WHERE {deleted('memories')}"),
+    ("deleted", "observations", f"observations WHERE {deleted('observations')}"),
+    ("revisions", "revisions", "revisions"),
+    ("sessions", "sessions", "sessions"),
+    ("stores", "stores", "stores WHERE erasure_id IS NULL"),
+    (
+        "entries",
+        "stores",
+        f"""memories WHERE {undeleted("memories")} AND {in_no_session("memories")}
+            AND space_id IN (SELECT space_id FROM stores)""",
+    ),
+    ("versions", "versions", "versions"),
+    ("erasures", "erasures", "erasures"),
+)
+"""Of each noun: a table that must be there, and the rows that are counted then."""
+
+
+def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
+    """The first of the damaged rows in a file of ours, table by table."""
+    with undecoded(database):
+        found = (
+            row
+            for check in checks(database)
+            for row in check.found(database.execute(selecting(check)))
+        )
+        return list(islice(found, most))
+
+
+def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
+    """Of the tables that a file has, whose format may be an older one."""
+    for table in list(tables(database)):
+        if table in DERIVED or table.startswith(("sqlite_", "memories_fts_")):
+            continue
+        statement = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?)'
+        rows = database.execute(statement, (table,))
+        columns = [
+            Column(name=name, type=type_, may_be_null=not (is_required or is_key))
+            for name, type_, is_required, is_key in rows.fetchall()
+        ]
+        yield TableCheck(table, columns)
+
+
+def selecting(check: TableCheck) -> str:
+    """The statement that reads the rows of a table, and not of an index, each behind its key."""
+    key = "rowid" if check.table in BY_PLACE else f'"{check.names[0]}"'
+    columns = ", ".join(check.selected)
+    if check.table == "spaces":
+        columns = columns.replace('"partition"', _PARTITION)
+    return f'SELECT {key}, {columns} FROM "{check.table}" NOT INDEXED'
+
+
+@contextmanager
+def undecoded(database: sqlite3.Connection) -> Iterator[None]:
+    """Inside, a text that is no UTF-8 is read as what it is."""
+    before, database.text_factory = database.text_factory, read_text
+    try:
+        yield
+    finally:
+        database.text_factory = before
+
+
+# Of a partition that is not there, what no partition can be.
+_PARTITION = """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
+                     THEN partition
+                     ELSE -1 END"""
+
 
 TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
 OFTEN = 10_000  # virtual machine steps between two calls of `alive`

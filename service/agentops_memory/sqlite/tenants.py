@@ -30,10 +30,9 @@ from ..memory.model.space import in_a_session
 from ..recall.held_reads import HeldReads
 from ..recall.text.features import ALL, Features
 from .connection import change, connect
-from .copies import copies_of, require_one_name
 from .dialect import SQLITE, primary_code, translated
 from .engine import SqliteEngine, SqliteMaintenance
-from .open_files import file_id, size_at
+from .open_files import copies_of, file_id, require_one_name, size_at
 from .schema.migrate import migrated
 from .transaction import Work
 

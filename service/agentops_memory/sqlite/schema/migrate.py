@@ -21,9 +21,9 @@ from ...errors import StartRefused, Unavailable
 from ...recall.search.rows import MOST_IDS
 from ...recall.text.features import ALL, Features
 from ..connection import APPLICATION_ID, connect, log_size, open_read_only, use_wal
-from ..copies import require_one_name
 from ..dialect import refusing
 from ..index import bring_to_rules, is_by_rules
+from ..open_files import require_one_name
 from ..partitions import Partitions, table, text_of
 from . import upgrade
 

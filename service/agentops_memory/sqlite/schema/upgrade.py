@@ -16,7 +16,7 @@ from ...recall.text.instants import parsed
 from ...recall.text.normalization import clean, content_hash
 from ...secrets.sanitizing import reason
 from ..connection import drop_statements, run
-from ..copies import kept_copy
+from ..open_files import kept_copy
 
 log = logging.getLogger(__name__)
 
