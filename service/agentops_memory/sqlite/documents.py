@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 from ..engine.shared.stems import Stems
@@ -83,7 +84,11 @@ class Documents(SqliteTable, Borrowing):
 
         Of a damaged space there is none; who mends that fills its partition anew.
         """
-        sound = {it for it in {it.area for it in documents.values()} if self._is_sound(it)}
+        sound = set()
+        for area in {it.area for it in documents.values()}:
+            with suppress(DamagedRow):
+                if self._partitions.of_area(area):
+                    sound.add(area)
         documents = {id_: it for id_, it in documents.items() if it.area in sound}
         for number, rows in self._by_partition(documents):
             there = set(
@@ -109,12 +114,6 @@ class Documents(SqliteTable, Borrowing):
             "REPLACE INTO memory_stems (memory_id, stems) VALUES (?, ?)",
             [(id_, it.stored) for id_, it in entries.items()],
         )
-
-    def _is_sound(self, area: int) -> bool:
-        try:
-            return bool(self._partitions.of_area(area))
-        except DamagedRow:
-            return False
 
     def delete(self, documents: Mapping[MemoryId, Document]) -> None:
         for number, rows in self._by_partition(documents):

@@ -135,14 +135,11 @@ class Readers:
             read.run(connection, self._check)
         del read
         if is_taken:
-            self._after(connection)
+            try:
+                self._afterwards(connection)
+            except Exception:
+                log.exception("What follows a read has failed.")
         return True
-
-    def _after(self, connection: sqlite3.Connection) -> None:
-        try:
-            self._afterwards(connection)
-        except Exception:
-            log.exception("What follows a read has failed.")
 
     def _close(self) -> None:
         for _ in self._threads:

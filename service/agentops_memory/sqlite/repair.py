@@ -13,7 +13,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from ..engine.shared.damage import (
     DERIVED,
@@ -80,7 +79,12 @@ class Quarantine:
         database.execute("REINDEX")
         with undecoded(database):
             for table in tables(database):
-                self._note_references(table)
+                references = database.execute(
+                    'SELECT "table", "from", "to" FROM pragma_foreign_key_list(?)', (table,)
+                )
+                for parent, column, its in references.fetchall():
+                    if (table, parent) != ("memories", "sessions"):  # served without one
+                        self._named_by[parent].append((table, column, its))
             for check in list(checks(database)):
                 self._take_damaged(check)
         for namespace in self._closed:
@@ -99,14 +103,6 @@ class Quarantine:
             opened.flush()
             os.fsync(opened.fileno())
         return file
-
-    def _note_references(self, table: str) -> None:
-        rows = self._database.execute(
-            'SELECT "table", "from", "to" FROM pragma_foreign_key_list(?)', (table,)
-        )
-        for parent, column, its in rows.fetchall():
-            if (table, parent) != ("memories", "sessions"):  # which are served without one
-                self._named_by[parent].append((table, column, its))
 
     def _take_damaged(self, check: TableCheck) -> None:
         for key, *values in self._database.execute(selecting(check)).fetchall():
@@ -147,7 +143,11 @@ class Quarantine:
         self._database.execute(f"DELETE {which}", values)
         for row in rows:
             if table not in DERIVED:
-                self.rows.append(_line(table, row, self._now))
+                columns = {
+                    name: {"hex": it.hex()} if isinstance(it, bytes) else it
+                    for name, it in row.items()
+                }
+                self.rows.append({"at": rendered(self._now), "table": table, "row": columns})
             for child, its, of in self._named_by[table]:
                 self._take(child, {its: row[of]})
             if table in OWNERS:
@@ -165,14 +165,6 @@ class Quarantine:
                        ON CONFLICT (name) DO UPDATE SET default_access = :access""",
                 {"name": namespace, "access": int(Access.NONE), "now": micros(self._now)},
             )
-
-
-def _line(table: str, row: Mapping[str, Any], now: datetime) -> Mapping[str, object]:
-    columns = {
-        name: {"hex": value.hex()} if isinstance(value, bytes) else value
-        for name, value in row.items()
-    }
-    return {"at": rendered(now), "table": table, "row": columns}
 
 
 # As a space is placed when it is made: a project, a store, a ref and one agent's tier have an area
@@ -218,14 +210,14 @@ class Strays:
     where: str  # the condition on a row of the table
     repair: str = "DELETE FROM {0} WHERE {1}"
 
-    def count(self, database: sqlite3.Connection) -> int:
-        ((count,),) = database.execute(f"SELECT count(*) FROM {self.table} WHERE {self.where}")
-        return int(count)
-
 
 def strays_of(database: sqlite3.Connection) -> list[str]:
-    counts = {it.what: it.count(database) for it in _STRAYS}
-    return [f"{count:,} {what}" for what, count in counts.items() if count]
+    found = []
+    for it in _STRAYS:
+        ((count,),) = database.execute(f"SELECT count(*) FROM {it.table} WHERE {it.where}")
+        if count:
+            found.append(f"{count:,} {it.what}")
+    return found
 
 
 def _not_of(newer: str, older: str, may_be_linked: str) -> str:
@@ -390,7 +382,10 @@ def _repairing(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
         database.execute("PRAGMA foreign_keys = OFF")
         with change(database, time.monotonic() + TIMEOUT.total_seconds()):
             yield database
-            if _has_loose_pages(database):
+            faults = faults_of(database)
+            if not are_harmless(faults):
+                raise Unavailable(STILL_DAMAGED)
+            if faults:  # pages that nothing uses, which is no damage
                 database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
         vacuum_remains(database, path)
 
@@ -401,14 +396,6 @@ def _explained() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise Unavailable(f"SQLite refuses: {reason(error)}.") from error
-
-
-def _has_loose_pages(database: sqlite3.Connection) -> bool:
-    """Whether it has pages that nothing uses, which is no damage; refused if it is damaged."""
-    faults = faults_of(database)
-    if not are_harmless(faults):
-        raise Unavailable(STILL_DAMAGED)
-    return bool(faults)
 
 
 def _connected(path: Path, features: Features) -> sqlite3.Connection:

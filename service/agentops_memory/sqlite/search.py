@@ -370,8 +370,9 @@ def _weighted(name: str, weights: tuple[float, ...]) -> str:
 
 
 def _sentences(query: IndexQuery, number: int) -> str:
-    count = len(query.sentence_weights)
-    return " UNION ALL ".join(_sentence(at, number, query) for at in range(count))
+    return " UNION ALL ".join(
+        _sentence(at, number, query) for at in range(len(query.sentence_weights))
+    )
 
 
 def _sentence(at: int, number: int, query: IndexQuery) -> str:

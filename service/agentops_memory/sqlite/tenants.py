@@ -33,7 +33,7 @@ from .connection import change, connect
 from .dialect import SQLITE, primary_code, translated
 from .engine import SqliteEngine, SqliteMaintenance
 from .open_files import copies_of, file_id, require_one_name, size_at
-from .schema.migrate import migrated
+from .schema.migrate import migrated, tables
 from .transaction import Work
 
 P = ParamSpec("P")
@@ -357,17 +357,14 @@ def counted(path: Path) -> Counted:
                      WHERE {undeleted("memories")} AND {in_a_session("memories")}"""
             )
             ((sessions,),) = database.execute("SELECT count(*) FROM sessions")
-            stores = _stores(database)
+            stores = 0
+            if "stores" in tables(database):  # of an older format there may be none
+                ((stores,),) = database.execute(
+                    "SELECT count(*) FROM stores WHERE erasure_id IS NULL"
+                )
     except sqlite3.Error:
         return Counted(size=size)
     return Counted(size=size, memories=memories, sessions=sessions, stores=stores)
-
-
-def _stores(database: sqlite3.Connection) -> int:
-    if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'stores'").fetchone():
-        return 0
-    ((stores,),) = database.execute("SELECT count(*) FROM stores WHERE erasure_id IS NULL")
-    return int(stores)
 
 
 def size_of(path: Path) -> int:
@@ -455,7 +452,13 @@ def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageSt
         return StorageStats(
             database=path.stat().st_size,
             free=_number(database, "PRAGMA freelist_count") * _number(database, "PRAGMA page_size"),
-            index=_index(database),
+            index=sum(
+                _number(
+                    database,
+                    f"SELECT coalesce(sum(length(block)), 0) FROM memories_fts_{number}_data",
+                )
+                for (number,) in database.execute("SELECT number FROM partitions").fetchall()
+            ),
             log=size_at(path.with_name(f"{path.name}-wal")),
             copies=sum(map(size_at, copies_of(path))),
             held=held(database, SQLITE, retention, now),
@@ -464,11 +467,3 @@ def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageSt
 
 def _number(database: sqlite3.Connection, statement: str) -> int:
     return int(database.execute(statement).fetchone()[0])
-
-
-def _index(database: sqlite3.Connection) -> int:
-    numbers = database.execute("SELECT number FROM partitions").fetchall()
-    return sum(
-        _number(database, f"SELECT coalesce(sum(length(block)), 0) FROM memories_fts_{number}_data")
-        for (number,) in numbers
-    )

@@ -28,7 +28,11 @@ ANY_NUMBER = -1  # of arguments
 
 def is_original(database: sqlite3.Connection) -> bool:
     """Whether the file holds the original's tables, with every column that is read."""
-    return all(columns <= _columns(database, table) for table, columns in _READ.items())
+    for table, columns in _READ.items():
+        there = database.execute(f"SELECT name FROM pragma_table_info('{table}')")
+        if not columns <= {name for (name,) in there}:
+            return False
+    return True
 
 
 def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now: datetime) -> None:
@@ -45,7 +49,10 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     run(database, drop_statements(["observations_fts"]))
     sound = _is_sound(database)
     run(database, [*_RENAME, *schema, *_CONVERT])
-    displaced = _displaced(database)
+    ((displaced,),) = database.execute(
+        """SELECT (SELECT count(*) FROM old WHERE key IS NOT NULL AND deleted_at IS NULL)
+                - (SELECT count(*) FROM key_holders)"""
+    ).fetchall()
     remains = _remains(database)
     removing = [f'DROP TABLE "{it}"' for it in remains] if sound else drop_statements(remains)
     # Not earlier: a statement that writes over freed pages keeps what was on them in memory.
@@ -88,10 +95,6 @@ def vacuum(database: sqlite3.Connection, path: Path) -> bool:
     return True
 
 
-def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    return {name for (name,) in database.execute(f"SELECT name FROM pragma_table_info('{table}')")}
-
-
 def _require_space(database: sqlite3.Connection, path: Path) -> None:
     wal = path.with_name(f"{path.name}-wal")
     size = path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
@@ -130,14 +133,6 @@ def _remains(database: sqlite3.Connection) -> list[str]:
                    OR name GLOB 'observations_fts_*')"""
     )
     return [name for (name,) in rows]
-
-
-def _displaced(database: sqlite3.Connection) -> int:
-    (count,) = database.execute(
-        """SELECT (SELECT count(*) FROM old WHERE key IS NOT NULL AND deleted_at IS NULL)
-                - (SELECT count(*) FROM key_holders)"""
-    ).fetchone()
-    return int(count)
 
 
 def _register(database: sqlite3.Connection, now: datetime) -> None:
