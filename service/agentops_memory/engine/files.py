@@ -293,7 +293,9 @@ def file_system(path: Path) -> str | None:
 
     Such as ext4, nfs4 or fuse.sshfs; None where nobody can tell.
     """
-    path = _nearest(Path(os.path.realpath(path)))  # first: to look at it may mount it
+    real = Path(os.path.realpath(path))
+    # First: to look at it may mount it.
+    path = next((it for it in (real, *real.parents) if os.path.exists(it)), real)  # noqa: PTH110
     with suppress(OSError):
         return kind_at(path, MOUNTS.read_text("utf-8", "surrogateescape"))
     return None
@@ -320,10 +322,6 @@ def kind_at(path: Path, mounts: str) -> str | None:
         if point in places and len(point) >= depth:
             kind, depth = _unescaped(fields[fields.index(SEPARATOR) + 1]), len(point)
     return kind
-
-
-def _nearest(path: Path) -> Path:
-    return next((it for it in (path, *path.parents) if os.path.exists(it)), path)  # noqa: PTH110
 
 
 def _unescaped(field: str) -> str:

@@ -411,7 +411,11 @@ def connect(url: str, *, timeout: timedelta = TIMEOUT) -> psycopg.Connection[Any
     except psycopg.ProgrammingError:
         raise StartRefused(NO_URL) from None
     except (psycopg.Error, OSError) as error:
-        raise _refusal(str(error)) from None
+        said = str(error)
+        for parts, kind, sentence in _START_REFUSALS:
+            if any(part in said for part in parts):
+                raise kind(sentence) from None
+        raise Unavailable(UNREACHABLE) from None
     adapted(connection)
     return connection
 
@@ -492,10 +496,3 @@ def refusing() -> Iterator[None]:
             ) from None
         except errors.ReadOnlySqlTransaction:
             raise Unavailable(READ_ONLY) from None
-
-
-def _refusal(said: str) -> Refusal:
-    for parts, kind, sentence in _START_REFUSALS:
-        if any(part in said for part in parts):
-            return kind(sentence)
-    return Unavailable(UNREACHABLE)

@@ -18,7 +18,7 @@ from psycopg import errors
 from ..engine.callbacks import Progress, noop
 from ..engine.engine import Sealer, is_within_one_project, project_of
 from ..engine.maintenance import Condition, RowCounts, Scrubbed, Sizes, Tidied
-from ..engine.shared.damage import KnownDamage, RowDamage
+from ..engine.shared.damage import KnownDamage
 from ..engine.shared.outcomes import Failed, Outcome, answer_of
 from ..errors import Busy, DamagedRow, Refusal, StartRefused
 from ..memory.erasure import ErasureId, ReceiptTable
@@ -91,8 +91,10 @@ class Leader:
         """Lead, if nobody else does; the tenants that there are now, if this one leads."""
         try:
             connection = self._connection or self.serve()
-            if not self.leads and not self._taken(connection):
-                return []
+            if not self.leads:
+                taken = connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,))
+                if taken.fetchone() != (True,):
+                    return []
             found = all_up_to_date(connection)  # an older process may have made some
             if not self.leads:
                 log.info("this process leads now: it does what is due by the clock")
@@ -113,10 +115,6 @@ class Leader:
                 self._connection.execute("SELECT pg_advisory_unlock_all()")
             self._connection.close()
             self._connection = None
-
-    def _taken(self, connection: psycopg.Connection[Any]) -> bool:
-        ((is_ours,),) = connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchall()
-        return bool(is_ours)
 
 
 def _analyze_new(connection: psycopg.Connection[Any]) -> None:
@@ -150,7 +148,7 @@ class PostgresMaintenance:
 
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:  # noqa: ARG002
         known = self.engine.known_of(caller)
-        known.note(caller, await self.engine.read(caller, _damaged))
+        known.note(caller, await self.engine.read(caller, lambda tx: damaged(tx.connection)))
         return Condition(damaged_rows=known.names)
 
     async def repair(self, caller: Caller) -> Sequence[int]:  # noqa: ARG002
@@ -191,7 +189,8 @@ class PostgresMaintenance:
         return Scrubbed(settled=await self.engine.write(caller, _settled, kept))
 
     async def sizes(self, caller: Caller) -> Sizes:
-        return await self.engine.read(caller, _sizes)
+        size = await self.engine.read(caller, lambda tx: stored(tx.connection))
+        return Sizes(database=size, log=None, free=None)
 
     async def count(self, caller: Caller) -> RowCounts:
         return await self.engine.read(caller, lambda tx: tx[ProjectTable].rows())
@@ -223,10 +222,6 @@ class PostgresMaintenance:
             after = portion.last
 
 
-def _damaged(tx: PostgresTransaction) -> list[RowDamage]:
-    return damaged(tx._connection)  # noqa: SLF001
-
-
 def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:
     gone = _gone(tx, kept)
     tx[ReceiptTable].settle(gone)
@@ -249,10 +244,6 @@ def _gone(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
           ORDER BY id""",
         until=micros(until),
     )
-
-
-def _sizes(tx: PostgresTransaction) -> Sizes:
-    return Sizes(database=stored(tx._connection), log=None, free=None)  # noqa: SLF001
 
 
 POOL = 8  # connections of a process
@@ -375,7 +366,7 @@ class PostgresEngine:
 
     async def _written(self, lock: Lock, change: Change) -> Any:
         make, outcome = partial(self._make, lock), None
-        if not lock.is_shared:
+        if lock.alone or lock.project:
             line = self._lines.setdefault(lock, Line())
             outcome = await line.made(change, make)
         if outcome is None:
@@ -392,7 +383,8 @@ class PostgresEngine:
         try:
             writing = await self._begun(changes[0].until, work, writes=True)
         except Busy as busy:  # of those that waited for too long; others have more time
-            late = takewhile(lambda it: it.is_late, changes)
+            now = asyncio.get_running_loop().time()
+            late = takewhile(lambda it: now >= it.until, changes)
             return [Failed(busy) for _ in late] or [Failed(busy) for _ in changes]
         return await asyncio.shield(writing)
 

@@ -249,16 +249,11 @@ class Index(Table):
         are_counted: bool = False,
     ) -> None:
         for some in bounded(documents):
-            self._put_in(some, are_new, are_counted)
-
-    def _put_in(
-        self, documents: Mapping[MemoryId, Document], are_new: bool, are_counted: bool
-    ) -> None:
-        entries = self.documents.entries(list(documents.values()))
-        placed = list(zip(documents.items(), entries, strict=True))
-        if not are_counted:
-            self._count(placed, sign=1)
-        self._post(placed, are_new=are_new)
+            entries = self.documents.entries(list(some.values()))
+            placed = list(zip(some.items(), entries, strict=True))
+            if not are_counted:
+                self._count(placed, sign=1)
+            self._post(placed, are_new=are_new)
 
     def _post(self, placed: Sequence[Placed], *, are_new: bool) -> None:
         # Of a text that was changed behind the index there are words that nothing took out.
@@ -280,17 +275,14 @@ class Index(Table):
 
     def _take_out(self, documents: Mapping[MemoryId, Document]) -> None:
         for some in bounded(documents):
-            self._take_out_some(some)
-
-    def _take_out_some(self, documents: Mapping[MemoryId, Document]) -> None:
-        entries = self.documents.entries(list(documents.values()))
-        placed = list(zip(documents.items(), entries, strict=True))
-        self._count(placed, sign=-1)
-        by_area: dict[int, list[tuple[str, MemoryId]]] = {}
-        for (id_, it), entry in placed:
-            by_area.setdefault(it.area, []).extend((stem, id_) for stem in entry.stems)
-        for area, postings in sorted(by_area.items()):
-            self.take_postings(area, postings)
+            entries = self.documents.entries(list(some.values()))
+            placed = list(zip(some.items(), entries, strict=True))
+            self._count(placed, sign=-1)
+            by_area: dict[int, list[tuple[str, MemoryId]]] = {}
+            for (id_, it), entry in placed:
+                by_area.setdefault(it.area, []).extend((stem, id_) for stem in entry.stems)
+            for area, postings in sorted(by_area.items()):
+                self.take_postings(area, postings)
 
     def take_postings(self, area: int, postings: Sequence[tuple[str, MemoryId]]) -> None:
         for gone in _portions(postings, ROWS):

@@ -126,20 +126,16 @@ def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:
     with connection.transaction():  # alone: what has begun to erase by now, has ended
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (number_of(schema_of(tenant)),))
         ((own,),) = connection.execute("SELECT CAST(pg_current_xact_id() AS TEXT)").fetchall()
-    _require_unseen(connection, own)
+    until = time.monotonic() + PATIENCE.total_seconds()
+    while connection.execute(_IS_SEEN, (own,)).fetchone() == (True,):
+        if time.monotonic() >= until:
+            raise Busy(SEEN)
+        time.sleep(PAUSE)
     for (table,) in connection.execute(_TABLES, (schema_of(tenant),)).fetchall():
         connection.execute(cast(Any, f"VACUUM (FULL, ANALYZE) {table}"))
     connection.execute(
         "UPDATE agentops.tenants SET rewritten_at = %s WHERE tenant = %s", (micros(at), tenant)
     )
-
-
-def _require_unseen(connection: Database, transaction: str) -> None:
-    until = time.monotonic() + PATIENCE.total_seconds()
-    while connection.execute(_IS_SEEN, (transaction,)).fetchone() == (True,):
-        if time.monotonic() >= until:
-            raise Busy(SEEN)
-        time.sleep(PAUSE)
 
 
 def _set_lock_timeout(connection: Database) -> None:

@@ -69,6 +69,7 @@ class PostgresTransaction(Transaction):
         **bound: Any,
     ) -> None:
         super().__init__(connection, now, caller, **bound)
+        self.connection = connection
         self._stems = stems
         self._features = features
         self._memory = memory or IndexMemory(None)
@@ -157,10 +158,6 @@ class Lock:
     tenant: TenantId
     alone: bool = False
     project: Project | None = None
-
-    @property
-    def is_shared(self) -> bool:
-        return not (self.alone or self.project)
 
 
 class Claims:
@@ -361,10 +358,6 @@ class Change:
     is_left: bool = False  # by its caller
     outcome: Outcome | None = None  # None: it is to be made by itself
 
-    @property
-    def is_late(self) -> bool:
-        return asyncio.get_running_loop().time() >= self.until
-
 
 Make = Callable[[Sequence[Change]], Awaitable[Sequence[Outcome | None]]]
 """Make changes together: the outcomes of the first of them, one at least."""
@@ -405,7 +398,8 @@ class Line:
     def _grouped(self, make: Make) -> asyncio.Task[None]:
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MEMBERS))]
         task = asyncio.create_task(self._make(group, make))
-        task.add_done_callback(_noted)
+        # Its error is raised where it is awaited; a caller that has left awaits it no more.
+        task.add_done_callback(lambda it: it.cancelled() or it.exception())
         for change in group:
             change.group = task
         return task
@@ -444,9 +438,3 @@ def in_savepoints(
         if time.monotonic() > end:
             break
     return outcomes
-
-
-def _noted(task: asyncio.Task[None]) -> None:
-    """Its error is raised where it is awaited; a caller that has left awaits it no more."""
-    if not task.cancelled():
-        task.exception()

@@ -158,7 +158,11 @@ class Transactions:
     _of_thread: threading.local = field(default_factory=threading.local)
 
     def __post_init__(self) -> None:
-        self._connections.on_broken = self._forget
+        def forget() -> None:
+            for memory in list(self._memories.values()):
+                memory.forget()
+
+        self._connections.on_broken = forget
 
     def prepare(self, tenant: TenantId, upgrading: Callable[[], object]) -> None:
         """Make what all share, and bring up to date a tenant's schema and all that are there."""
@@ -308,10 +312,6 @@ class Transactions:
             },
         )
 
-    def _forget(self) -> None:
-        for memory in list(self._memories.values()):
-            memory.forget()
-
     def _memory(self, schema: str) -> IndexMemory:
         if schema not in self._memories:
             self._memories.setdefault(schema, self._new_memory())
@@ -337,7 +337,12 @@ class Transactions:
         tries = TRIES
         while True:
             self._of_thread.may_be_done = False
-            with self._one() as (connection, is_new), translated():
+            with ExitStack() as stack:
+                try:  # what would refuse a start is a refusal for now
+                    connection, is_new = stack.enter_context(self._connections.one())
+                except StartRefused as refusal:
+                    raise Unavailable(str(refusal)) from None
+                stack.enter_context(translated())
                 try:
                     return transaction(connection)
                 except psycopg.Error as error:
@@ -354,16 +359,6 @@ class Transactions:
                     free(connection)
                     raise
             time.sleep(random.uniform(0, 0.01))  # noqa: S311 - those that collided shall part
-
-    @contextmanager
-    def _one(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
-        """A connection; what would refuse a start is a refusal for now."""
-        with ExitStack() as stack:
-            try:
-                one = stack.enter_context(self._connections.one())
-            except StartRefused as refusal:
-                raise Unavailable(str(refusal)) from None
-            yield one
 
 
 def _milliseconds(time: timedelta) -> str:
