@@ -4,6 +4,7 @@ import os
 import platform
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -130,19 +131,15 @@ def _safely(code: str, check: Check) -> list[Finding]:
 def _tenants(context: DoctorContext) -> list[TenantId]:
     if context.tenant is not None:
         return [context.tenant]
-    try:
-        there = _tenants_in(context.settings)
-    except (OSError, Refusal):
-        there = []
+    settings, there = context.settings, list[TenantId]()
+    with suppress(OSError, Refusal):
+        if settings.database_url:
+            from ..postgresql.tenants import tenants_in  # noqa: PLC0415 - an extra
+
+            there = tenants_in(settings.database_url)
+        else:
+            there = tenants_of(settings.db_path)
     return list(dict.fromkeys([DEFAULT_TENANT, *there]))
-
-
-def _tenants_in(settings: Settings) -> list[TenantId]:
-    if settings.database_url:
-        from ..postgresql.tenants import tenants_in  # noqa: PLC0415 - an extra
-
-        return tenants_in(settings.database_url)
-    return tenants_of(settings.db_path)
 
 
 def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import file_digest
@@ -203,7 +203,8 @@ def _planned(
     put_back = _missing(settings, manifest)
     near = {**put_back, SEAL: settings.db_path}  # only what is moved as it is needs the same disk
     files = {it.name: unpacked(it, near.get(it.name, settings.db_path)) for it in manifest.others}
-    after = _since(settings.audit_file, files)
+    with files[AUDIT].open("rb") if AUDIT in files else nullcontext(()) as lines:
+        after = since(settings.audit_file, lines)
     replacements = []
     for part in manifest.tenants:
         if part.tenant in after.erased:
@@ -245,13 +246,6 @@ def _missing(settings: Settings, manifest: Manifest) -> dict[str, Path]:
         paths |= {AUDIT: settings.audit_file, REDACTION: settings.redaction_file}
     names = [it.name for it in manifest.others if it.name in paths]
     return {name: paths[name] for name in names if not os.path.lexists(paths[name])}
-
-
-def _since(audit: Path, files: Mapping[str, Path]) -> Since:
-    if AUDIT not in files:
-        return since(audit, ())
-    with files[AUDIT].open("rb") as lines:
-        return since(audit, lines)
 
 
 def _verify(part: TenantPart, draft: Path) -> None:
