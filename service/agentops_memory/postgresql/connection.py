@@ -216,12 +216,7 @@ def _gathered(*values: str) -> str:
     return f"CAST(coalesce(json_agg({row}), '[]') AS TEXT)"
 
 
-def _note(connection: Connection, damage: DamagedRow) -> None:
-    cast(PostgresConnection, connection).damaged.append(damage)
-
-
 POSTGRESQL = Dialect(
-    note=_note,
     row="ctid",
     read=_read,
     inserted=_inserted,

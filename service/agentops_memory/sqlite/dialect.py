@@ -19,7 +19,6 @@ from ..errors import (
     Busy,
     Conflict,
     Damaged,
-    DamagedRow,
     Full,
     Refusal,
     RunAgain,
@@ -185,12 +184,7 @@ def _gathered(*values: str) -> str:
     return f"json_group_array({row})"
 
 
-def _note(connection: Connection, damage: DamagedRow) -> None:
-    cast(Any, connection).damaged.append(damage)
-
-
 SQLITE = Dialect(
-    note=_note,
     row="rowid",
     read=lambda connection, query, parameters: connection.execute(query, parameters),
     inserted=_inserted,

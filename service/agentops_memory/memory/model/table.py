@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from ...errors import DamagedRow
 from ...recall.text.columns import Columns, End
@@ -61,9 +61,6 @@ class Dialect:
         [Connection, str, Sequence[str], Sequence[Sequence[object]]], Sequence[int]
     ]
     """Inserts rows of these columns into a table, of which there is one; the `id` of each."""
-
-    note: Callable[[Connection, DamagedRow], None]
-    """Notes a row that was left out, since it is damaged."""
 
     row: str
     """The column that names a row whose key is a name of the user's."""
@@ -223,7 +220,7 @@ class Table:
             try:
                 yield made(row)
             except DamagedRow as damage:
-                self._sql.note(self._connection, damage)
+                cast("Any", self._connection).damaged.append(damage)
 
     def _filled(
         self, limit: int, rows: Callable[[int], Iterable[Any]], made: Callable[[Any], T]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ...engine.files import (
-    LockTimeout,
     Stamp,
     created,
     locked,
@@ -310,12 +309,9 @@ class KeyFile(KeyRegistry):
         # Beside the file itself, whatever link leads there: all must meet at one lock.
         lock = Path(f"{os.path.realpath(self._path)}.lock")
         with os_errors_as(KeyFileRefused, f"The key file {self._path} cannot be changed"):
-            try:
-                with locked(lock, os.O_RDWR, TIMEOUT):
-                    yield
-            except LockTimeout as timeout:
-                sentence = "Another process is changing the keys; try again."
-                raise KeyFileRefused(sentence) from timeout
+            busy = KeyFileRefused("Another process is changing the keys; try again.")
+            with locked(lock, os.O_RDWR, TIMEOUT, busy):
+                yield
 
     def _replace(self, ring: KeyRing, at: datetime, action: str, by: By, **fields: object) -> None:
         real = Path(os.path.realpath(self._path))
