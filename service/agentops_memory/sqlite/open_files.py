@@ -2,7 +2,8 @@
 
 SQLite opens the write-ahead log (`-wal`) and its shared memory (`-shm`) once and never looks
 again. Where one of them is removed or replaced, what is committed goes where the next process
-does not look, or two processes write over each other's commits.
+does not look, or two processes write over each other's commits. Under a second name of the
+database it would keep a second log; so a file has one name, but for the copies kept beside it.
 """
 
 import fcntl
