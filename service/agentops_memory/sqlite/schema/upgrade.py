@@ -49,10 +49,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     run(database, drop_statements(["observations_fts"]))
     sound = _is_sound(database)
     run(database, [*_RENAME, *schema, *_CONVERT])
-    ((displaced,),) = database.execute(
-        """SELECT (SELECT count(*) FROM old WHERE key IS NOT NULL AND deleted_at IS NULL)
-                - (SELECT count(*) FROM key_holders)"""
-    ).fetchall()
+    displaced = _displaced(database)
     remains = _remains(database)
     removing = [f'DROP TABLE "{it}"' for it in remains] if sound else drop_statements(remains)
     # Not earlier: a statement that writes over freed pages keeps what was on them in memory.
@@ -133,6 +130,14 @@ def _remains(database: sqlite3.Connection) -> list[str]:
                    OR name GLOB 'observations_fts_*')"""
     )
     return [name for (name,) in rows]
+
+
+def _displaced(database: sqlite3.Connection) -> int:
+    (count,) = database.execute(
+        """SELECT (SELECT count(*) FROM old WHERE key IS NOT NULL AND deleted_at IS NULL)
+                - (SELECT count(*) FROM key_holders)"""
+    ).fetchone()
+    return int(count)
 
 
 def _register(database: sqlite3.Connection, now: datetime) -> None:
