@@ -19,10 +19,10 @@ from agentops_memory.memory.redactor import Redactor
 from agentops_memory.recall.search.visibility import AREA
 from agentops_memory.recall.text.instants import rendered, uid_of
 from agentops_memory.secrets.redaction import DEFAULT_RULES
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.sqlite.fts.partitions import table
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.partitions import table
 from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from .client import Client, post, with_body
 from .corpus import Piece, pieces

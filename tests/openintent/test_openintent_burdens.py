@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from agentops_memory.memory.model.intents import Guardrails
+from agentops_memory.memory.guardrails import Guardrails
 from agentops_memory.memory.sight import OPENS
 from agentops_memory.openintent import changes, participants
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support.engines import quota
 from ..support.openintent_agents import BATCH, Agent, ok, refused

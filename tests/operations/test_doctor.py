@@ -26,10 +26,10 @@ from agentops_memory.operations.doctor import (
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.settings.settings import settings_or_defaults
-from agentops_memory.sqlite.base.connection import Subject, connect
-from agentops_memory.sqlite.engine.tenant_files import storage_stats
-from agentops_memory.sqlite.maintenance import examination
+from agentops_memory.sqlite import examination
+from agentops_memory.sqlite.connection import Subject, connect
 from agentops_memory.sqlite.schema.migrate import planned
+from agentops_memory.sqlite.tenants import storage_stats
 
 from ..support.damages import CASES, Case, beside, running
 from ..support.engines import rows as stored

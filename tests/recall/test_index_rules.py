@@ -12,7 +12,7 @@ from agentops_memory.errors import StartRefused
 from agentops_memory.memory.model.space import MOST_PROJECTS
 from agentops_memory.recall.text.features import ALL, INDEXED, Feature
 from agentops_memory.recall.text.normalization import borrowed, borrows
-from agentops_memory.sqlite.base.connection import APPLICATION_ID, connect
+from agentops_memory.sqlite.connection import APPLICATION_ID, connect
 from agentops_memory.sqlite.schema.migrate import migrated, statements
 
 from ..support.another import another

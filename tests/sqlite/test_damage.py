@@ -18,7 +18,7 @@ from agentops_memory.jobs import schedule as jobs
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.base.connection import drop_statements
+from agentops_memory.sqlite.connection import drop_statements
 
 from ..support.callers import calling, made_key
 from ..support.database import assert_index_is_whole, put_in_index

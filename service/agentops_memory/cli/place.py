@@ -24,18 +24,16 @@ from .errors import CommandRefused, FileRefused, NoDatabase, NoTenant
 from .output import is_terminal, say
 
 if TYPE_CHECKING:
+    from ..postgresql import connection as connecting
     from ..postgresql import tenants as schemas
-    from ..postgresql.base import connecting
     from ..postgresql.schema import migrate as of_schemas
-    from ..sqlite.engine import tenant_files
-    from ..sqlite.engine import tenants as of_files
+    from ..sqlite import tenants as of_files
     from ..sqlite.schema import migrate
 else:  # of either engine alone; the driver of the one is an extra
     schemas = Lazy(__package__, "..postgresql.tenants")
-    connecting = Lazy(__package__, "..postgresql.base.connecting")
+    connecting = Lazy(__package__, "..postgresql.connection")
     of_schemas = Lazy(__package__, "..postgresql.schema.migrate")
-    tenant_files = Lazy(__package__, "..sqlite.engine.tenant_files")
-    of_files = Lazy(__package__, "..sqlite.engine.tenants")
+    of_files = Lazy(__package__, "..sqlite.tenants")
     migrate = Lazy(__package__, "..sqlite.schema.migrate")
 
 T = TypeVar("T")
@@ -135,7 +133,7 @@ class FilesPlace:
 
     def tenants(self) -> Sequence[TenantId]:
         """The tenants that have storage, the default one first."""
-        return tenant_files.tenants_of(self.settings.db_path)
+        return of_files.tenants_of(self.settings.db_path)
 
     def has(self, tenant: TenantId) -> bool:
         return self._file(tenant).exists()
@@ -154,19 +152,19 @@ class FilesPlace:
     def counted(self, tenant: TenantId) -> Counted | None:
         path = self._file(tenant)
         self._require_local(path)
-        return tenant_files.counted(path) if path.exists() else None
+        return of_files.counted(path) if path.exists() else None
 
     def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
-        return tenant_files.storage_stats(self._file(tenant), self.settings.retention, at)
+        return of_files.storage_stats(self._file(tenant), self.settings.retention, at)
 
     def create(self, tenant: TenantId) -> None:
         """Make a tenant's storage, audited; Conflict if it is there."""
         path = self.settings.db_path
         self._require_local(self._file(tenant))
         self.prepare()
-        tenant_files.require_new(path, tenant)
+        of_files.require_new(path, tenant)
         self.audit(OPERATOR, "tenant.created", tenant=tenant)
-        tenant_files.make(path, tenant, now(), self.settings.recall)
+        of_files.make(path, tenant, now(), self.settings.recall)
 
     def parts_of(self, tenant: TenantId) -> list[str]:
         """What would be removed with the tenant; refused with Unavailable if it may not be."""
@@ -181,12 +179,12 @@ class FilesPlace:
                 f"{file} is a link, and what it leads to is not this program's to remove. Revoke "
                 "the tenant's keys, and remove both by hand."
             )
-        return [str(it) for it in tenant_files.files_of(file)]
+        return [str(it) for it in of_files.files_of(file)]
 
     def erase(self, tenant: TenantId, **counts: object) -> list[str]:
         """Remove a tenant's storage for good, audited; what was removed."""
         self.audit(OPERATOR, "tenant.erased", tenant=tenant, **counts)
-        return [str(file) for file in tenant_files.remove(self._file(tenant))]
+        return [str(file) for file in of_files.remove(self._file(tenant))]
 
     def rewrite(self, tenant: TenantId) -> None:
         """Write a tenant's storage anew, without what was erased; others wait meanwhile."""
@@ -207,7 +205,7 @@ class FilesPlace:
 def require_local_files(settings: Settings) -> None:
     """Refuse databases on a file system of several machines with StartRefused."""
     path, is_allowed = settings.db_path, settings.allow_network_fs
-    tenants = tenant_files.tenants_of(path)
+    tenants = of_files.tenants_of(path)
     for file in (
         path,
         of_files.tenants_folder(path),

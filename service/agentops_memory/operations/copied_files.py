@@ -18,13 +18,12 @@ from ..errors import Refusal, Unavailable
 from ..memory.model.access import TenantId
 from ..recall.text.features import Features
 from ..recall.text.normalization import clean
-from ..sqlite.base.connection import CHANGING, connect, read_only, use_wal
-from ..sqlite.base.copies import require_one_name
-from ..sqlite.base.errors import refusing, translated
-from ..sqlite.engine.tenant_files import tenants_of
-from ..sqlite.engine.tenants import tenant_file
-from ..sqlite.fts.index import make_index
+from ..sqlite.connection import CHANGING, connect, read_only, use_wal
+from ..sqlite.dialect import refusing, translated
+from ..sqlite.index import make_index
+from ..sqlite.open_files import require_one_name
 from ..sqlite.schema.migrate import make_schema, newest_format, planned, require_small_ids
+from ..sqlite.tenants import tenant_file, tenants_of
 from .files.keys import KeyFile
 
 SUM = 1 << 128  # digests of rows are added up below it, in whatever order they come

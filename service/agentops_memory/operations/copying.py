@@ -22,10 +22,9 @@ from ..engine.shared.stems import Stems
 from ..memory.model.access import TenantId
 from ..memory.model.keys import By, KeyRegistry, KeyRing
 from ..memory.model.rows import micros
-from ..postgresql.base.connecting import control
-from ..postgresql.base.connection import PostgresConnection
-from ..postgresql.engine.claims import number_of
-from ..postgresql.engine.engine import SERVES
+from ..postgresql.connection import PostgresConnection, control
+from ..postgresql.engine import SERVES
+from ..postgresql.index import Index, Upkeep
 from ..postgresql.keys import PostgresKeys
 from ..postgresql.schema.migrate import (
     brought_up_to_date,
@@ -35,7 +34,7 @@ from ..postgresql.schema.migrate import (
     schema_of,
     tenants,
 )
-from ..postgresql.words.index import Index, Upkeep
+from ..postgresql.transaction import number_of
 from ..recall.text.features import Features
 from .backup import Progress, meter
 from .copied_files import CopyRefused, FileRows, Files, Row, Table, Tally

@@ -4,6 +4,7 @@ import os
 import platform
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,11 +20,10 @@ from ..memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, 
 from ..memory.model.keys import KeyRegistry
 from ..secrets.sanitizing import sentence_of
 from ..settings.settings import Settings, UsableSettings, unknown_variables
-from ..sqlite.base import connection as library
-from ..sqlite.base.connection import Subject
-from ..sqlite.engine.tenant_files import tenants_of, unnamed_in
-from ..sqlite.engine.tenants import MOST_OPEN, tenant_file
-from ..sqlite.maintenance.examination import CHECKS_OF_FILE, check_database
+from ..sqlite import connection as library
+from ..sqlite.connection import Subject
+from ..sqlite.examination import CHECKS_OF_FILE, check_database
+from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
 from . import doctor_files as files
 from .backup import DAMAGED, LATE, are_on_one_disk, newest
 from .files.audit import DRAFT
@@ -150,10 +150,14 @@ def _safely(code: str, check: Check) -> list[Finding]:
 def _tenants(context: DoctorContext) -> list[TenantId]:
     if context.tenant is not None:
         return [context.tenant]
-    try:
-        there = _tenants_in(context.settings)
-    except (OSError, Refusal):
-        there = []
+    settings, there = context.settings, list[TenantId]()
+    with suppress(OSError, Refusal):
+        if settings.database_url:
+            from ..postgresql.tenants import tenants_in  # noqa: PLC0415 - an extra
+
+            there = tenants_in(settings.database_url)
+        else:
+            there = tenants_of(settings.db_path)
     return list(dict.fromkeys([DEFAULT_TENANT, *there]))
 
 

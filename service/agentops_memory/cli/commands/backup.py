@@ -20,7 +20,7 @@ from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared
 from ...recall.text.instants import rendered
 from ...settings.settings import Settings
-from ...sqlite.schema.contents import Contents
+from ...sqlite.snapshots import Contents
 from .. import options
 from ..catalog import command, is_id
 from ..errors import file_errors

@@ -23,9 +23,8 @@ from ...operations.files.keys import KeyFile
 from ...operations.files.service_lock import service_lock
 from ...recall.text.instants import rendered
 from ...settings.settings import Settings, settings
-from ...sqlite.engine.tenant_files import tenants_of
-from ...sqlite.engine.tenants import tenant_file
 from ...sqlite.schema.migrate import Plan, migrated, planned, tried
+from ...sqlite.tenants import tenant_file, tenants_of
 from ..catalog import command
 from ..errors import file_errors
 from ..options import json_option, scope_option, setting_options, tenant_option, to_option

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
     from ... import local, server, telemetry
     from ...mcp import stdio
-    from ...sqlite.base import connection as sqlite
+    from ...sqlite import connection as sqlite
     from .. import place, print_results
 else:  # what one of them needs alone
     client = Lazy(None, "agentops_memory_client")
     local, server = Lazy(__package__, "...local"), Lazy(__package__, "...server")
     telemetry = Lazy(__package__, "...telemetry")
     stdio = Lazy(__package__, "...mcp.stdio")
-    sqlite = Lazy(__package__, "...sqlite.base.connection")
+    sqlite = Lazy(__package__, "...sqlite.connection")
     place, print_results = (Lazy(__package__, f"..{it}") for it in ("place", "print_results"))
     urls = Lazy(None, "urllib.request")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from ...errors import DamagedRow
 from ...recall.text.features import Features
@@ -60,9 +60,6 @@ class Dialect:
         [Connection, str, Sequence[str], Sequence[Sequence[object]]], Sequence[int]
     ]
     """Inserts rows of these columns into a table, of which there is one; the `id` of each."""
-
-    note: Callable[[Connection, DamagedRow], None]
-    """Notes a row that was left out, since it is damaged."""
 
     row: str
     """The column that names a row whose key is a name of the user's."""
@@ -213,7 +210,7 @@ class Table:
             try:
                 yield made(row)
             except DamagedRow as damage:
-                self._sql.note(self._connection, damage)
+                cast("Any", self._connection).damaged.append(damage)
 
     def _filled(
         self, limit: int, rows: Callable[[int], Iterable[Any]], made: Callable[[Any], T]
